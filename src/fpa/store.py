@@ -1,0 +1,65 @@
+"""Files that appear whole or not at all."""
+
+import errno
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fpa.errors import InputError
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path beside `path`, moved onto it when the block ends without an error.
+
+    A reader sees the old file or the new one, never half of one, also after a crash or a full disk.
+    """
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        with temporary.open("rb") as written:
+            os.fsync(written.fileno())
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(path)
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise InputError(
+                f"the disk is full: {path} was not written; what was there before is kept"
+            ) from error
+        raise
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a small text file in one piece."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def writable_folder(path: Path) -> Path:
+    """Create the folder and prove that files can be written there, before any work starts."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        raise InputError(f"cannot write to the folder {path}: {error.strerror}") from error
+    return path
+
+
+def clear_temporaries(folder: Path) -> None:
+    """Remove what a killed process left of files it was writing in `folder`."""
+    for leftover in folder.glob(".*.*"):
+        if leftover.is_file() and leftover.stem.count(".") >= 2:
+            leftover.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

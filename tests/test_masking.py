@@ -1,0 +1,124 @@
+"""The one definition of removing pixels, against slow references."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fpa.errors import InputError
+from fpa.masking import MASKINGS, Bokeh, Blur, Constant, Uniform, fully_masked, get_masking
+
+MEAN, STD = (0.5, 0.4, 0.3), (0.5, 0.25, 0.2)
+DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.uint8]
+
+
+def masking(name):
+    return get_masking(name, MEAN, STD)
+
+
+def some(dtype=torch.float32, shape=(3, 3, 7, 9)):
+    images = torch.randn(shape, generator=torch.Generator().manual_seed(0)) * 3
+    return images.mul(20).clamp(0, 255).to(dtype) if dtype == torch.uint8 else images.to(dtype)
+
+
+@pytest.mark.parametrize("name", MASKINGS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_input_unchanged_and_unmasked_pixels_bit_identical(name, dtype):
+    if name == "black" and dtype == torch.uint8:
+        pytest.skip("a normalised black is negative: it has no meaning in bytes")
+    images = some(dtype)
+    images[0, 0, 0, 0] = 0 if dtype == torch.uint8 else -0.0
+    before = images.clone()
+    mask = torch.rand(3, 7, 9) < 0.4
+    mask[0, 0, 0] = False
+    masked = masking(name)(images, mask)
+    assert masked.dtype == dtype
+    assert masked.data_ptr() != images.data_ptr()
+    assert torch.equal(images.view(torch.uint8), before.view(torch.uint8))
+    keep = ~mask.unsqueeze(1).expand_as(images)
+    assert torch.equal(masked[keep].view(torch.uint8), before[keep].view(torch.uint8))
+
+
+@pytest.mark.parametrize("name", [n for n in MASKINGS if n != "uniform"])
+def test_masked_pixels_are_the_fully_masked_image(name):
+    images, mask = some(), torch.rand(3, 7, 9) < 0.5
+    everything = fully_masked(masking(name), images)
+    assert torch.equal(masking(name)(images, torch.ones_like(mask)), everything)
+    chosen = mask.unsqueeze(1).expand_as(images)
+    assert torch.equal(masking(name)(images, mask)[chosen], everything[chosen])
+
+
+def test_values():
+    images = some()
+    assert (fully_masked(masking("constant"), images) == 0).all()
+    black = fully_masked(masking("black"), images)
+    # What a black pixel, 0, becomes under the normalisation.
+    for channel in range(3):
+        assert black[:, channel].unique().item() == pytest.approx((0 - MEAN[channel]) / STD[channel])
+    for name, of in [("mean", torch.mean), ("minimum", torch.amin), ("maximum", torch.amax)]:
+        for n in range(3):
+            for c in range(3):
+                got = fully_masked(masking(name), images)[n, c].unique()
+                torch.testing.assert_close(got, of(images[n, c], (0, 1)).reshape(1))
+
+
+def test_uniform_stays_in_the_range_of_each_channel_and_follows_its_generator():
+    images = some(shape=(2, 3, 40, 40))
+    noise = Uniform().noise(images, torch.Generator().manual_seed(3))
+    again = Uniform().noise(images, torch.Generator().manual_seed(3))
+    fill = Uniform().fill(images, noise)
+    assert torch.equal(fill, Uniform().fill(images, again))
+    low, high = images.amin((2, 3), keepdim=True), images.amax((2, 3), keepdim=True)
+    assert ((fill >= low) & (fill <= high)).all()
+    share = ((fill - low) / (high - low)).mean().item()
+    assert abs(share - 0.5) < 4 * math.sqrt(1 / 12 / fill.numel())
+
+
+def reference_average(image, weights, reach):
+    """Weighted mean over a window, border repeated: four plain loops."""
+    height, width = image.shape
+    out = torch.zeros(height, width, dtype=torch.float64)
+    for y in range(height):
+        for x in range(width):
+            total = weight = 0.0
+            for dy in range(-reach, reach + 1):
+                for dx in range(-reach, reach + 1):
+                    w = weights(dy, dx)
+                    yy, xx = min(max(y + dy, 0), height - 1), min(max(x + dx, 0), width - 1)
+                    total += w * float(image[yy, xx])
+                    weight += w
+            out[y, x] = total / weight
+    return out
+
+
+@settings(max_examples=10, deadline=None)
+@given(radius=st.floats(0.3, 4), height=st.integers(4, 9), width=st.integers(4, 9))
+def test_blurs_equal_the_plain_loops(radius, height, width):
+    image = torch.randn(1, 1, height, width, dtype=torch.float64)
+    disc = reference_average(image[0, 0], lambda y, x: float(y * y + x * x <= radius**2), math.floor(radius))
+    torch.testing.assert_close(Bokeh(radius).fill(image)[0, 0], disc)
+    reach = max(1, math.ceil(3 * radius))
+    bell = reference_average(image[0, 0], lambda y, x: math.exp(-(y * y + x * x) / 2 / radius**2), reach)
+    torch.testing.assert_close(Blur(radius).fill(image)[0, 0], bell)
+
+
+def test_any_callable_is_a_masking():
+    images = some()
+    white = fully_masked(lambda x, mask: torch.where(mask.unsqueeze(1), 9.0, x), images)
+    assert (white == 9).all()
+
+
+def test_bad_input_is_explained():
+    images = some()
+    with pytest.raises(InputError, match=r"bool \[3, 7, 9\], got torch.float32 \[3, 7, 9\]"):
+        Constant()(images, torch.zeros(3, 7, 9))
+    with pytest.raises(InputError, match=r"\[N, C, H, W\], got shape \[3, 7, 9\]"):
+        Constant()(images[0], torch.zeros(3, 7, 9, dtype=torch.bool))
+    with pytest.raises(InputError, match="2 channel values"):
+        fully_masked(Constant((0.0, 1.0)), images)
+    with pytest.raises(InputError, match="did you mean 'blur'"):
+        get_masking("blurr")
+    with pytest.raises(InputError, match="needs the mean and std"):
+        get_masking("black")

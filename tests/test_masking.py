@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fpa.errors import InputError
-from fpa.masking import MASKINGS, Bokeh, Blur, Constant, Uniform, fully_masked, get_masking
+from fpa.masking import MASKINGS, Blur, Bokeh, Constant, Uniform, fully_masked, get_masking
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.5, 0.25, 0.2)
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.uint8]

@@ -60,7 +60,7 @@ class Constant(Fill):
         if isinstance(self.value, tuple):
             if len(self.value) != images.shape[1]:
                 raise InputError(
-                    f"the masking has {len(self.value)} channel values, the images have {images.shape[1]} channels"
+                    f"the masking has {len(self.value)} channel values, the images {images.shape[1]} channels"
                 )
             channels = [images.new_full((1, 1, 1, 1), value) for value in self.value]
             return torch.cat(channels, dim=1)

@@ -71,12 +71,13 @@ def _draw(
     radius = uniform(6, 11, 1, 1)
     margin = 1.12 * radius + 0.5
     room = SIZE - 1 - 2 * margin
-    column, row = np.arange(SIZE, dtype=np.float32), np.arange(SIZE, dtype=np.float32)[:, None]
-    x = column - (margin + room * uniform(0, 1, 1, 1))
-    y = row - (margin + room * uniform(0, 1, 1, 1))
+    pixels = np.arange(SIZE, dtype=np.float32)
+    x = pixels - (margin + room * uniform(0, 1, 1, 1))
+    y = pixels[:, None] - (margin + room * uniform(0, 1, 1, 1))
     half_tangent = uniform(-0.1, 0.1, 1, 1)  # turned by up to 11 degrees: a square is never a diamond
     norm = 1 + half_tangent * half_tangent
-    cosine, sine = (1 - half_tangent * half_tangent) / norm, 2 * half_tangent / norm
+    sine: Floats = 2 * half_tangent / norm
+    cosine: Floats = (2 - norm) / norm
     x, y = cosine * x + sine * y, cosine * y - sine * x
     inside = np.empty_like(x)
     for label, shape in enumerate(CLASSES):
@@ -90,7 +91,7 @@ def _draw(
     stripes = wave[:, None] * uniform(-0.25, 0.25, 3, 1, 1)
     grain = noise(1) * uniform(0.02, 0.12, 1, 1, 1)
 
-    strength = uniform(0.25, 0.65, 1, 1, 1)
+    strength = uniform(0.2, 0.55, 1, 1, 1)
     scene = background
     for scale, amplitude in _NOISE.items():
         scene = scene + amplitude * strength * noise(scale)

@@ -339,7 +339,8 @@ class Rectangle(_BatchMasking):
         columns = torch.arange(width, device=tall.device)
         inside_rows = (rows >= top) & (rows < top + tall) & drawn
         inside_columns = (columns >= left) & (columns < left + wide)
-        return inside_rows[:, :, None] & inside_columns[:, None, :]
+        mask: Tensor = inside_rows[:, :, None] & inside_columns[:, None, :]
+        return mask
 
     def extra_repr(self) -> str:  # noqa: D102
         return (

@@ -1,0 +1,201 @@
+"""Architectures by name, and models in one file that describes itself."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_safetensors
+from torch import Tensor, nn
+from torchvision import models as torchvision_models
+from torchvision.models.resnet import BasicBlock
+
+from fpa.errors import InputError, unknown
+from fpa.store import replacing
+
+FORMAT = 1
+"""Version of the metadata in a model file."""
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """What a saved model says about itself.
+
+    Attributes:
+        architecture: Name `build_model` knows.
+        classes: Names of the classes, in the order of the logits.
+        input_shape: (C, H, W) of an image.
+        mean: Mean of each channel that the normalisation subtracts, for pixels in 0..1.
+        std: Standard deviation of each channel that the normalisation divides by.
+        augmentation: "none", "fpa" or "rectangle", or the user's own word.
+        accuracy: Share of correctly classified test images, if known.
+        recipe: The whole recipe of the training.
+
+    """
+
+    architecture: str
+    classes: list[str]
+    input_shape: tuple[int, int, int]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    augmentation: str = "none"
+    accuracy: float | None = None
+    recipe: dict[str, Any] = field(default_factory=dict)
+
+
+class SmallResNet(nn.Module):
+    """Three residual blocks of 16, 32 and 64 channels: for 32 px images on a CPU (77,000 weights)."""
+
+    def __init__(self, classes: int, channels: int) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(
+            nn.Conv2d(channels, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU(inplace=True)
+        )
+        self.blocks = nn.Sequential(_block(16, 16, 1), _block(16, 32, 2), _block(32, 64, 2))
+        self.head = nn.Linear(64, classes)
+
+    def forward(self, images: Tensor) -> Tensor:  # noqa: D102
+        return self.head(self.blocks(self.stem(images)).mean((2, 3)))  # type: ignore[no-any-return]
+
+
+def _block(inputs: int, outputs: int, stride: int) -> nn.Module:
+    shortcut = None
+    if inputs != outputs:
+        shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+    block: nn.Module = BasicBlock(inputs, outputs, stride, shortcut)
+    return block
+
+
+def _cifar_resnet18(classes: int, channels: int) -> nn.Module:
+    """ResNet-18 whose stem keeps 32 px images large: a 3x3 convolution of stride 1, no pooling."""
+    model: nn.Module = torchvision_models.resnet18(num_classes=classes)
+    stem = nn.Conv2d(channels, 64, 3, stride=1, padding=1, bias=False)
+    nn.init.kaiming_normal_(stem.weight, mode="fan_out", nonlinearity="relu")
+    model.conv1 = stem
+    model.maxpool = nn.Identity()
+    return model
+
+
+OWN = {"resnet-small": SmallResNet, "resnet18-cifar": _cifar_resnet18}
+
+
+def build_model(
+    architecture: str, classes: int, input_shape: tuple[int, int, int], seed: int = 0
+) -> nn.Module:
+    """A new model with random weights that depend only on the seed.
+
+    `architecture` is "resnet-small", "resnet18-cifar", any classifier of torchvision ("resnet50",
+    "mobilenet_v2", ...) or, with timm installed, "timm:NAME".
+
+    >>> model = build_model("resnet-small", classes=8, input_shape=(3, 32, 32))
+    >>> model(torch.zeros(2, 3, 32, 32)).shape
+    torch.Size([2, 8])
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return _build(architecture, classes, input_shape)
+
+
+def _build(architecture: str, classes: int, input_shape: tuple[int, int, int]) -> nn.Module:
+    channels = input_shape[0]
+    if architecture in OWN:
+        return OWN[architecture](classes, channels)
+    if architecture.startswith("timm:"):
+        try:
+            import timm
+        except ImportError as error:
+            raise InputError(f"model {architecture!r} needs timm: pip install 'fpa[timm]'") from error
+        name = architecture.removeprefix("timm:")
+        if not timm.is_model(name):
+            raise unknown("timm model", name, timm.list_models())
+        model: nn.Module = timm.create_model(name, num_classes=classes, in_chans=channels)
+        return model
+    name = architecture.removeprefix("torchvision:")
+    known = torchvision_models.list_models(module=torchvision_models)
+    if name not in known:
+        raise unknown("model", architecture, [*OWN, *known])
+    if channels != 3:
+        raise InputError(
+            f"model {architecture!r} takes images of 3 channels, these have {channels}: "
+            f"use one of {', '.join(OWN)} or a timm model"
+        )
+    return torchvision_models.get_model(name, weights=None, num_classes=classes)  # type: ignore[no-any-return]
+
+
+def save_model(model: nn.Module, card: ModelCard, path: Path | str) -> None:
+    """Write weights and card to one `.safetensors` file, whole or not at all."""
+    state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
+    metadata = {"fpa": json.dumps({"format": FORMAT, **asdict(card)})}
+    with replacing(Path(path)) as temporary:
+        temporary.write_bytes(to_safetensors(state, metadata))
+
+
+def read_card(path: Path | str) -> ModelCard:
+    """What a model file says about itself, without loading the weights."""
+    with open_tensors(Path(path)) as file:
+        return _card(file, Path(path))
+
+
+def load_model(path: Path | str, device: torch.device | str = "cpu") -> nn.Module:
+    """The model in a `.safetensors` file written by fpa, in evaluation mode; its card is `model.card`.
+
+    The file is data only: nothing in it can execute code.
+    """
+    path = Path(path)
+    with open_tensors(path) as file:
+        card = _card(file, path)
+        state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    # The weights that building draws are thrown away: on the meta device they cost nothing.
+    with torch.device("meta"):
+        model = _build(card.architecture, len(card.classes), card.input_shape)
+    check_same_tensors(path, card.architecture, model.state_dict(), state)
+    model.load_state_dict(state, assign=True)
+    unloaded = [name for name, buffer in model.named_buffers() if buffer.is_meta]
+    if unloaded:  # buffers an architecture computes instead of storing
+        model = _build(card.architecture, len(card.classes), card.input_shape)
+        model.load_state_dict(state)
+    model.card = card  # type: ignore[assignment]
+    return model.to(device).eval()
+
+
+def check_same_tensors(
+    path: Path, architecture: str, expected: dict[str, Any], found: dict[str, Any]
+) -> None:
+    """Refuse a file whose tensors are not those that an architecture has."""
+    different = sorted(
+        name
+        for name in expected.keys() | found.keys()
+        if name not in expected or name not in found or expected[name].shape != found[name].shape
+    )
+    if different:
+        more = f" and {len(different) - 3} more" if len(different) > 3 else ""
+        raise InputError(
+            f"{path} does not hold weights of the architecture {architecture!r}: "
+            f"{', '.join(different[:3])}{more} missing, unexpected or of another shape"
+        )
+
+
+def open_tensors(path: Path) -> Any:
+    """Open a safetensors file, or say what is wrong with it."""
+    if not path.is_file():
+        raise InputError(f"there is no model file {path}")
+    try:
+        return safe_open(path, framework="pt")
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"{path} is not a complete safetensors file: {error}") from error
+
+
+def _card(file: Any, path: Path) -> ModelCard:
+    text = (file.metadata() or {}).get("fpa")
+    if text is None:
+        raise InputError(
+            f"{path} was not written by fpa: it does not say which architecture its weights are of"
+        )
+    values = json.loads(text)
+    if values.pop("format", None) != FORMAT:
+        raise InputError(f"{path} was written by another version of fpa (this one reads format {FORMAT})")
+    for name in ("input_shape", "mean", "std"):
+        values[name] = tuple(values[name])
+    return ModelCard(**values)

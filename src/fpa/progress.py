@@ -1,0 +1,78 @@
+"""What a person sees while the work goes on: a live display in a terminal, plain lines elsewhere."""
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+
+class Display:
+    """Shows the progress of a study; one object for all its stages.
+
+    Use it as a context manager: the live part is taken down at the end, also after an error.
+    """
+
+    def __init__(self, quiet: bool = False, console: Console | None = None) -> None:
+        self.quiet = quiet
+        self.console = console or Console(file=sys.stderr)
+        self.live = not quiet and self.console.is_terminal
+        self._progress = Progress(
+            TextColumn("{task.description:<10}"),
+            BarColumn(bar_width=16),
+            TextColumn("{task.percentage:>3.0f}%"),
+            TextColumn("{task.fields[values]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=self.console,
+            disable=not self.live,
+        )
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> "Display":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._progress.stop()
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        if not self.quiet:
+            self.console.print(text, highlight=False, soft_wrap=True)
+
+    def training(self, name: str, done: float, loss: float, accuracy: float, pace: float) -> None:
+        """Where the training of a model is: share done, loss and accuracy so far, images a second."""
+        if self.live:
+            values = f"loss {loss:.3f}  acc {100 * accuracy:4.1f}%  {pace:,.0f} img/s"
+            task = self._task(name)
+            self._progress.update(task, completed=done, values=values)
+
+    def epoch(self, name: str, epoch: int, epochs: int, row: dict[str, Any]) -> None:
+        """A model has finished an epoch."""
+        tested = row["test_accuracy"]
+        if self.live:
+            if epoch == epochs:
+                values = f"test accuracy {100 * tested:.1f}%"
+                self._progress.update(self._task(name), completed=1.0, values=values)
+        elif not self.quiet:
+            shown = "" if tested is None else f"  test {100 * tested:5.1f}%"
+            self.say(
+                f"{name}: epoch {epoch}/{epochs}  loss {row['loss']:.3f}  "
+                f"accuracy {100 * row['accuracy']:5.1f}%{shown}  {row['images_per_second']:,.0f} images/s"
+            )
+
+    def unreadable(self, paths: Iterable[Path]) -> None:
+        """Image files that were left out because they could not be read."""
+        names = sorted(map(str, paths))
+        if names:
+            self.say(f"left out: {len(names)} unreadable image files")
+            for name in names:
+                self.say(f"  {name}")
+
+    def _task(self, name: str) -> TaskID:
+        if name not in self._tasks:
+            self._tasks[name] = self._progress.add_task(name, total=1.0, values="")
+        return self._tasks[name]

@@ -1,0 +1,300 @@
+"""A study described as data: dataclasses that check themselves, and YAML files of the same fields."""
+
+import math
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+from fpa.errors import InputError, unknown
+
+AUGMENTATIONS = ("none", "rectangle", "fpa")
+
+
+@dataclass
+class DataSettings:
+    """The images.
+
+    Attributes:
+        name: shapes, digits, cifar10, food101, imagenet, or folder:PATH for class-per-subfolder images.
+        root: Folder that holds the data sets that are not embedded.
+        size: Side of the images in pixels, for data sets of files.
+        train_images: How many training images to use, chosen by a fixed seed; null: all.
+        evaluation_images: How many test images to evaluate on; null: the data set's own fixed choice.
+        workers: Processes that decode image files.
+
+    """
+
+    name: str = "shapes"
+    root: str = "data"
+    size: int = 224
+    train_images: int | None = None
+    evaluation_images: int | None = None
+    workers: int = 8
+
+    def __post_init__(self) -> None:
+        _at_least("data.size", self.size, 8)
+        _at_least("data.workers", self.workers, 0)
+        for name in ("train_images", "evaluation_images"):
+            if getattr(self, name) is not None:
+                _at_least(f"data.{name}", getattr(self, name), 1)
+
+
+@dataclass
+class TrainingSettings:
+    """The optimisation: SGD with momentum on the cross-entropy.
+
+    Attributes:
+        epochs: Passes over the training set.
+        batch_size: Images a step, over all processes together.
+        learning_rate: Initial learning rate.
+        momentum: Momentum of SGD.
+        weight_decay: Weight decay of SGD.
+        schedule: steps: multiplied by gamma at every milestone; cosine: annealed to 0 over all epochs.
+        milestones: Epochs at which the learning rate is multiplied by gamma.
+        gamma: Factor at a milestone.
+        precision: auto (bfloat16 on CUDA, else float32), float32, tf32 or bfloat16 (mixed).
+        compile: Compile the step and capture it in a CUDA graph, on CUDA.
+        test_every: Measure the test accuracy every so many epochs, and after the last.
+        checkpoint_seconds: Write a checkpoint when the last one is older than this.
+
+    """
+
+    epochs: int = 12
+    batch_size: int = 64
+    learning_rate: float = 0.05
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    schedule: Literal["steps", "cosine"] = "cosine"
+    milestones: list[int] = field(default_factory=list)
+    gamma: float = 0.1
+    precision: Literal["auto", "float32", "tf32", "bfloat16"] = "auto"
+    compile: bool = True
+    test_every: int = 1
+    checkpoint_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        _at_least("training.epochs", self.epochs, 1)
+        _at_least("training.batch_size", self.batch_size, 1)
+        _at_least("training.test_every", self.test_every, 1)
+        _at_least("training.checkpoint_seconds", self.checkpoint_seconds, 0)
+        if not 0 < self.learning_rate < math.inf:
+            raise InputError(f"training.learning_rate must be positive, got {self.learning_rate}")
+        if not 0 <= self.momentum < 1:
+            raise InputError(f"training.momentum must be in [0, 1), got {self.momentum}")
+        if not 0 <= self.weight_decay < math.inf:
+            raise InputError(f"training.weight_decay must not be negative, got {self.weight_decay}")
+        if self.milestones != sorted(set(self.milestones)):
+            raise InputError(f"training.milestones must rise, got {self.milestones}")
+        if self.schedule == "cosine" and self.milestones:
+            raise InputError("training.milestones belong to the schedule 'steps', not to 'cosine'")
+
+    def learning_rate_at(self, epoch: int) -> float:
+        """The learning rate of an epoch (the first is 0).
+
+        >>> steps = TrainingSettings(learning_rate=0.1, schedule="steps", milestones=[30])
+        >>> steps.learning_rate_at(29), round(steps.learning_rate_at(30), 6)
+        (0.1, 0.01)
+        """
+        if self.schedule == "cosine":
+            return self.learning_rate * (1 + math.cos(math.pi * epoch / self.epochs)) / 2
+        passed = sum(epoch >= milestone for milestone in self.milestones)
+        return self.learning_rate * self.gamma**passed
+
+
+@dataclass
+class FPASettings:
+    """Feature perturbation augmentation, see fpa.FPA.
+
+    Attributes:
+        p: Probability that a mini-batch is perturbed.
+        p1_max: The share of selected pixels is uniform between 0 and this.
+        p2: Probability that a selected pixel starts a square.
+        s_max: Largest side of a square in pixels.
+        squares: Pixels that may start a square: selected, or everywhere (Algorithm 1 as printed).
+
+    """
+
+    p: float = 0.5
+    p1_max: float = 0.25
+    p2: float = 0.1
+    s_max: int = 3
+    squares: Literal["selected", "everywhere"] = "selected"
+
+
+@dataclass
+class RectangleSettings:
+    """The rectangle baseline (random erasing), see fpa.Rectangle.
+
+    Attributes:
+        p: Probability of being perturbed.
+        area: Smallest and largest share of the image covered.
+        aspect: Smallest and largest height over width.
+        coin: One coin a mini-batch (batch) or an image (image).
+
+    """
+
+    p: float = 0.5
+    area: tuple[float, float] = (0.02, 0.4)
+    aspect: tuple[float, float] = (0.3, 1 / 0.3)
+    coin: Literal["batch", "image"] = "batch"
+
+
+@dataclass
+class Recipe:
+    """A study.
+
+    Attributes:
+        name: Name of the recipe.
+        model: resnet-small, resnet18-cifar, any torchvision classifier, or timm:NAME.
+        augmentations: The models to train, any of none, rectangle and fpa.
+        masking: What removing a pixel means: constant, black, mean, minimum, maximum, uniform, blur, bokeh.
+        seed: Seed of everything random.
+        data: The images.
+        training: The optimisation.
+        fpa: Feature perturbation augmentation.
+        rectangle: The rectangle baseline.
+
+    """
+
+    name: str = "shapes"
+    model: str = "resnet-small"
+    augmentations: list[str] = field(default_factory=lambda: list(AUGMENTATIONS))
+    masking: str = "constant"
+    seed: int = 0
+    data: DataSettings = field(default_factory=DataSettings)
+    training: TrainingSettings = field(default_factory=TrainingSettings)
+    fpa: FPASettings = field(default_factory=FPASettings)
+    rectangle: RectangleSettings = field(default_factory=RectangleSettings)
+
+    def __post_init__(self) -> None:
+        for name in self.augmentations:
+            if name not in AUGMENTATIONS:
+                raise unknown("augmentation", name, AUGMENTATIONS)
+        if not self.augmentations or len(set(self.augmentations)) < len(self.augmentations):
+            raise InputError(f"augmentations must be one or more different names, got {self.augmentations}")
+        _at_least("seed", self.seed, 0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values only, as in the YAML file."""
+        return _plain(asdict(self))  # type: ignore[no-any-return]
+
+    def to_yaml(self) -> str:
+        """The recipe as a YAML document that `load_recipe` reads back."""
+        import yaml
+
+        text: str = yaml.safe_dump(self.to_dict(), sort_keys=False)
+        return text
+
+
+def recipe_names() -> list[str]:
+    """The recipes that ship with the package."""
+    folder = resources.files("fpa") / "recipes"
+    return sorted(item.name.removesuffix(".yaml") for item in folder.iterdir() if item.name.endswith(".yaml"))
+
+
+def recipe_description(name: str) -> str:
+    """The sentence a shipped recipe begins with."""
+    text = (resources.files("fpa") / "recipes" / f"{name}.yaml").read_text(encoding="utf-8")
+    return text.splitlines()[0].removeprefix("# ")
+
+
+def recipe_values(name: str) -> dict[str, Any]:
+    """The fields set in a recipe, by name or by the path of a YAML file; unknown fields are refused."""
+    import yaml
+
+    source = Path(name)
+    if name.endswith((".yaml", ".yml")) or source.is_file():
+        if not source.is_file():
+            raise InputError(f"there is no recipe file {source}")
+        text = source.read_text(encoding="utf-8")
+    elif name in recipe_names():
+        text = (resources.files("fpa") / "recipes" / f"{name}.yaml").read_text(encoding="utf-8")
+    else:
+        raise unknown("recipe", name, recipe_names())
+    try:
+        values = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InputError(f"{name} is not valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(values, dict):
+        raise InputError(f"{name} must be a mapping of recipe fields, got {type(values).__name__}")
+    _check_fields(Recipe, values, "")
+    return values
+
+
+def load_recipe(name: str, overrides: dict[str, Any] | None = None) -> Recipe:
+    """A recipe by name or path, with single fields changed.
+
+    >>> load_recipe("cifar10", {"training.epochs": 2}).training.epochs
+    2
+    """
+    from jsonargparse import ArgumentError, ArgumentParser
+
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_class_arguments(Recipe)
+    values = recipe_values(name)
+    for path, value in (overrides or {}).items():
+        nested = value
+        for key in reversed(path.split(".")):
+            nested = {key: nested}
+        _check_fields(Recipe, nested, "")
+        values = _merged(values, nested)
+    try:
+        namespace = parser.parse_object(values)
+        return recipe_from(parser.instantiate(namespace), namespace.name)
+    except ArgumentError as error:
+        raise InputError(f"recipe {name!r}: {' '.join(str(error).split())}") from error
+
+
+def recipe_from(namespace: Any, name: str) -> Recipe:
+    """The recipe among parsed arguments."""
+    return Recipe(name, **{item.name: namespace[item.name] for item in fields(Recipe) if item.name != "name"})
+
+
+def differences(ours: dict[str, Any], theirs: dict[str, Any], prefix: str = "") -> list[str]:
+    """One line a field that differs between two recipes.
+
+    >>> differences({"a": {"b": 1}}, {"a": {"b": 2}})
+    ['a.b: 2 -> 1']
+    """
+    lines = []
+    for key in [*ours, *(k for k in theirs if k not in ours)]:
+        mine, other = ours.get(key), theirs.get(key)
+        if isinstance(mine, dict) and isinstance(other, dict):
+            lines += differences(mine, other, f"{prefix}{key}.")
+        elif mine != other:
+            lines.append(f"{prefix}{key}: {other} -> {mine}")
+    return lines
+
+
+def _check_fields(kind: type, values: dict[str, Any], prefix: str) -> None:
+    known = {item.name: item.type for item in fields(kind)}
+    for key, value in values.items():
+        if key not in known:
+            raise unknown("recipe field", f"{prefix}{key}", [f"{prefix}{name}" for name in known])
+        inner = known[key]
+        if is_dataclass(inner):
+            if not isinstance(value, dict):
+                raise InputError(f"recipe field {prefix}{key} must be a mapping, got {value!r}")
+            _check_fields(inner, value, f"{prefix}{key}.")  # type: ignore[arg-type]
+
+
+def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    result = dict(base)
+    for key, value in changes.items():
+        both = isinstance(value, dict) and isinstance(base.get(key), dict)
+        result[key] = _merged(base[key], value) if both else value
+    return result
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _at_least(name: str, value: float, least: float) -> None:
+    if not value >= least:
+        raise InputError(f"{name} must be at least {least}, got {value}")

@@ -1,0 +1,674 @@
+"""The training loop: one run or several side by side, stopped and continued at any moment.
+
+A run is a recipe and an augmentation. Everything random about a step depends on the seed, the epoch and the
+step, and a checkpoint holds the rest, so a run that was killed ends with the weights it would have had.
+"""
+
+import json
+import math
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from safetensors.torch import save as to_safetensors
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fpa.augment import FPA, Draws, Rectangle
+from fpa.batches import Batches, first_images, training_batches
+from fpa.data import ArraySplit, ImageData, Normalisation, load_data, test_batches
+from fpa.errors import InputError
+from fpa.masking import Fill, get_masking
+from fpa.models import ModelCard, build_model, check_same_tensors, open_tensors, read_card, save_model
+from fpa.progress import Display
+from fpa.recipe import Recipe, differences
+from fpa.seeds import derive
+from fpa.store import clear_temporaries, replacing, writable_folder, write_text
+
+INITIAL, AUGMENT, DROPOUT = 3, 4, 5
+"""Keys that keep the random numbers of different purposes apart, see batches.py."""
+
+PATIENCE = {"cuda": 0.5, "mps": 0.5}
+"""Seconds between two looks at the numbers, where looking waits for the device."""
+
+
+class TrainingError(InputError):
+    """Training cannot go on; the last checkpoint is still there."""
+
+
+@dataclass
+class Epoch:
+    """A row of the history, `training.csv`."""
+
+    epoch: int
+    learning_rate: float
+    loss: float
+    accuracy: float
+    test_accuracy: float | None
+    images_per_second: float
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished run."""
+
+    augmentation: str
+    path: Path
+    accuracy: float
+
+
+@dataclass
+class Run:
+    """One model being trained, with everything a checkpoint needs to hold."""
+
+    recipe: Recipe
+    augmentation: str
+    folder: Path
+    model: nn.Module
+    network: nn.Module  # the model, wrapped for several processes
+    optimizer: torch.optim.Optimizer
+    augment: FPA | Rectangle | None
+    batches: Batches
+    normalisation: Normalisation
+    draws: torch.Generator
+    totals: Tensor  # loss summed over images, images right, images seen, first bad step or -1, steps done
+    epoch: int = 0
+    step: int = 0
+    history: list[Epoch] = field(default_factory=list)
+    saved: float = field(default_factory=time.monotonic)
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """How far the run is: epochs done, steps done in the next."""
+        return self.epoch, self.step
+
+    def start_epoch(self) -> None:
+        """Get ready for the rest of an epoch."""
+        self.batches.start(self.epoch, self.step)
+        rate = self.recipe.training.learning_rate_at(self.epoch)
+        for group in self.optimizer.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)  # a captured step reads the tensor, it would never see another number
+            else:
+                group["lr"] = rate
+        if self.step == 0:
+            seed = self.recipe.seed
+            self.draws.manual_seed(derive(seed, AUGMENT, self.epoch))
+            torch.manual_seed(derive(seed, DROPOUT, self.epoch))
+            self.totals.zero_()
+            self.totals[3] = -1
+
+    def end_epoch(self, totals: Tensor, test_accuracy: float | None, images_per_second: float) -> None:
+        """Write down the epoch and go to the next."""
+        loss, right, seen = totals[:3].tolist()
+        rate = self.recipe.training.learning_rate_at(self.epoch)
+        self.history.append(
+            Epoch(self.epoch + 1, rate, loss / seen, right / seen, test_accuracy, images_per_second)
+        )
+        self.epoch, self.step = self.epoch + 1, 0
+
+    def check(self, totals: Tensor) -> None:
+        """Refuse to go on after a loss that is not a number."""
+        bad = int(totals[3])
+        if bad >= 0:
+            rate = self.recipe.training.learning_rate_at(self.epoch)
+            raise TrainingError(
+                f"{self.augmentation}: the loss was not finite at step {bad + 1} of epoch {self.epoch + 1} "
+                f"(learning rate {rate:g}); the last checkpoint in {self.folder} is kept; "
+                "try a smaller training.learning_rate"
+            )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors the rest of the run depends on, by name: the live ones, not copies."""
+        momenta = {
+            f"momentum.{name}": self.optimizer.state[parameter]["momentum_buffer"]
+            for name, parameter in self.model.named_parameters()
+        }
+        weights = {f"model.{name}": value for name, value in self.model.state_dict().items()}
+        return weights | momenta | {"totals": self.totals}
+
+    def save(self) -> None:
+        """Write a checkpoint and the history."""
+        tensors = {name: value.detach().cpu().contiguous() for name, value in self.tensors().items()}
+        tensors |= {"random.draws": self.draws.get_state(), "random.global": torch.get_rng_state()}
+        card = {
+            "recipe": self.recipe.to_dict(),
+            "epoch": self.epoch,
+            "step": self.step,
+            "history": [asdict(row) for row in self.history],
+        }
+        with replacing(self.checkpoint) as temporary:
+            temporary.write_bytes(to_safetensors(tensors, {"checkpoint": json.dumps(card)}))
+        write_history(self.history, self.folder / "training.csv")
+        self.saved = time.monotonic()
+
+    def restore(self) -> None:
+        """Go on from the checkpoint, if there is one."""
+        if not self.checkpoint.exists():
+            return
+        with open_tensors(self.checkpoint) as file:
+            found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            card = json.loads((file.metadata() or {}).get("checkpoint", "null"))
+        if card is None:
+            raise InputError(f"{self.checkpoint} is not a checkpoint written by fpa")
+        refuse_other_recipe(self.recipe, card["recipe"], self.checkpoint)
+        draws, rest = found.pop("random.draws"), found.pop("random.global")
+        mine = self.tensors()
+        check_same_tensors(self.checkpoint, self.recipe.model, mine, found)
+        with torch.no_grad():
+            for name, value in mine.items():
+                value.copy_(found[name])
+        self.epoch, self.step = card["epoch"], card["step"]
+        self.history = [Epoch(**row) for row in card["history"]]
+        self.draws.set_state(draws)
+        torch.set_rng_state(rest)
+
+    @property
+    def checkpoint(self) -> Path:
+        """The file that holds the state of an unfinished run."""
+        return self.folder / "checkpoint.safetensors"
+
+
+def train(
+    recipe: Recipe,
+    output: Path | str,
+    *,
+    augmentations: Sequence[str] | None = None,
+    data: ImageData | None = None,
+    device: str | None = None,
+    tracker: str | None = None,
+    display: Display | None = None,
+) -> list[Trained]:
+    """Train a recipe's models into `output`/AUGMENTATION/model.safetensors, going on with what is there.
+
+    On CUDA all models advance together in one captured graph, elsewhere one after another.
+    `tracker` is one of accelerate's: tensorboard, wandb, mlflow, trackio.
+    """
+    output = Path(output)
+    names = list(augmentations or recipe.augmentations)
+    replace(recipe, augmentations=names)  # checks the names
+    finished, missing = {}, []
+    for name in names:
+        path = writable_folder(output / name) / "model.safetensors"
+        clear_temporaries(path.parent)
+        if path.exists():
+            card = read_card(path)
+            refuse_other_recipe(recipe, card.recipe, path)
+            (path.parent / "checkpoint.safetensors").unlink(missing_ok=True)
+            finished[name] = Trained(name, path, float(card.accuracy or math.nan))
+        else:
+            missing.append(name)
+    if missing:
+        trainer = Trainer(recipe, output, device, tracker, display or Display(quiet=True))
+        data = load_recipe_data(recipe) if data is None else data
+        finished |= {trained.augmentation: trained for trained in trainer.train(missing, data)}
+    return [finished[name] for name in names]
+
+
+def load_recipe_data(recipe: Recipe) -> ImageData:
+    """The data of a recipe, found and checked."""
+    settings = recipe.data
+    data = load_data(
+        settings.name, settings.root, evaluation_images=settings.evaluation_images, size=settings.size
+    )
+    if settings.train_images is not None and settings.train_images < len(data.train):
+        data = replace(data, train=first_images(data.train, settings.train_images))
+    return data
+
+
+def make_augment(recipe: Recipe, name: str, normalisation: Normalisation) -> FPA | Rectangle | None:
+    """The augmentation of this name with the recipe's settings; None for "none"."""
+    masking = get_masking(recipe.masking, normalisation.mean, normalisation.std)
+    if name == "fpa":
+        return FPA(**asdict(recipe.fpa), masking=masking)
+    if name == "rectangle":
+        return Rectangle(**asdict(recipe.rectangle), masking=masking)
+    return None
+
+
+class Trainer:
+    """Runs of one recipe on one device, or on this process's share of several."""
+
+    def __init__(
+        self, recipe: Recipe, output: Path, device: str | None, tracker: str | None, display: Display
+    ) -> None:
+        from accelerate import Accelerator
+
+        check_device(device)
+        on_cuda = torch.cuda.is_available() and device in (None, "cuda")
+        precision = recipe.training.precision
+        if precision == "auto":
+            precision = "bfloat16" if on_cuda else "float32"
+        self.accelerator = Accelerator(
+            mixed_precision="bf16" if precision == "bfloat16" else "no",
+            cpu=device == "cpu",
+            log_with=tracker,
+            project_dir=output if tracker else None,
+        )
+        if tracker:
+            self.accelerator.init_trackers("fpa", {"recipe": recipe.name, "seed": recipe.seed})
+        self.recipe, self.output, self.precision, self.display = recipe, output, precision, display
+        self.device: torch.device = self.accelerator.device
+        self.processes: int = self.accelerator.num_processes
+        self.captured = self.device.type == "cuda" and recipe.training.compile and self.processes == 1
+
+    def train(self, names: list[str], data: ImageData) -> list[Trained]:
+        """Train the models of these names to the end."""
+        check_data(self.recipe, data)
+        devices = [self.device] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices), _float32_arithmetic(tf32=self.precision != "float32"):
+            runs = [self.start(name, data) for name in names]
+            done = [run for run in runs if self._finished(run)]
+            results = [self._finish(run, data) for run in done]
+            left = [run for run in runs if run not in done]
+            while left:
+                group, until = self._next_group(left)
+                stepper = CapturedSteps(group, self) if self.captured else EagerSteps(group, self)
+                self._advance(group, until, stepper, data)
+                for run in filter(self._finished, group):
+                    results.append(self._finish(run, data))
+                    left.remove(run)
+        self.accelerator.end_training()
+        return results
+
+    def start(self, name: str, data: ImageData) -> Run:
+        """A run of this augmentation, at its beginning or where its checkpoint stands."""
+        recipe, settings = self.recipe, self.recipe.training
+        model = build_model(
+            recipe.model, len(data.classes), data.input_shape, derive(recipe.seed, INITIAL)
+        ).to(self.device)
+        if self.device.type == "cuda":
+            model = model.to(memory_format=torch.channels_last)
+        rate: Any = torch.tensor(0.0, device=self.device) if self.captured else 0.0
+        optimizer = torch.optim.SGD(
+            model.parameters(),
+            lr=rate,
+            momentum=settings.momentum,
+            weight_decay=settings.weight_decay,
+            fused=self.captured,
+        )
+        for parameter in model.parameters():  # so that a first step is like every other
+            optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+        network = self.accelerator.prepare_model(model) if self.processes > 1 else model
+        run = Run(
+            recipe,
+            name,
+            self.output / name,
+            model,
+            network.train(),
+            optimizer,
+            make_augment(recipe, name, data.normalisation),
+            training_batches(
+                data,
+                settings.batch_size,
+                recipe.seed,
+                self.device,
+                rank=self.accelerator.process_index,
+                processes=self.processes,
+                workers=recipe.data.workers,
+            ),
+            data.normalisation,
+            torch.Generator(self.device),
+            torch.zeros(5, device=self.device),
+        )
+        run.restore()
+        return run
+
+    def _next_group(self, left: list[Run]) -> tuple[list[Run], tuple[int, int]]:
+        """The runs to advance now and the position to stop at.
+
+        After a kill the runs may stand at different places; those behind catch up first.
+        """
+        end = (self.recipe.training.epochs, 0)
+        if not self.captured:
+            return left[:1], end
+        places = sorted({run.position for run in left})
+        group = [run for run in left if run.position == places[0]]
+        return group, places[1] if len(places) > 1 else end
+
+    def _advance(self, group: list[Run], until: tuple[int, int], steps: "Steps", data: ImageData) -> None:
+        settings = self.recipe.training
+        patience = PATIENCE.get(self.device.type, 0.0)
+        while group[0].position < until:
+            random = [(run.draws.get_state(), torch.get_rng_state()) for run in group]
+            for run, (draws, rest) in zip(group, random, strict=True):
+                run.start_epoch()
+                if run.step:
+                    run.draws.set_state(draws)
+                    torch.set_rng_state(rest)
+            epoch, first = group[0].position
+            last = until[1] if until[0] == epoch else group[0].batches.steps
+            began = looked = now = time.monotonic()
+            for step in range(first, last):
+                steps()
+                for run in group:
+                    run.step = step + 1
+                now = time.monotonic()
+                if now - looked >= patience:
+                    looked = now
+                    pace = (step + 1 - first) * settings.batch_size / (now - began)
+                    self._look(group, pace)
+                    if step + 1 < last and now - group[0].saved > settings.checkpoint_seconds:
+                        self._save(group)
+            totals = [self._totals(run) for run in group]
+            seconds = max(time.monotonic() - began, 1e-9)
+            pace = (last - first) * settings.batch_size * len(group) / seconds
+            if last < group[0].batches.steps:
+                continue
+            for run, total in zip(group, totals, strict=True):
+                run.check(total)
+                tested = epoch + 1 == settings.epochs or (epoch + 1) % settings.test_every == 0
+                accuracy = self._test(run, data) if tested else None
+                run.end_epoch(total, accuracy, pace)
+                self._tell(run)
+            if group[0].epoch < settings.epochs and now - group[0].saved > settings.checkpoint_seconds:
+                self._save(group)
+
+    def _look(self, group: list[Run], pace: float) -> None:
+        for run in group:
+            totals = run.totals.cpu()
+            run.check(totals)
+            loss, right, seen = totals[:3].tolist()
+            done = run.epoch * run.batches.steps + run.step
+            self.display.training(
+                run.augmentation,
+                done / (self.recipe.training.epochs * run.batches.steps),
+                loss / max(seen, 1),
+                right / max(seen, 1),
+                pace,
+            )
+
+    def _tell(self, run: Run) -> None:
+        row = run.history[-1]
+        self.display.epoch(run.augmentation, row.epoch, self.recipe.training.epochs, asdict(row))
+        values = {item.name: getattr(row, item.name) for item in fields(row) if item.name != "epoch"}
+        self.accelerator.log(
+            {f"{run.augmentation}/{name}": value for name, value in values.items() if value is not None},
+            step=row.epoch,
+        )
+
+    def _totals(self, run: Run) -> Tensor:
+        """The totals over all processes."""
+        if self.processes == 1:
+            return run.totals.cpu()
+        gathered = self.accelerator.gather(run.totals[None]).cpu()
+        total: Tensor = gathered.sum(0)
+        total[3] = gathered[:, 3].max()
+        return total
+
+    def _save(self, group: list[Run]) -> None:
+        if self.accelerator.is_main_process:
+            for run in group:
+                run.check(run.totals.cpu())
+                run.save()
+        for run in group:
+            run.saved = time.monotonic()
+
+    def _finished(self, run: Run) -> bool:
+        return run.epoch >= self.recipe.training.epochs
+
+    def _finish(self, run: Run, data: ImageData) -> Trained:
+        last = run.history[-1].test_accuracy
+        accuracy = self._test(run, data) if last is None else last
+        path = run.folder / "model.safetensors"
+        self.display.unreadable(getattr(run.batches, "unreadable", ()))
+        if self.accelerator.is_main_process:
+            card = ModelCard(
+                architecture=self.recipe.model,
+                classes=data.classes,
+                input_shape=data.input_shape,
+                mean=data.normalisation.mean,
+                std=data.normalisation.std,
+                augmentation=run.augmentation,
+                accuracy=accuracy,
+                recipe=self.recipe.to_dict(),
+            )
+            write_history(run.history, run.folder / "training.csv")
+            save_model(run.model, card, path)
+            run.checkpoint.unlink(missing_ok=True)
+        self.accelerator.wait_for_everyone()
+        return Trained(run.augmentation, path, accuracy)
+
+    def _test(self, run: Run, data: ImageData) -> float:
+        with _float32_arithmetic(tf32=False):
+            return accuracy(run.model, data, self.device, workers=self.recipe.data.workers)
+
+
+class Steps(Protocol):
+    """Advances a group of runs."""
+
+    def __call__(self) -> None:
+        """Take one step with every run."""
+
+
+class EagerSteps:
+    """A step at a time, as written."""
+
+    def __init__(self, group: list[Run], trainer: Trainer) -> None:
+        self.group, self.trainer = group, trainer
+
+    def __call__(self) -> None:  # noqa: D102
+        for run in self.group:
+            run.batches.advance()
+            images, labels = next_batch(run)
+            loss, logits = loss_and_logits(run.network, images, labels, self.trainer.precision)
+            run.optimizer.zero_grad()
+            self.trainer.accelerator.backward(loss)
+            run.optimizer.step()
+            count(run.totals, loss.detach(), logits.detach(), labels)
+
+
+class CapturedSteps:
+    """The whole step of every run compiled and captured in one CUDA graph, a stream a run.
+
+    At small batches the time goes into launching kernels; a graph launches them all at once, and the kernels
+    of different runs fill the gaps that each leaves.
+    """
+
+    def __init__(self, group: list[Run], trainer: Trainer) -> None:
+        self.group = group
+        self.precision = trainer.precision
+        self.compiled = torch.compile(loss_and_logits, dynamic=False)
+        self.counted = torch.compile(count, dynamic=False)
+        self.parameters = [list(run.model.parameters()) for run in group]
+        kept = [
+            ({name: value.clone() for name, value in run.tensors().items()}, run.draws.get_state())
+            for run in group
+        ]
+        for run in group:
+            run.batches.start(run.epoch, 0)
+        streams = [torch.cuda.Stream() for _ in group]  # type: ignore[no-untyped-call]
+        for _ in range(3):
+            for run in group:
+                run.batches.advance()
+            self._side_by_side(streams)
+        torch.cuda.synchronize()
+        self.graph = torch.cuda.CUDAGraph()
+        for run in group:
+            self.graph.register_generator_state(run.draws)
+        with torch.cuda.graph(self.graph):
+            self._side_by_side(streams)
+        for run, (tensors, draws) in zip(group, kept, strict=True):
+            with torch.no_grad():
+                for name, value in run.tensors().items():
+                    value.copy_(tensors[name])
+            run.draws.set_state(draws)
+
+    def __call__(self) -> None:  # noqa: D102
+        for run in self.group:
+            run.batches.advance()
+        self.graph.replay()
+
+    def _side_by_side(self, streams: list[torch.cuda.Stream]) -> None:
+        main = torch.cuda.current_stream()
+        for run, parameters, stream in zip(self.group, self.parameters, streams, strict=True):
+            stream.wait_stream(main)
+            with torch.cuda.stream(stream):
+                images, labels = next_batch(run, compiled=True)
+                loss, logits = self.compiled(run.network, images, labels, self.precision)
+                # Not backward(): it accumulates on the stream a parameter was first used on.
+                for parameter, gradient in zip(
+                    parameters, torch.autograd.grad(loss, parameters), strict=True
+                ):
+                    parameter.grad = gradient
+                run.optimizer.step()
+                self.counted(run.totals, loss.detach(), logits.detach(), labels)
+        for stream in streams:
+            main.wait_stream(stream)
+
+
+def next_batch(run: Run, compiled: bool = False) -> tuple[Tensor, Tensor]:
+    """The run's next images, normalised and perturbed, and their labels."""
+    images, labels = run.batches.batch(run.draws)
+    batch_size, mine = run.recipe.training.batch_size, run.batches.mine
+    draws, noise = None, None
+    if run.augment is not None:
+        shape = (batch_size, images.shape[2], images.shape[3])
+        draws = run.augment.draw(shape, images.device, run.draws)
+        if isinstance(run.augment.masking, Fill):
+            noise = run.augment.masking.noise(images, run.draws)
+    prepared = _compiled_prepare if compiled else prepare
+    return prepared(images, run.normalisation, run.augment, draws, noise, batch_size, mine), labels
+
+
+def prepare(
+    images: Tensor,
+    normalisation: Normalisation,
+    augment: FPA | Rectangle | None,
+    draws: Draws | None,
+    noise: Tensor | None,
+    batch_size: int,
+    mine: slice,
+) -> Tensor:
+    """Normalised and perturbed images from bytes, the random numbers given.
+
+    The mask is made for the whole batch and cut to this process's share `mine` of it.
+    """
+    normalised = normalisation(images)
+    if augment is None or draws is None:
+        return normalised
+    height, width = images.shape[2:]
+    mask = augment.mask_of(draws, (batch_size, height, width))[mine]
+    if isinstance(augment.masking, Fill):
+        return augment.masking(normalised, mask, noise)
+    return augment.masking(normalised, mask)
+
+
+_compiled_prepare = torch.compile(prepare, dynamic=False)
+
+
+def loss_and_logits(
+    network: nn.Module, images: Tensor, labels: Tensor, precision: str
+) -> tuple[Tensor, Tensor]:
+    """The mean cross-entropy over the labelled images, and the logits."""
+    with torch.autocast(images.device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+        logits = network(images)
+    logits = logits.float()
+    return functional.cross_entropy(logits, labels), logits
+
+
+def count(totals: Tensor, loss: Tensor, logits: Tensor, labels: Tensor) -> None:
+    """Add a step to a run's totals, on the device."""
+    seen = (labels >= 0).sum()
+    right = (logits.argmax(1) == labels).sum()
+    first_bad = (totals[3] < 0) & ~torch.isfinite(loss)
+    bad = torch.where(first_bad, totals[4], totals[3])
+    totals.copy_(
+        torch.stack([totals[0] + loss * seen, totals[1] + right, totals[2] + seen, bad, totals[4] + 1])
+    )
+
+
+@torch.no_grad()
+def accuracy(
+    model: nn.Module, data: ImageData, device: torch.device, *, batch_size: int = 500, workers: int = 0
+) -> float:
+    """Share of the evaluation images that the model classifies correctly, in float32."""
+    training = model.training
+    model.eval()
+    right = seen = torch.zeros((), dtype=torch.int64, device=device)
+    for _, images, labels in test_batches(data.test, data.evaluation, batch_size, device, workers=workers):
+        predicted = model(data.normalisation(images)).argmax(1)
+        right = right + (predicted == labels).sum()
+        seen = seen + (labels >= 0).sum()
+    model.train(training)
+    return int(right) / max(int(seen), 1)
+
+
+def write_history(history: list[Epoch], path: Path) -> None:
+    """`training.csv`: a line an epoch."""
+    names = [item.name for item in fields(Epoch)]
+    lines = [",".join(names)]
+    for row in history:
+        values = (getattr(row, name) for name in names)
+        lines.append(",".join("" if value is None else f"{value:.6g}" for value in values))
+    write_text(path, "\n".join(lines) + "\n")
+
+
+NO_MATTER = {
+    "augmentations",
+    "data.root",
+    "data.workers",
+    "data.evaluation_images",
+    "training.compile",
+    "training.test_every",
+    "training.checkpoint_seconds",
+}
+"""Recipe fields that do not change what is trained."""
+
+
+def refuse_other_recipe(recipe: Recipe, found: dict[str, Any], path: Path) -> None:
+    """Refuse to go on with a model that was trained by another recipe, and show the difference."""
+    changed = [line for line in differences(recipe.to_dict(), found) if line.split(":")[0] not in NO_MATTER]
+    if changed:
+        raise InputError(
+            f"{path} was made by another recipe ({'; '.join(changed)}): choose another --output, "
+            "or --overwrite to start anew"
+        )
+
+
+def check_device(device: str | None) -> None:
+    """Refuse a device that this machine does not have."""
+    if device not in (None, "cpu", "cuda", "mps"):
+        raise InputError(f"device must be cpu, cuda or mps, got {device!r}")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise InputError("device cuda was asked for, but PyTorch finds no CUDA device here")
+    if device == "mps" and not torch.backends.mps.is_available():
+        raise InputError("device mps was asked for, but PyTorch finds no Apple GPU here")
+
+
+def check_data(recipe: Recipe, data: ImageData) -> None:
+    """Refuse, before training, data that the recipe cannot be trained on."""
+    if recipe.training.batch_size > len(data.train):
+        raise InputError(
+            f"training.batch_size is {recipe.training.batch_size}, "
+            f"but there are only {len(data.train)} training images"
+        )
+    classes = len(data.classes)
+    for split in (data.train, data.test):
+        labels = split.labels
+        if len(labels) and (int(labels.min()) < 0 or int(labels.max()) >= classes):
+            raise InputError(
+                f"labels must be in 0..{classes - 1} for {classes} classes, "
+                f"found {int(labels.min())}..{int(labels.max())}"
+            )
+        if isinstance(split, ArraySplit) and split.images.dtype != torch.uint8:
+            raise InputError(f"images must be uint8, got {split.images.dtype}")
+    augment = make_augment(recipe, "fpa", data.normalisation)
+    if isinstance(augment, FPA):
+        augment.check_size(*data.input_shape[1:])
+    make_augment(recipe, "rectangle", data.normalisation)
+
+
+@contextmanager
+def _float32_arithmetic(tf32: bool) -> Iterator[None]:
+    """Whether float32 products on CUDA may be rounded to TF32; put back afterwards."""
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before

@@ -1,0 +1,319 @@
+"""Training: against a plain loop, through kills, with bad input."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.nn import functional
+
+from fpa import InputError, load_model
+from fpa.batches import ArrayBatches, crop_and_flip, training_batches
+from fpa.data import ArraySplit, load_data
+from fpa.models import build_model, read_card
+from fpa.recipe import TrainingSettings, load_recipe
+from fpa.seeds import derive
+from fpa.train import AUGMENT, INITIAL, TrainingError, accuracy, load_recipe_data, make_augment, train
+
+TINY = load_recipe("tiny")
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def data():
+    return load_recipe_data(TINY)
+
+
+@pytest.fixture(scope="module")
+def trained(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tiny")
+    return folder, train(TINY, folder, data=data, device="cpu")
+
+
+def weights(folder, name="fpa"):
+    return load_file(Path(folder) / name / "model.safetensors")
+
+
+def same(one, two):
+    return one.keys() == two.keys() and all(torch.equal(one[key], two[key]) for key in one)
+
+
+def test_leaves_a_model_and_a_history_for_every_augmentation(trained, data):
+    folder, runs = trained
+    assert sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()) == [
+        f"{name}/{file}"
+        for name in ("fpa", "none", "rectangle")
+        for file in ("model.safetensors", "training.csv")
+    ]
+    for run in runs:
+        model = load_model(run.path)
+        assert model.card.augmentation == run.augmentation
+        assert accuracy(model, data, CPU) == model.card.accuracy == run.accuracy
+        lines = (run.path.parent / "training.csv").read_text().splitlines()
+        assert lines[0].startswith("epoch,learning_rate,loss,accuracy,test_accuracy,")
+        assert [line.split(",")[:2] for line in lines[1:]] == [["1", "0.05"], ["2", "0.05"], ["3", "0.005"]]
+    assert not same(weights(folder, "fpa"), weights(folder, "none"))
+    assert not same(weights(folder, "fpa"), weights(folder, "rectangle"))
+
+
+@pytest.mark.parametrize("name", ["none", "rectangle", "fpa"])
+def test_equals_a_plain_loop(trained, data, name):
+    """The optimiser, the schedule and the perturbation written down once more with PyTorch's own parts."""
+    model = build_model("resnet-small", 8, (3, 32, 32), derive(0, INITIAL)).train()
+    optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9, weight_decay=5e-4)
+    schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [2])
+    augment = make_augment(TINY, name, data.normalisation)
+    batches = ArrayBatches(data.train, data, 32, 0, 0, 1)
+    for epoch in range(3):
+        batches.start(epoch, 0)
+        draws = torch.Generator().manual_seed(derive(0, AUGMENT, epoch))
+        for _ in range(256 // 32):
+            images, labels = batches.batch(draws)
+            images = images.float() / 255 * 2 - 1
+            if augment is not None:
+                mask = augment.mask_of(augment.draw((32, 32, 32), "cpu", draws), (32, 32, 32))
+                images = images * ~mask[:, None]
+            optimizer.zero_grad()
+            functional.cross_entropy(model(images), labels).backward()
+            optimizer.step()
+        schedule.step()
+    for key, value in weights(trained[0], name).items():
+        torch.testing.assert_close(value, model.state_dict()[key], rtol=1e-4, atol=1e-5)
+
+
+def test_running_again_changes_nothing(trained, data):
+    folder, runs = trained
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    assert train(TINY, folder, data=data, device="cpu") == runs
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+
+
+def test_killed_at_any_moment_it_ends_with_the_same_weights(trained, tmp_path):
+    command = [sys.executable, "-m", "fpa", "train", "tiny", "--augment", "fpa", "--device", "cpu"]
+    command += ["--output", str(tmp_path / "run"), "--quiet"]
+    chance = random.Random(0)
+    checkpoint, kills = tmp_path / "run" / "fpa" / "checkpoint.safetensors", 0
+    while kills < 3:
+        process = subprocess.Popen(command)
+        seen = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
+        while process.poll() is None:  # wait until it has got further than the last time, then a little more
+            if checkpoint.exists() and checkpoint.stat().st_mtime_ns > seen:
+                time.sleep(chance.random() * 0.2)
+                break
+            time.sleep(0.005)
+        if process.poll() is not None:
+            break
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        kills += 1
+    assert kills >= 1
+    assert subprocess.run(command, check=False).returncode == 0
+    assert same(weights(tmp_path / "run"), weights(trained[0]))
+    assert sorted(p.name for p in (tmp_path / "run" / "fpa").iterdir()) == [
+        "model.safetensors",
+        "training.csv",
+    ]
+
+
+def test_dropout_too_continues_bit_for_bit(data, tmp_path, monkeypatch):
+    """A model that draws from the global generator, stopped in the middle of an epoch."""
+    recipe = load_recipe("tiny", {"model": "mobilenet_v2", "data.train_images": 32, "training.batch_size": 8})
+    recipe.training.epochs = 2
+    recipe.training.milestones = []
+    few = load_recipe_data(recipe)
+    train(recipe, tmp_path / "whole", augmentations=["fpa"], data=few, device="cpu")
+    calls = iter(range(100))
+
+    def stops(self, draws, usual=ArrayBatches.batch):
+        if next(calls) == 6:
+            raise KeyboardInterrupt
+        return usual(self, draws)
+
+    monkeypatch.setattr(ArrayBatches, "batch", stops)
+    with pytest.raises(KeyboardInterrupt):
+        train(recipe, tmp_path / "cut", augmentations=["fpa"], data=few, device="cpu")
+    monkeypatch.undo()
+    torch.manual_seed(1234)
+    train(recipe, tmp_path / "cut", augmentations=["fpa"], data=few, device="cpu")
+    assert same(weights(tmp_path / "cut"), weights(tmp_path / "whole"))
+
+
+def test_global_random_state_is_left_alone(data, tmp_path):
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    recipe = load_recipe("tiny", {"training.epochs": 1, "training.milestones": []})
+    train(recipe, tmp_path, data=data, device="cpu", augmentations=["none"])
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(
+    ("settings", "scheduler"),
+    [
+        (
+            TrainingSettings(epochs=68, schedule="cosine", learning_rate=0.1),
+            lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 68),
+        ),
+        (
+            TrainingSettings(epochs=90, schedule="steps", milestones=[30, 60], learning_rate=0.1),
+            lambda o: torch.optim.lr_scheduler.MultiStepLR(o, [30, 60]),
+        ),
+    ],
+)
+def test_schedules_equal_pytorchs(settings, scheduler):
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], settings.learning_rate)
+    schedule = scheduler(optimizer)
+    for epoch in range(settings.epochs):
+        assert settings.learning_rate_at(epoch) == pytest.approx(
+            schedule.get_last_lr()[0], rel=1e-9, abs=1e-12
+        )
+        optimizer.step()
+        schedule.step()
+
+
+def test_a_loss_that_is_not_a_number_stops_with_the_step_and_keeps_the_checkpoint(data, tmp_path):
+    recipe = load_recipe("tiny", {"training.learning_rate": 1e18, "training.milestones": []})
+    with pytest.raises(
+        TrainingError, match=r"none: the loss was not finite at step \d+ of epoch \d.*checkpoint"
+    ):
+        train(recipe, tmp_path, augmentations=["none"], data=data, device="cpu")
+    kept = load_file(tmp_path / "none" / "checkpoint.safetensors")
+    assert all(value.isfinite().all() for key, value in kept.items() if key.startswith("model."))
+
+
+def test_several_processes_share_the_batches(trained, tmp_path):
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2"]
+    command += ["--mixed_precision", "no", "--dynamo_backend", "no", "--num_machines", "1", "-m", "fpa"]
+    command += ["train", "tiny", "--augment", "fpa", "--device", "cpu", "--output", str(tmp_path), "--quiet"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert result.returncode == 0, result.stderr
+
+    def losses(folder):
+        lines = (folder / "fpa" / "training.csv").read_text().splitlines()[1:]
+        return [float(line.split(",")[2]) for line in lines]
+
+    # Batch normalisation sees half a batch in each process, so the two are close, not equal.
+    assert losses(tmp_path) == pytest.approx(losses(trained[0]), rel=0.15)
+    assert not same(weights(tmp_path), weights(trained[0]))
+
+
+def test_the_shares_of_the_processes_are_the_batch():
+    data = load_data("shapes")
+    whole = training_batches(data, 10, 3, CPU)
+    parts = [training_batches(data, 10, 3, CPU, rank=rank, processes=3) for rank in range(3)]
+    for batches in (whole, *parts):
+        batches.start(1, 5)
+    for _ in range(2):
+        draws = [torch.Generator().manual_seed(7) for _ in range(4)]
+        images, labels = whole.batch(draws[0])
+        pieces = [part.batch(draw) for part, draw in zip(parts, draws[1:], strict=True)]
+        assert torch.equal(images, torch.cat([piece[0] for piece in pieces]))
+        assert torch.equal(labels, torch.cat([piece[1] for piece in pieces]))
+
+
+def test_every_epoch_shows_every_image_once_in_a_new_order():
+    images = torch.arange(20, dtype=torch.uint8).view(20, 1, 1, 1).expand(20, 1, 4, 4)
+    data = load_data("shapes")
+    split = ArraySplit(images, torch.arange(20))
+    batches = ArrayBatches(split, data, 5, 0, 0, 1)
+    orders = []
+    for epoch in range(2):
+        batches.start(epoch, 0)
+        seen = [batches.batch(torch.Generator()) for _ in range(batches.steps)]
+        assert all(torch.equal(image[:, 0, 0, 0], label.to(torch.uint8)) for image, label in seen)
+        orders.append(torch.cat([label for _, label in seen]))
+        assert orders[-1].sort().values.tolist() == list(range(20))
+    assert not torch.equal(*orders)
+
+
+def test_crop_and_flip_is_the_same_as_padding_and_slicing():
+    images = torch.randint(1, 255, (6, 3, 8, 10), dtype=torch.uint8)
+    chosen = torch.tensor([4, 0, 4, 2])
+    shift = torch.tensor([[-4, 4, 0, 3], [2, -1, 0, -4]])
+    flipped = torch.tensor([True, False, True, False])
+    got = crop_and_flip(images, chosen, shift, flipped)
+    padded = functional.pad(images, (4, 4, 4, 4))
+    for n in range(4):
+        y, x = 4 + shift[0, n], 4 + shift[1, n]
+        expected = padded[chosen[n], :, y : y + 8, x : x + 10]
+        assert torch.equal(got[n], expected.flip(2) if flipped[n] else expected)
+
+
+def test_tensorboard_is_written_when_asked_for(data, tmp_path):
+    pytest.importorskip("tensorboard")
+    recipe = load_recipe("tiny", {"training.epochs": 1, "training.milestones": []})
+    train(recipe, tmp_path, augmentations=["none"], data=data, device="cpu", tracker="tensorboard")
+    assert list(tmp_path.rglob("events.out.tfevents*"))
+
+
+class TestBadInput:
+    def test_another_recipe_over_a_finished_model(self, trained, data):
+        with pytest.raises(InputError, match=r"another recipe \(training.epochs: 3 -> 4\).*--overwrite"):
+            train(load_recipe("tiny", {"training.epochs": 4}), trained[0], data=data, device="cpu")
+
+    def test_a_checkpoint_of_another_architecture(self, data, tmp_path):
+        recipe = load_recipe("tiny", {"training.learning_rate": 1e18, "training.milestones": []})
+        with pytest.raises(TrainingError):
+            train(recipe, tmp_path, augmentations=["none"], data=data, device="cpu")
+        with pytest.raises(InputError, match=r"model: resnet-small -> resnet18-cifar"):
+            train(
+                replace(recipe, model="resnet18-cifar"),
+                tmp_path,
+                augmentations=["none"],
+                data=data,
+                device="cpu",
+            )
+
+    def test_labels_out_of_range(self, data, tmp_path):
+        wrong = replace(data, train=ArraySplit(data.train.images, data.train.labels + 1))
+        with pytest.raises(InputError, match=r"labels must be in 0..7 for 8 classes, found 1..8"):
+            train(TINY, tmp_path, data=wrong, device="cpu")
+
+    def test_squares_larger_than_the_images(self, data, tmp_path):
+        with pytest.raises(InputError, match=r"s_max must be in 1\.\.31"):
+            train(load_recipe("tiny", {"fpa.s_max": 32}), tmp_path, data=data, device="cpu")
+
+    def test_batch_larger_than_the_data(self, data, tmp_path):
+        with pytest.raises(InputError, match="only 256 training images"):
+            train(load_recipe("tiny", {"training.batch_size": 300}), tmp_path, data=data, device="cpu")
+
+    def test_a_device_that_is_not_there(self, data, tmp_path):
+        if torch.cuda.is_available():
+            pytest.skip("this machine has a CUDA device")
+        with pytest.raises(InputError, match="finds no CUDA device"):
+            train(TINY, tmp_path, data=data, device="cuda")
+        with pytest.raises(InputError, match="cpu, cuda or mps, got 'tpu'"):
+            train(TINY, tmp_path, data=data, device="tpu")
+
+    def test_a_damaged_checkpoint_is_named(self, data, tmp_path):
+        (tmp_path / "none").mkdir()
+        (tmp_path / "none" / "checkpoint.safetensors").write_bytes(b"half a file")
+        with pytest.raises(InputError, match=r"checkpoint.safetensors is not a complete safetensors file"):
+            train(TINY, tmp_path, augmentations=["none"], data=data, device="cpu")
+
+    def test_a_full_disk_keeps_the_last_checkpoint(self, data, tmp_path, monkeypatch):
+        usual, writes = Path.write_bytes, []
+
+        def full(path, content):
+            writes.append(path)
+            if len(writes) > 3:
+                usual(path, content[:100])
+                raise OSError(28, "No space left on device")
+            return usual(path, content)
+
+        monkeypatch.setattr(Path, "write_bytes", full)
+        with pytest.raises(InputError, match=r"the disk is full: .*checkpoint.safetensors was not written"):
+            train(TINY, tmp_path, augmentations=["none"], data=data, device="cpu")
+        monkeypatch.undo()
+        assert sorted(p.name for p in (tmp_path / "none").iterdir()) == [
+            "checkpoint.safetensors",
+            "training.csv",
+        ]
+        train(TINY, tmp_path, augmentations=["none"], data=data, device="cpu")
+        assert read_card(tmp_path / "none" / "model.safetensors").accuracy is not None

@@ -1,0 +1,133 @@
+"""The captured step on CUDA: the same training as the eager one, with live schedule and fresh masks."""
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from fpa.progress import Display
+from fpa.recipe import load_recipe
+from fpa.train import CapturedSteps, EagerSteps, Trainer, load_recipe_data, train
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+NAMES = ["none", "rectangle", "fpa"]
+
+
+def recipe(**changes):
+    fields = {"training.precision": "float32", "training.checkpoint_seconds": 1e9}
+    return load_recipe("tiny", fields | {key.replace("__", "."): value for key, value in changes.items()})
+
+
+@pytest.fixture(scope="module")
+def data():
+    return load_recipe_data(recipe())
+
+
+def steps_of(data, tmp_path, names, captured, count, **changes):
+    trainer = Trainer(recipe(**changes), tmp_path, "cuda", None, Display(quiet=True))
+    runs = [trainer.start(name, data) for name in names]
+    steps = CapturedSteps(runs, trainer) if captured else EagerSteps(runs, trainer)
+    for run in runs:
+        run.start_epoch()
+    for _ in range(count):
+        steps()
+    torch.cuda.synchronize()
+    return runs
+
+
+def test_captured_equals_eager_within_rounding(data, tmp_path):
+    captured = steps_of(data, tmp_path, NAMES, True, 4)
+    eager = steps_of(data, tmp_path, NAMES, False, 4, training__compile=False)
+    for one, two in zip(captured, eager, strict=True):
+        torch.testing.assert_close(one.totals, two.totals, rtol=1e-2, atol=2)
+        for a, b in zip(one.model.parameters(), two.model.parameters(), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-2, atol=1e-3)
+
+
+def test_together_equals_alone_within_rounding(data, tmp_path):
+    together = steps_of(data, tmp_path, NAMES, True, 4)
+    for index, name in enumerate(NAMES):
+        (alone,) = steps_of(data, tmp_path, [name], True, 4)
+        for a, b in zip(together[index].model.parameters(), alone.model.parameters(), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+
+
+def test_the_schedule_reaches_a_captured_step(data, tmp_path):
+    (run,) = steps_of(data, tmp_path, ["none"], True, 2)
+    trainer = Trainer(recipe(), tmp_path, "cuda", None, Display(quiet=True))
+    run = trainer.start("none", data)
+    steps = CapturedSteps([run], trainer)
+    run.start_epoch()
+    steps()
+    for group in run.optimizer.param_groups:
+        group["lr"].fill_(0.0)
+    before = [p.clone() for p in run.model.parameters()]
+    steps()
+    assert all(torch.equal(a, b) for a, b in zip(before, run.model.parameters(), strict=True))
+
+
+def test_replays_draw_fresh_masks_coins_and_crops(data, tmp_path):
+    trainer = Trainer(recipe(), tmp_path, "cuda", None, Display(quiet=True))
+    run = trainer.start("fpa", data)
+    masked = torch.zeros(1, device="cuda")
+    mask = torch.zeros(32, 32, 32, dtype=torch.bool, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    graph.register_generator_state(run.draws)
+    shape = (32, 32, 32)
+    run.augment.mask_of(run.augment.draw(shape, "cuda", run.draws), shape)
+    with torch.cuda.graph(graph):
+        mask.copy_(run.augment.mask_of(run.augment.draw(shape, "cuda", run.draws), shape))
+        masked.copy_(mask.float().mean())
+    shares, masks = [], []
+    for _ in range(200):
+        graph.replay()
+        shares.append(masked.item())
+        masks.append(mask.cpu().clone())
+    perturbed = [share for share in shares if share > 0]
+    assert 60 < len(perturbed) < 140
+    assert len(set(perturbed)) > 0.9 * len(perturbed)
+    nonempty = [m for m, share in zip(masks, shares, strict=True) if share > 0]
+    assert not any(torch.equal(a, b) for i, a in enumerate(nonempty) for b in nonempty[:i])
+
+
+def test_the_warm_up_leaves_no_trace(data, tmp_path):
+    trainer = Trainer(recipe(), tmp_path, "cuda", None, Display(quiet=True))
+    run = trainer.start("fpa", data)
+    before = {name: value.clone() for name, value in run.tensors().items()}
+    random = run.draws.get_state()
+    CapturedSteps([run], trainer)
+    assert all(torch.equal(before[name], value) for name, value in run.tensors().items())
+    assert torch.equal(random, run.draws.get_state())
+
+
+def test_stopped_and_continued(data, tmp_path, monkeypatch):
+    whole = recipe(training__checkpoint_seconds=0.0)
+    train(whole, tmp_path / "whole", data=data, device="cuda")
+    calls = iter(range(100))
+    usual = CapturedSteps.__call__
+
+    def stops(self):
+        if next(calls) == 13:
+            raise KeyboardInterrupt
+        usual(self)
+
+    monkeypatch.setattr(CapturedSteps, "__call__", stops)
+    monkeypatch.setattr("fpa.train.PATIENCE", {"cuda": 0.0})
+    with pytest.raises(KeyboardInterrupt):
+        train(whole, tmp_path / "cut", data=data, device="cuda")
+    monkeypatch.undo()
+    assert (tmp_path / "cut" / "fpa" / "checkpoint.safetensors").exists()
+    train(whole, tmp_path / "cut", data=data, device="cuda")
+    for name in NAMES:
+        one = load_file(tmp_path / "whole" / name / "model.safetensors")
+        two = load_file(tmp_path / "cut" / name / "model.safetensors")
+        for key in one:
+            torch.testing.assert_close(one[key].float(), two[key].float(), rtol=0.05, atol=0.05)
+
+
+def test_a_loss_that_is_not_a_number_is_noticed(data, tmp_path):
+    from fpa.train import TrainingError
+
+    wild = recipe(training__learning_rate=1e18, training__milestones=[])
+    with pytest.raises(TrainingError, match="not finite at step"):
+        train(wild, tmp_path, augmentations=["none"], data=data, device="cuda")

@@ -237,18 +237,18 @@ class Trainer:
         self, recipe: Recipe, output: Path, device: str | None, tracker: str | None, display: Display
     ) -> None:
         from accelerate import Accelerator
+        from accelerate.state import AcceleratorState, PartialState
 
         check_device(device)
-        on_cuda = torch.cuda.is_available() and device in (None, "cuda")
+        if PartialState._shared_state and PartialState().num_processes == 1:
+            AcceleratorState._reset_state(reset_partial_state=True)  # an earlier training's device
+        self.accelerator = Accelerator(
+            cpu=device == "cpu", log_with=tracker, project_dir=output if tracker else None
+        )
         precision = recipe.training.precision
         if precision == "auto":
-            precision = "bfloat16" if on_cuda else "float32"
-        self.accelerator = Accelerator(
-            mixed_precision="bf16" if precision == "bfloat16" else "no",
-            cpu=device == "cpu",
-            log_with=tracker,
-            project_dir=output if tracker else None,
-        )
+            launched = self.accelerator.mixed_precision == "bf16"
+            precision = "bfloat16" if launched or self.accelerator.device.type == "cuda" else "float32"
         if tracker:
             self.accelerator.init_trackers("fpa", {"recipe": recipe.name, "seed": recipe.seed})
         self.recipe, self.output, self.precision, self.display = recipe, output, precision, display

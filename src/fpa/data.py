@@ -456,7 +456,7 @@ def _imagenet(root: Path, size: int, check: bool) -> ImageData:
 def _image_folder(name: str, folder: Path, size: int, check: bool) -> ImageData:
     test = next((folder / part for part in ("val", "test") if (folder / part).is_dir()), None)
     if test is None or not (folder / "train").is_dir():
-        state = "holds not both" if folder.is_dir() else "does not exist; it must hold"
+        state = "does not hold both" if folder.is_dir() else "does not exist; it must hold"
         raise InputError(f"{folder} {state} train/ and val/ (or test/), each with a subfolder a class")
     return _two_folders(name, folder / "train", test, size, check, None)
 

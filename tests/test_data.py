@@ -403,6 +403,14 @@ def test_impossible_number_of_evaluation_images(count):
         load_data("digits", evaluation_images=count)
 
 
+def test_impossible_number_of_evaluation_images_is_said_before_the_files_are_read(tmp_path):
+    folder = write_food101(tmp_path)
+    with pytest.raises(InputError, match=r"evaluation images must be in 1..6, got 7"):
+        load_data("food101", tmp_path, evaluation_images=7)
+    assert not (folder / "fpa-normalisation-224.json").exists()
+    assert len(load_data("food101", tmp_path, evaluation_images=4).evaluation) == 4
+
+
 # Reading in workers
 
 
@@ -518,6 +526,8 @@ def test_food101_listed_image_that_is_missing(tmp_path):
     (folder / "images/waffles/waffles_1.jpg").unlink()
     with pytest.raises(InputError, match=r"1 of 12 .*waffles_1.jpg \(No such file"):
         load_data("food101", tmp_path)
+    with pytest.raises(InputError, match=r"waffles_1.jpg: No such file"):
+        load_data("food101", tmp_path, check=False)
 
 
 def test_food101_class_without_images(tmp_path):
@@ -564,6 +574,7 @@ def test_validation_images_not_sorted_into_classes(tmp_path):
         ("imagenet", "imagenet was not found: neither .*imagenet nor .* holds train, val"),
         ("folder:{}/none", r"none does not exist; it must hold train/ and val/ \(or test/\)"),
         ("folder:{}", r"does not hold both train/ and val/ \(or test/\)"),
+        ("folder:~/no such folder", "/no such folder does not exist"),
     ],
 )
 def test_missing_folder(tmp_path, name, expected):

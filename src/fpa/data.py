@@ -277,36 +277,40 @@ def load_data(
     if size < 1:
         raise InputError(f"the size of the images must be at least 1, got {size}")
     if name == "shapes":
-        data = _shapes()
-    elif name == "digits":
-        data = _digits()
-    elif name == "cifar10":
-        data = _cifar10(root)
-    elif name == "food101":
-        data = _food101(root, size, check)
-    elif name == "imagenet":
-        data = _imagenet(root, size, check)
-    elif name.startswith("folder:"):
-        data = _image_folder(name, Path(name.removeprefix("folder:")), size, check)
-    else:
-        raise unknown("data set", name, [*DATA_SETS, "folder:PATH"])
-    if evaluation_images is None:
-        return data
-    return replace(data, evaluation=_evaluation_subset(len(data.test), evaluation_images))
+        return _shapes(evaluation_images)
+    if name == "digits":
+        return _digits(evaluation_images)
+    if name == "cifar10":
+        return _cifar10(root, evaluation_images)
+    if name == "food101":
+        return _food101(root, evaluation_images, size, check)
+    if name == "imagenet":
+        return _imagenet(root, evaluation_images, size, check)
+    if name.startswith("folder:"):
+        folder = Path(name.removeprefix("folder:")).expanduser()
+        return _image_folder(name, folder, evaluation_images, size, check)
+    raise unknown("data set", name, [*DATA_SETS, "folder:PATH"])
 
 
-def _evaluation_subset(count: int, wanted: int) -> Tensor:
-    """`wanted` of `count` indices, always the same ones, in rising order."""
+def _evaluation_subset(count: int, wanted: int | None) -> Tensor:
+    """`wanted` of `count` indices (None: all), always the same ones, in rising order."""
+    if wanted is None:
+        return torch.arange(count)
     if not 1 <= wanted <= count:
         raise InputError(f"the number of evaluation images must be in 1..{count}, got {wanted}")
-    if wanted == count:
-        return torch.arange(count)
     order = np.argsort(np.random.PCG64(_EVALUATION_SEED).random_raw(count), kind="stable")
     return torch.from_numpy(np.sort(order[:wanted]))
 
 
 def _array_data(
-    name: str, classes: list[str], train: ArraySplit, test: ArraySplit, crop_padding: int, flip: bool
+    name: str,
+    classes: list[str],
+    train: ArraySplit,
+    test: ArraySplit,
+    evaluation_images: int | None,
+    *,
+    crop_padding: int,
+    flip: bool,
 ) -> ImageData:
     channels, height, width = train.images.shape[1:]
     return ImageData(
@@ -316,21 +320,21 @@ def _array_data(
         input_shape=(channels, height, width),
         train=train,
         test=test,
-        evaluation=torch.arange(len(test)),
+        evaluation=_evaluation_subset(len(test), evaluation_images),
         crop_padding=crop_padding,
         flip=flip,
     )
 
 
-def _shapes() -> ImageData:
+def _shapes(evaluation_images: int | None) -> ImageData:
     train, test = (
         ArraySplit(*map(torch.from_numpy, draw_shapes(count, seed))) for count, seed in ((4000, 0), (1000, 1))
     )
     # Every shape is its own mirror image; shapes lie anywhere already, so crops would add only borders.
-    return _array_data("shapes", list(SHAPES), train, test, crop_padding=0, flip=True)
+    return _array_data("shapes", list(SHAPES), train, test, evaluation_images, crop_padding=0, flip=True)
 
 
-def _digits() -> ImageData:
+def _digits(evaluation_images: int | None) -> ImageData:
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
@@ -340,20 +344,22 @@ def _digits() -> ImageData:
     images, labels = larger.round().to(torch.uint8), torch.from_numpy(bunch.target).long()
     parts = train_test_split(np.arange(len(labels)), test_size=360, stratify=bunch.target, random_state=0)
     train, test = (ArraySplit(images[part], labels[part]) for part in map(np.sort, parts))
-    return _array_data("digits", [str(digit) for digit in range(10)], train, test, crop_padding=2, flip=False)
+    classes = [str(digit) for digit in range(10)]
+    return _array_data("digits", classes, train, test, evaluation_images, crop_padding=2, flip=False)
 
 
-def _cifar10(root: Path) -> ImageData:
+def _cifar10(root: Path, evaluation_images: int | None) -> ImageData:
     for folder_name, first_file, read in (
         ("cifar-10-batches-bin", "data_batch_1.bin", _cifar10_binary),
         (datasets.CIFAR10.base_folder, "data_batch_1", _cifar10_python),
     ):
-        for folder in (root / folder_name, root):
-            if (folder is not root and folder.is_dir()) or (folder / first_file).is_file():
-                classes, train, test = read(folder)
-                return _array_data("cifar10", classes, train, test, crop_padding=4, flip=True)
-    classes, train, test = _cifar10_python(_download_cifar10(root))
-    return _array_data("cifar10", classes, train, test, crop_padding=4, flip=True)
+        below = root / folder_name
+        if below.is_dir() or (root / first_file).is_file():
+            content = read(below if below.is_dir() else root)
+            break
+    else:
+        content = _cifar10_python(_download_cifar10(root))
+    return _array_data("cifar10", *content, evaluation_images, crop_padding=4, flip=True)
 
 
 def _cifar10_binary(folder: Path) -> tuple[list[str], ArraySplit, ArraySplit]:
@@ -426,7 +432,7 @@ def _joined(parts: list[ArraySplit]) -> ArraySplit:
     return ArraySplit(torch.cat([part.images for part in parts]), torch.cat([part.labels for part in parts]))
 
 
-def _food101(root: Path, size: int, check: bool) -> ImageData:
+def _food101(root: Path, evaluation_images: int | None, size: int, check: bool) -> ImageData:
     needed = ("images", "meta/classes.txt", "meta/train.txt", "meta/test.txt")
     folder = _locate("food101", root, "food-101", needed)
     classes = sorted(_file_bytes(folder / "meta/classes.txt").decode().split())
@@ -437,15 +443,17 @@ def _food101(root: Path, size: int, check: bool) -> ImageData:
         return _file_split(listed, classes, folder / "images", files, transform, size)
 
     train, test = split("train.txt", _train_transform(size)), split("test.txt", _test_transform(size))
-    data = _file_data("food101", classes, train, test, check, _EVALUATION_IMAGES)
+    data = _file_data("food101", classes, train, test, evaluation_images, check, usual=_EVALUATION_IMAGES)
     _warn_if_unofficial(data, folder, 101)
     measured = replace(train, transform=test.transform)
     return replace(data, normalisation=_z_score(measured, folder / f"fpa-normalisation-{size}.json"))
 
 
-def _imagenet(root: Path, size: int, check: bool) -> ImageData:
+def _imagenet(root: Path, evaluation_images: int | None, size: int, check: bool) -> ImageData:
     folder = _locate("imagenet", root, "imagenet", ("train", "val"))
-    data = _two_folders("imagenet", folder / "train", folder / "val", size, check, _EVALUATION_IMAGES)
+    data = _two_folders(
+        "imagenet", folder / "train", folder / "val", evaluation_images, size, check, usual=_EVALUATION_IMAGES
+    )
     _warn_if_unofficial(data, folder, 1000)
     if (len(data.classes), data.classes[0], data.classes[-1]) != (1000, "n01440764", "n15075141"):
         return data
@@ -453,16 +461,24 @@ def _imagenet(root: Path, size: int, check: bool) -> ImageData:
     return replace(data, classes=list(ResNet50_Weights.IMAGENET1K_V1.meta["categories"]))
 
 
-def _image_folder(name: str, folder: Path, size: int, check: bool) -> ImageData:
+def _image_folder(
+    name: str, folder: Path, evaluation_images: int | None, size: int, check: bool
+) -> ImageData:
     test = next((folder / part for part in ("val", "test") if (folder / part).is_dir()), None)
     if test is None or not (folder / "train").is_dir():
-        state = "holds not both" if folder.is_dir() else "does not exist; it must hold"
+        state = "does not hold both" if folder.is_dir() else "does not exist; it must hold"
         raise InputError(f"{folder} {state} train/ and val/ (or test/), each with a subfolder a class")
-    return _two_folders(name, folder / "train", test, size, check, None)
+    return _two_folders(name, folder / "train", test, evaluation_images, size, check)
 
 
 def _two_folders(
-    name: str, train: Path, test: Path, size: int, check: bool, evaluation_images: int | None
+    name: str,
+    train: Path,
+    test: Path,
+    evaluation_images: int | None,
+    size: int,
+    check: bool,
+    usual: int | None = None,
 ) -> ImageData:
     """Images in `train`/CLASS and `test`/CLASS."""
     classes, test_classes = _class_folders(train), _class_folders(test)
@@ -479,7 +495,7 @@ def _two_folders(
         return _file_split(folder, classes, folder, files, transform, size)
 
     splits = split(train, _train_transform(size)), split(test, _test_transform(size))
-    return _file_data(name, classes, *splits, check, evaluation_images)
+    return _file_data(name, classes, *splits, evaluation_images, check, usual)
 
 
 def _file_data(
@@ -487,9 +503,14 @@ def _file_data(
     classes: list[str],
     train: FileSplit,
     test: FileSplit,
-    check: bool,
     evaluation_images: int | None,
+    check: bool,
+    usual: int | None,
 ) -> ImageData:
+    """`usual` evaluation images, or as many as there are, if no number is asked for."""
+    if evaluation_images is None and usual is not None and usual < len(test):
+        evaluation_images = usual
+    evaluation = _evaluation_subset(len(test), evaluation_images)
     if check:
         _check_files(train.paths)
         _check_files(test.paths)
@@ -500,7 +521,7 @@ def _file_data(
         input_shape=(3, train.size, train.size),
         train=train,
         test=test,
-        evaluation=_evaluation_subset(len(test), min(evaluation_images or len(test), len(test))),
+        evaluation=evaluation,
         crop_padding=0,
         flip=False,
     )
@@ -550,8 +571,11 @@ def _warn_if_unofficial(data: ImageData, folder: Path, classes: int) -> None:
 
 
 def _class_folders(folder: Path) -> list[str]:
-    with os.scandir(folder) as entries:
-        names = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted(entry.name for entry in entries if entry.is_dir() and entry.name[0] != ".")
+    except OSError as error:
+        raise InputError(f"cannot read the folder {folder}: {error.strerror}") from error
     if not names:
         raise InputError(f"{folder} has no subfolders: expected one for each class, with its images")
     return names
@@ -628,7 +652,10 @@ def _z_score(split: FileSplit, cache: Path) -> Normalisation:
     """
     listing = hashlib.sha256()
     for path in split.paths:
-        listing.update(f"{path.parent.name}/{path.name} {path.stat().st_size}\n".encode())
+        try:
+            listing.update(f"{path.parent.name}/{path.name} {path.stat().st_size}\n".encode())
+        except OSError as error:
+            raise UnreadableImage(path, _reason(error)) from error
     key = listing.hexdigest()
     try:
         kept = json.loads(cache.read_text(encoding="utf-8"))

@@ -202,7 +202,8 @@ class Fidelity:
         if self.sensitive:
             notes.append(
                 f"{self.small} of {self.used} images have an unmasked output under a tenth of the median;"
-                f" leaving them out moves A by {self.shift_without_small:+.2f}, its interval is ±{self.interval:.2f}"
+                f" without them A moves by {self.shift_without_small:+.2f}, more than its interval"
+                f" of ±{self.interval:.2f}"
             )
         return tuple(notes)
 
@@ -214,8 +215,7 @@ class Fidelity:
         (0.0, 0.0)
         """
         areas = (self.lif_areas - self.mif_areas)[self.kept]
-        low, high = _percentiles(_resampled_means(areas[None], draws, seed)[:, 0], level)
-        return float(low), float(high)
+        return _percentiles(_resampled_means(areas[None], draws, seed)[:, 0], level)
 
     def __str__(self) -> str:
         return (
@@ -374,7 +374,7 @@ def reliability(
     fidelities: Mapping[str, Fidelity],
     signed: Mapping[str, bool] | None = None,
     *,
-    leave_out: Collection[str] = ("random",),
+    leave_out: str | Collection[str] = ("random",),
     alpha: float = 0.05,
     draws: int = 1000,
     seed: int = 0,
@@ -400,9 +400,10 @@ def reliability(
     - `alpha`: the level of the tests, all together.
     - `draws`, `seed`: of the bootstrap.
     """
+    leave_out = [leave_out] if isinstance(leave_out, str) else list(leave_out)
     chosen = {name: fidelity for name, fidelity in fidelities.items() if name not in leave_out}
     if len(chosen) < 2:
-        raise InputError(f"at least two estimators besides {list(leave_out)} are needed, got {list(chosen)}")
+        raise InputError(f"at least two estimators besides {leave_out} are needed, got {list(chosen)}")
     if not 0 < alpha < 1:
         raise InputError(f"alpha must lie between 0 and 1, got {alpha}")
     known = SIGNED | dict(signed or {})
@@ -415,11 +416,12 @@ def reliability(
     is_signed = np.array([known[name] for name in names], dtype=bool)
 
     left, right = np.triu_indices(len(names), k=1)
-    kinds = np.array([KINDS[1], KINDS[2], KINDS[0]])[is_signed[left].astype(int) + is_signed[right]]
+    how_many_signed = is_signed[left].astype(int) + is_signed[right]
+    kinds = np.array(["unsigned-unsigned", "signed-unsigned", "signed-signed"])[how_many_signed]
     tests = [_t_test(areas[i] - areas[j]) for areas in (mif, lif) for i, j in zip(left, right, strict=True)]
     difference_mif, difference_lif = np.array([test.difference for test in tests]).reshape(2, -1)
     p_mif, p_lif = holm([test.p for test in tests]).reshape(2, -1)
-    opposite = np.sign(difference_mif) * np.sign(difference_lif) > 0
+    opposite = _ordered_oppositely(difference_mif, difference_lif)
     contradiction = opposite & (np.maximum(p_mif, p_lif) < alpha)
     columns = (kinds, difference_mif, difference_lif, p_mif, p_lif, opposite, contradiction)
     pairs = [
@@ -428,17 +430,15 @@ def reliability(
     ]
 
     drawn_mif, drawn_lif = np.split(_resampled_means(np.concatenate([mif, lif]), draws, seed), 2, axis=1)
-    drawn_opposite = (
-        np.sign(drawn_mif[:, left] - drawn_mif[:, right]) * np.sign(drawn_lif[:, left] - drawn_lif[:, right])
-        > 0
+    drawn_opposite = _ordered_oppositely(
+        drawn_mif[:, left] - drawn_mif[:, right], drawn_lif[:, left] - drawn_lif[:, right]
     )
     mean_mif, mean_lif = mif.mean(axis=1), lif.mean(axis=1)
     kind_masks = {kind: kinds == kind for kind in KINDS} | {"all": np.ones_like(opposite)}
     group_masks = {"all": np.ones_like(is_signed), "signed": is_signed, "unsigned": ~is_signed}
 
     def estimate(value: Any, drawn: Floats) -> Estimate:
-        low, high = _percentiles(drawn, 0.95)
-        return Estimate(float(value), float(low), float(high))
+        return Estimate(float(value), *_percentiles(drawn, 0.95))
 
     def ranked(goodness: Floats) -> tuple[str, ...]:
         return tuple(names[i] for i in np.argsort(-goodness, kind="stable"))
@@ -510,6 +510,11 @@ def _centred_ranks(values: Floats) -> Floats:
     return np.asarray(np.sign(values[..., :, None] - values[..., None, :]).sum(-1))
 
 
+def _ordered_oppositely(difference_mif: Floats, difference_lif: Floats) -> Bools:
+    """A small area under MIF is good and a large one under LIF: with the same sign they disagree."""
+    return np.sign(difference_mif) * np.sign(difference_lif) > 0
+
+
 def _integral(curves: Floats, fractions: Floats) -> Floats:
     return np.asarray(np.trapezoid(curves, fractions, axis=1))
 
@@ -561,12 +566,15 @@ def _resampled_means(values: Floats, draws: int, seed: int) -> Floats:
     return means
 
 
-def _percentiles(values: Floats, level: float) -> tuple[Floats, Floats]:
-    """The ends of the middle `level` of the draws (the first axis), each one of the values drawn."""
+def _percentiles(drawn: Floats, level: float) -> tuple[float, float]:
+    """The ends of the middle `level` of the numbers drawn; NaN if one of them is undefined."""
     if not 0 < level < 1:
         raise InputError(f"the level of an interval must lie between 0 and 1, got {level}")
-    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2], axis=0, method="inverted_cdf")
-    return low, high
+    ordered = np.sort(drawn)
+    beyond = math.floor((1 - level) / 2 * len(ordered) + 1e-9)  # 0.025 is a little more than 2.5 % in binary
+    if np.isnan(ordered[-1]):
+        return math.nan, math.nan
+    return float(ordered[beyond]), float(ordered[-1 - beyond])
 
 
 def _numpy(values: Any) -> npt.NDArray[Any]:

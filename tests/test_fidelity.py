@@ -95,7 +95,7 @@ def test_interval_of_mean_then_divide_is_the_spread_over_repeated_samples():
     rng, estimates, intervals = np.random.default_rng(0), [], []
     for _ in range(400):
         start = rng.uniform(1, 3, 200)
-        ends = start**2 * rng.uniform(0, 0.5, 200), start * rng.uniform(0.5, 1, 200)
+        ends = start**2 * rng.uniform(0, 0.1, 200), start * rng.uniform(0.7, 1, 200)
         fidelity = Fidelity.from_curves(*(np.stack([start, end], 1) for end in ends), [0, 1])
         estimates.append(fidelity.area_mean_then_divide)
         intervals.append(fidelity.interval_mean_then_divide)
@@ -185,6 +185,12 @@ def test_a_quotient_that_overflows_is_left_out():
     mif[3, 0] = lif[3, 0] = 1e-310
     fidelity = Fidelity.from_curves(mif, lif, x)
     assert (fidelity.used, fidelity.non_finite) == (11, 1)
+
+
+def test_small_is_under_a_tenth_of_the_median_of_the_images_used():
+    start = np.array([0.99, 1.01, 10.0, 10.0, 20.0, -5.0, -5.0])
+    curves = np.stack([start, start], axis=1)
+    assert Fidelity.from_curves(curves, curves, [0, 1]).small == 1
 
 
 def test_a_small_unmasked_output_that_moves_the_area_is_noted():

@@ -11,16 +11,18 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from fpa.augment import FPA, Rectangle
     from fpa.errors import InputError
+    from fpa.fidelity import Fidelity
     from fpa.models import load_model
 
 _HOME = {
     "FPA": "augment",
+    "Fidelity": "fidelity",
     "Rectangle": "augment",
     "InputError": "errors",
     "load_model": "models",
 }
 
-__all__ = ["FPA", "InputError", "Rectangle", "load_model"]
+__all__ = ["FPA", "Fidelity", "InputError", "Rectangle", "load_model"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,574 @@
+"""The fidelity A and the reliability of the evaluation, against loops in plain Python and scipy.stats."""
+
+import math
+import statistics
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+import fpa
+from fpa.errors import InputError
+from fpa.fidelity import (
+    KINDS,
+    SIGNED,
+    Fidelity,
+    common_images,
+    holm,
+    paired_test,
+    reliability,
+    spearman,
+    table,
+)
+
+TEN = ["random", *SIGNED]
+slow = settings(max_examples=30, deadline=None)
+
+
+def random_curves(seed, images=12, points=5, logit=5.0):
+    """MIF and LIF curves of positive logits that start together, and uneven fractions."""
+    rng = np.random.default_rng(seed)
+    start = rng.uniform(0.2 * logit, logit, (images, 1))
+    mif, lif = (np.hstack([start, rng.normal(0, logit, (images, points - 1))]) for _ in range(2))
+    return mif, lif, np.concatenate([[0.0], np.sort(rng.uniform(0, 1, points - 1))])
+
+
+def straight(mif_end, lif_end, start=1.0):
+    """Straight curves from `start` to the given ends (one an image), as a Fidelity over 0..1."""
+    ends = np.asarray(mif_end, dtype=float), np.asarray(lif_end, dtype=float)
+    return Fidelity.from_curves(*(np.stack([np.full_like(end, start), end], 1) for end in ends), [0, 1])
+
+
+def areas_by_loops(curves, fractions, divide):
+    areas = []
+    for curve in curves.tolist():
+        area = 0.0
+        for k in range(1, len(fractions)):
+            area += (fractions[k] - fractions[k - 1]) * (curve[k] + curve[k - 1]) / 2
+        areas.append(100 * area / (curve[0] if divide else 1))
+    return areas
+
+
+@slow
+@given(st.integers(0, 10**6), st.integers(2, 15), st.integers(2, 6), st.sampled_from(["each", "none"]))
+def test_areas_and_intervals_equal_plain_loops(seed, images, points, normalise):
+    mif, lif, x = random_curves(seed, images, points)
+    fidelity = Fidelity.from_curves(mif, lif, x, normalise=normalise)
+    m = areas_by_loops(mif, x.tolist(), normalise == "each")
+    l = areas_by_loops(lif, x.tolist(), normalise == "each")  # noqa: E741
+    d = [b - a for a, b in zip(m, l, strict=True)]
+    assert fidelity.mif_areas == pytest.approx(m)
+    assert fidelity.lif_areas == pytest.approx(l)
+    assert fidelity.area == pytest.approx(statistics.mean(d))
+    assert fidelity.area_mif == pytest.approx(statistics.mean(m))
+    assert fidelity.area_lif == pytest.approx(statistics.mean(l))
+    assert fidelity.interval == pytest.approx(1.96 * statistics.stdev(d) / math.sqrt(images))
+    unpaired = 1.96 * math.sqrt((statistics.variance(m) + statistics.variance(l)) / images)
+    assert fidelity.interval_unpaired == pytest.approx(unpaired)
+    assert (fidelity.used, fidelity.left_out, fidelity.notes) == (images, 0, ())
+
+
+@slow
+@given(st.integers(0, 10**6), st.sampled_from(["each", "none"]))
+def test_mean_then_divide_is_the_area_of_the_mean_curve(seed, normalise):
+    mif, lif, x = random_curves(seed)
+    fidelity = Fidelity.from_curves(mif, lif, x, normalise=normalise)
+    mean_mif, mean_lif = mif.mean(0) / mif[:, 0].mean(), lif.mean(0) / lif[:, 0].mean()
+    assert fidelity.area_mif_mean_then_divide == pytest.approx(100 * np.trapezoid(mean_mif, x))
+    assert fidelity.area_lif_mean_then_divide == pytest.approx(100 * np.trapezoid(mean_lif, x))
+    assert fidelity.area_mean_then_divide == pytest.approx(100 * np.trapezoid(mean_lif - mean_mif, x))
+
+
+def test_mean_then_divide_and_its_interval_agree_with_each_when_all_start_alike():
+    mif, lif, x = random_curves(3)
+    mif[:, 0] = lif[:, 0] = 2.0
+    fidelity = Fidelity.from_curves(mif, lif, x)
+    assert fidelity.area_mean_then_divide == pytest.approx(fidelity.area)
+    assert fidelity.interval_mean_then_divide == pytest.approx(fidelity.interval)
+
+
+def test_interval_of_mean_then_divide_is_the_spread_over_repeated_samples():
+    rng, estimates, intervals = np.random.default_rng(0), [], []
+    for _ in range(400):
+        start = rng.uniform(1, 3, 200)
+        ends = start**2 * rng.uniform(0, 0.1, 200), start * rng.uniform(0.7, 1, 200)
+        fidelity = Fidelity.from_curves(*(np.stack([start, end], 1) for end in ends), [0, 1])
+        estimates.append(fidelity.area_mean_then_divide)
+        intervals.append(fidelity.interval_mean_then_divide)
+    assert np.mean(intervals) == pytest.approx(1.96 * np.std(estimates), rel=0.1)
+
+
+def test_straight_curves_have_the_area_of_a_trapezium():
+    x = np.linspace(0, 1, 21)
+    mif, lif = np.outer([2.0, 8.0], 1 - x), np.outer([2.0, 8.0], 1 - x / 2)
+    fidelity = Fidelity.from_curves(mif, lif, x)
+    assert fidelity.area_mif == pytest.approx(50)
+    assert fidelity.area_lif == pytest.approx(75)
+    assert fidelity.area == pytest.approx(25)
+    assert fidelity.interval == pytest.approx(0, abs=1e-9)
+
+
+def test_curves_that_end_early_cover_only_their_part():
+    assert Fidelity.from_curves([[1, 1]] * 2, [[1, 1]] * 2, [0, 0.3]).area_mif == pytest.approx(30)
+
+
+def test_equal_curves_have_area_zero_and_an_unpaired_interval_that_is_not():
+    mif, _, x = random_curves(0)
+    fidelity = Fidelity.from_curves(mif, mif, x)
+    assert (fidelity.area, fidelity.interval, fidelity.bootstrap()) == (0, 0, (0, 0))
+    assert fidelity.interval_unpaired > 1
+
+
+def test_swapping_mif_and_lif_changes_the_sign():
+    mif, lif, x = random_curves(0)
+    assert Fidelity.from_curves(lif, mif, x).area == pytest.approx(-Fidelity.from_curves(mif, lif, x).area)
+
+
+def test_normalised_curves_score_the_same_however_they_are_given():
+    mif, lif, x = random_curves(0)
+    expected = Fidelity.from_curves(mif, lif, x)
+    for normalise in ("each", "none"):
+        normalised = Fidelity.from_curves(mif / mif[:, :1], lif / lif[:, :1], x, normalise=normalise)
+        assert normalised.area == pytest.approx(expected.area)
+        assert normalised.interval == pytest.approx(expected.interval)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_tensors_of_any_precision_are_accepted(dtype):
+    mif, lif, x = random_curves(0)
+    tensors = (torch.tensor(mif, dtype=dtype, requires_grad=True), torch.tensor(lif, dtype=dtype))
+    fidelity = fpa.Fidelity.from_curves(*tensors, torch.tensor(x), keep=torch.ones(12, dtype=torch.bool))
+    expected = Fidelity.from_curves(*(t.detach().double().numpy() for t in tensors), x)
+    assert fidelity.area == expected.area
+
+
+def test_images_left_out_are_counted_named_and_keep_their_place():
+    mif, lif, x = random_curves(1)
+    mif[2, 3], lif[4, 1] = np.nan, np.inf
+    mif[5, 0] = lif[5, 0] = -1
+    mif[6, 0] = lif[6, 0] = 0
+    keep = np.arange(12) > 0
+    fidelity = Fidelity.from_curves(mif, lif, x, keep=keep)
+    rest = [1, 3, 7, 8, 9, 10, 11]
+    assert np.flatnonzero(fidelity.kept).tolist() == rest
+    assert np.flatnonzero(np.isfinite(fidelity.mif_areas)).tolist() == rest
+    expected = Fidelity.from_curves(mif[rest], lif[rest], x)
+    assert fidelity.area == pytest.approx(expected.area)
+    assert fidelity.interval == pytest.approx(expected.interval)
+    assert fidelity.lif_areas[rest] == pytest.approx(expected.lif_areas)
+    counts = (fidelity.used, fidelity.left_out, fidelity.non_finite, fidelity.non_positive, fidelity.excluded)
+    assert counts == (7, 5, 2, 2, 1)
+    assert fidelity.notes == (
+        "2 of 12 images left out for a NaN or infinite value in a curve (images 2, 4)",
+        "2 of 12 images left out for an unmasked output that is not positive (images 5, 6)",
+        "1 of 12 images left out for being excluded by `keep` (image 0)",
+    )
+    assert str(fidelity).endswith("7 images used, 5 left out)")
+
+
+def test_without_division_no_sign_is_wrong():
+    mif, lif, x = random_curves(1)
+    mif[5, 0] = lif[5, 0] = -1
+    fidelity = Fidelity.from_curves(mif, lif, x, normalise="none")
+    assert (fidelity.used, fidelity.left_out, fidelity.non_positive, fidelity.notes) == (12, 0, 1, ())
+    negative = Fidelity.from_curves(-abs(mif), -abs(lif), x, normalise="none")
+    assert math.isnan(negative.area_mean_then_divide)
+    assert math.isnan(negative.interval_mean_then_divide)
+
+
+def test_a_quotient_that_overflows_is_left_out():
+    mif, lif, x = random_curves(0)
+    mif[3, 0] = lif[3, 0] = 1e-310
+    fidelity = Fidelity.from_curves(mif, lif, x)
+    assert (fidelity.used, fidelity.non_finite) == (11, 1)
+
+
+def test_small_is_under_a_tenth_of_the_median_of_the_images_used():
+    start = np.array([0.99, 1.01, 10.0, 10.0, 20.0, -5.0, -5.0])
+    curves = np.stack([start, start], axis=1)
+    assert Fidelity.from_curves(curves, curves, [0, 1]).small == 1
+
+
+def test_a_small_unmasked_output_that_moves_the_area_is_noted():
+    mif, lif, x = random_curves(0, images=200)
+    mif[:, 1:], lif[:, 1:] = 0.0, 1.0
+    assert Fidelity.from_curves(mif, lif, x).small == 0
+    mif[7, 0] = lif[7, 0] = 0.001
+    fidelity = Fidelity.from_curves(mif, lif, x)
+    without = Fidelity.from_curves(mif, lif, x, keep=np.arange(200) != 7)
+    assert fidelity.small == 1
+    assert fidelity.shift_without_small == pytest.approx(without.area - fidelity.area)
+    # One outlier among n moves the mean by about half of its own 95 % interval: several are needed.
+    assert not fidelity.sensitive
+    mif[:10, 0] = lif[:10, 0] = 0.001
+    fidelity = Fidelity.from_curves(mif, lif, x)
+    assert fidelity.sensitive
+    assert "10 of 200 images have an unmasked output under a tenth of the median" in fidelity.notes[0]
+    assert Fidelity.from_curves(mif, lif, x, normalise="none").small == 0
+
+
+def test_a_single_image_has_an_area_but_no_interval():
+    fidelity = Fidelity.from_curves([[2, 0]], [[2, 2]], [0, 1])
+    assert fidelity.area == 50
+    assert math.isnan(fidelity.interval)
+    assert math.isnan(fidelity.interval_unpaired)
+    assert fidelity.notes == ("a single image is used: there is no interval",)
+    with pytest.raises(InputError, match="a bootstrap needs at least 2 images, got 1"):
+        fidelity.bootstrap()
+    with pytest.raises(InputError, match="at least 2 images used by all, got 1"):
+        paired_test(fidelity, fidelity)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"mif": [1, 2, 3]}, r"mif must be \[N, 3\], a column for each fraction, got shape \[3\]"),
+        ({"lif": [[1, 2]]}, r"lif must be \[N, 3\], a column for each fraction, got shape \[1, 2\]"),
+        ({"lif": [[1, 0, 0]]}, "mif has 2 images, lif has 1: they must be the same"),
+        ({"mif": np.empty((0, 3))}, "mif has no images: there is nothing to score"),
+        ({"mif": [["a", "b", "c"]]}, "mif must be an array of numbers: could not convert"),
+        ({"lif": [[1, 2, 3], [1]]}, "lif must be an array of numbers: setting an array element"),
+        ({"lif": [[1, 0, 0], [5, 0, 0]]}, "differ for 1 of 2 images, first for image 1: 1 and 5"),
+        ({"fractions": [0.5]}, r"fractions must be \[K\] with at least 2 points, got shape \[1\]"),
+        (
+            {"fractions": [0, 50, 100]},
+            r"fractions must lie in 0\.\.1 \(of the image, not in percent\), got 50",
+        ),
+        ({"fractions": [0, -0.5, 1]}, r"fractions must lie in 0\.\.1 .*, got -0.5"),
+        ({"fractions": [0, math.nan, 1]}, r"fractions must lie in 0\.\.1 .*, got nan"),
+        ({"fractions": [0.1, 0.5, 1]}, "fractions must start at 0, the unmasked image, got 0.1"),
+        ({"fractions": [0, 0.7, 0.5]}, r"fractions must ascend from 0, got \[0.0, 0.7, 0.5\]"),
+        ({"fractions": [0, 0, 0]}, r"fractions must ascend from 0, got \[0.0, 0.0, 0.0\]"),
+        ({"normalise": "mean"}, "unknown normalisation 'mean': .*known: each, none"),
+        ({"keep": [1, 0]}, r"keep must be bool \[2\], got int64 \[2\]"),
+        ({"keep": [True]}, r"keep must be bool \[2\], got bool \[1\]"),
+        ({"keep": [False, False]}, "no image is left to score: 2 of 2 images left out for being excluded"),
+        (
+            {"mif": [[-1, 0, 0], [-2, 0, 0]], "lif": [[-1, 0, 0], [-2, 0, 0]]},
+            r"no image is left to score: 2 of 2 images left out for an unmasked .* \(images 0, 1\)",
+        ),
+        ({"mif": np.full((2, 3), np.nan)}, "no image is left to score: 2 of 2 images left out for a NaN"),
+    ],
+)
+def test_curves_that_cannot_be_scored_are_refused(changes, message):
+    good = {"mif": [[1, 0, 0], [1, 0.5, 0]], "lif": [[1, 1, 0], [1, 0.5, 0]], "fractions": [0, 0.5, 1]}
+    with pytest.raises(InputError, match=message):
+        Fidelity.from_curves(**(good | changes))
+
+
+def test_common_images_are_those_every_model_can_use():
+    plain, augmented = torch.tensor([1.0, 0.0, 3.0, math.inf, 5.0]), np.array([1.0, 2.0, -3.0, 4.0, 5.0])
+    assert common_images(plain, augmented).tolist() == [True, False, False, False, True]
+    assert common_images(plain).tolist() == [True, False, True, False, True]
+    with pytest.raises(InputError, match="at least one model"):
+        common_images()
+    for wrong in (np.ones(4), np.ones((5, 1))):
+        with pytest.raises(InputError, match=r"must be \[N\] with the same N for every model, got \[5\], \["):
+            common_images(plain, wrong)
+
+
+def test_paired_interval_covers_the_true_area_19_times_in_20():
+    rng, runs, covered, covered_unpaired = np.random.default_rng(0), 1000, 0, 0
+    for _ in range(runs):
+        shared = rng.normal(0, 0.3, 60)  # what makes an image easy helps both curves
+        fidelity = straight(0.2 + shared + rng.normal(0, 0.1, 60), 0.8 + shared + rng.normal(0, 0.1, 60))
+        covered += abs(fidelity.area - 30) < fidelity.interval
+        covered_unpaired += abs(fidelity.area - 30) < fidelity.interval_unpaired
+    assert 0.93 < covered / runs < 0.97
+    assert covered_unpaired == runs
+
+
+def test_bootstrap_agrees_with_the_interval_and_depends_on_the_seed_alone():
+    fidelity = straight(*np.random.default_rng(0).normal([[0.2], [0.8]], 0.1, (2, 500)))
+    low, high = fidelity.bootstrap(4000, seed=1)
+    assert fidelity.area - low == pytest.approx(fidelity.interval, rel=0.1)
+    assert high - fidelity.area == pytest.approx(fidelity.interval, rel=0.1)
+    assert fidelity.bootstrap(4000, seed=1) == (low, high)
+    assert fidelity.bootstrap(4000, seed=2) != (low, high)
+    assert fidelity.bootstrap(4000, seed=1, level=0.5)[0] > low
+
+
+def test_bootstrap_in_chunks_equals_plain_resampling():
+    n, draws = 3000, 800  # more than one chunk
+    fidelity = straight(*np.random.default_rng(0).normal([[0.2], [0.8]], 0.1, (2, n)))
+    areas, rng = fidelity.lif_areas - fidelity.mif_areas, np.random.default_rng(7)
+    means = sorted(areas[rng.integers(n, size=n)].mean() for _ in range(draws))
+    assert fidelity.bootstrap(draws, seed=7) == pytest.approx((means[20], means[779]))
+
+
+def test_bootstrap_refuses_what_makes_no_sense():
+    fidelity = straight([0, 0.1], [1, 1])
+    with pytest.raises(InputError, match="at least 1 draw, got 0"):
+        fidelity.bootstrap(0)
+    with pytest.raises(InputError, match="must lie between 0 and 1, got 95"):
+        fidelity.bootstrap(level=95)
+
+
+@slow
+@given(st.integers(0, 10**6), st.integers(2, 40), st.sampled_from(["area", "mif", "lif"]))
+def test_paired_test_equals_scipy(seed, images, of):
+    first = Fidelity.from_curves(*random_curves(seed, images))
+    second = Fidelity.from_curves(*random_curves(seed + 1, images))
+    areas = [
+        {"area": f.lif_areas - f.mif_areas, "mif": f.mif_areas, "lif": f.lif_areas}[of]
+        for f in (first, second)
+    ]
+    result = paired_test(first, second, of)
+    expected = stats.ttest_rel(*areas)
+    assert result.t == pytest.approx(expected.statistic)
+    assert result.p == pytest.approx(expected.pvalue)
+    assert result.p_larger == pytest.approx(stats.ttest_rel(*areas, alternative="greater").pvalue)
+    assert result.p_smaller == pytest.approx(stats.ttest_rel(*areas, alternative="less").pvalue)
+    assert result.difference - result.interval == pytest.approx(expected.confidence_interval().low)
+    assert result.difference + result.interval == pytest.approx(expected.confidence_interval().high)
+
+
+def test_paired_test_sees_what_intervals_that_overlap_hide():
+    rng = np.random.default_rng(0)
+    hard = rng.normal(0, 0.3, 100)
+    poor, good = (straight(hard, hard * 2 + gain + rng.normal(0, 0.01, 100)) for gain in (0.5, 0.51))
+    assert abs(good.area - poor.area) < good.interval
+    result = paired_test(good, poor)
+    assert result.difference == pytest.approx(good.area - poor.area)
+    assert result.p_larger < 1e-6 < 0.99 < result.p_smaller
+
+
+def test_differences_that_are_all_the_same_leave_no_doubt():
+    low, high = straight([0.0, 0.0], [0.5, 0.25]), straight([0.0, 0.0], [0.75, 0.5])
+    assert (paired_test(high, low).p, paired_test(high, low).t) == (0, math.inf)
+    assert (paired_test(low, high).p_larger, paired_test(low, high).t) == (1, -math.inf)
+    same = paired_test(low, low)
+    assert (same.difference, same.interval, same.t, same.p, same.p_larger) == (0, 0, 0, 1, 0.5)
+
+
+def test_paired_test_uses_the_images_both_have():
+    mif, lif, x = random_curves(0)
+    first, second = (
+        Fidelity.from_curves(mif, lif, x, keep=np.arange(12) != 0),
+        Fidelity.from_curves(lif, mif, x, keep=np.arange(12) != 5),
+    )
+    rest = [i for i in range(12) if i not in (0, 5)]
+    both = (Fidelity.from_curves(mif[rest], lif[rest], x), Fidelity.from_curves(lif[rest], mif[rest], x))
+    assert paired_test(first, second) == pytest.approx(paired_test(*both))
+    assert paired_test(first, second).used == 10
+
+
+def test_paired_test_refuses_what_cannot_be_compared():
+    mif, lif, x = random_curves(0)
+    fidelity = Fidelity.from_curves(mif, lif, x)
+    with pytest.raises(InputError, match=r"same images in all, got .*'first': 12, 'second': 11"):
+        paired_test(fidelity, Fidelity.from_curves(mif[1:], lif[1:], x))
+    with pytest.raises(InputError, match=r"same normalisation in all, got .*'second': 'none'"):
+        paired_test(fidelity, Fidelity.from_curves(mif, lif, x, normalise="none"))
+    with pytest.raises(InputError, match="unknown area to test 'mifs': did you mean 'mif'"):
+        paired_test(fidelity, fidelity, "mifs")
+
+
+def holm_by_loops(p):
+    """Reject from the smallest on; a p-value's result is the least level at which it is still rejected."""
+    adjusted, worst = [0.0] * len(p), 0.0
+    for step, i in enumerate(sorted(range(len(p)), key=lambda i: p[i])):
+        worst = max(worst, min(1.0, (len(p) - step) * p[i]))
+        adjusted[i] = worst
+    return adjusted
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
+def test_holm_equals_plain_loops(p):
+    assert holm(p) == pytest.approx(holm_by_loops(p))
+
+
+@given(st.lists(st.tuples(st.integers(-3, 3), st.integers(-3, 3)), min_size=2, max_size=10))
+@settings(deadline=None)
+def test_spearman_equals_scipy_with_ties(pairs):
+    x, y = zip(*pairs, strict=True)
+    if len(set(x)) == 1 or len(set(y)) == 1:
+        assert math.isnan(spearman(x, y))
+    else:
+        assert spearman(x, y) == pytest.approx(stats.spearmanr(x, y).statistic)
+
+
+def random_fidelities(seed, images=40, names=TEN, spread=0.05, noise=0.1):
+    """Estimators with random mean areas close enough that some differences are significant and some not."""
+    rng = np.random.default_rng(seed)
+    shared = rng.normal(0, 0.2, images)
+    return {
+        name: straight(*(rng.normal(0.5, spread) + shared + rng.normal(0, noise, images) for _ in range(2)))
+        for name in names
+    }
+
+
+@slow
+@given(st.integers(0, 10**6), st.integers(2, 9))
+def test_contradictions_equal_plain_loops(seed, count):
+    names = list(np.random.default_rng(seed).permutation(TEN)[: count + 1])
+    names = [str(name) for name in names if name != "random"]
+    fidelities = random_fidelities(seed, names=names)
+    result = reliability(fidelities, draws=10)
+
+    pairs = list(combinations(names, 2))
+    differences = {
+        (side, pair): getattr(fidelities[pair[0]], side) - getattr(fidelities[pair[1]], side)
+        for side in ("mif_areas", "lif_areas")
+        for pair in pairs
+    }
+    p = holm_by_loops([stats.ttest_1samp(values, 0).pvalue for values in differences.values()])
+    p = dict(zip(differences, p, strict=True))
+    opposite, contradictions = dict.fromkeys(KINDS, 0), []
+    for pair in pairs:
+        number_signed = sum(name in ("ig_sum", "vgx_sum", "sgx_sum") for name in pair)
+        kind = ["unsigned-unsigned", "signed-unsigned", "signed-signed"][number_signed]
+        mif, lif = differences["mif_areas", pair].mean(), differences["lif_areas", pair].mean()
+        mif_prefers, lif_prefers = pair[int(mif > 0)], pair[int(lif < 0)]
+        opposite[kind] += mif_prefers != lif_prefers
+        significant = p["mif_areas", pair] < 0.05 and p["lif_areas", pair] < 0.05
+        if mif_prefers != lif_prefers and significant:
+            contradictions.append((*pair, kind))
+    assert [(c.first, c.second, c.kind) for c in result.contradictions] == contradictions
+    assert {kind: result.opposite[kind].value for kind in KINDS} == opposite
+    assert result.opposite["all"].value == sum(opposite.values())
+    assert [pair.p_mif for pair in result.pairs] == pytest.approx([p["mif_areas", pair] for pair in pairs])
+    assert [pair.p_lif for pair in result.pairs] == pytest.approx([p["lif_areas", pair] for pair in pairs])
+
+
+def test_rankings_and_correlations_leave_random_out():
+    fidelities = random_fidelities(4)
+    result, nine = reliability(fidelities), [name for name in TEN if name != "random"]
+    assert list(result.by_area) == sorted(nine, key=lambda name: -fidelities[name].area)
+    assert list(result.by_mif) == sorted(nine, key=lambda name: fidelities[name].area_mif)
+    assert list(result.by_lif) == sorted(nine, key=lambda name: -fidelities[name].area_lif)
+    groups = {
+        "all": nine,
+        "signed": ["ig_sum", "vgx_sum", "sgx_sum"],
+        "unsigned": ["ig_abs", "vg_abs", "vgx_abs", "sg_abs", "sgx_abs", "sqsg_sum"],
+    }
+    for group, names in groups.items():
+        by_mif, by_lif = ([getattr(fidelities[name], a) for name in names] for a in ("area_mif", "area_lif"))
+        expected = stats.spearmanr([-area for area in by_mif], by_lif).statistic
+        assert result.correlation[group].value == pytest.approx(expected)
+
+
+def test_pairs_of_each_kind_are_counted_for_the_nine():
+    result = reliability(random_fidelities(0))
+    assert result.table()["pairs"].to_dict() == {
+        "signed-signed": 3,
+        "unsigned-unsigned": 15,
+        "signed-unsigned": 18,
+        "all": 36,
+    }
+    assert result.table().loc["all", "contradictions"] == len(result.contradictions)
+    assert str(result).splitlines()[2].startswith("signed-unsigned pairs: ")
+    assert "of 18 ordered oppositely by MIF and by LIF" in str(result)
+
+
+def test_a_contradiction_is_found_and_one_within_the_noise_is_not():
+    rng = np.random.default_rng(0)
+    noise = rng.normal(0, 0.05, (4, 100))
+    evidence = straight(0.1 + noise[0], 0.5 + noise[1])
+    background = straight(0.3 + noise[2], 0.8 + noise[3])
+    (found,) = reliability({"ig_sum": evidence, "vg_abs": background}).contradictions
+    assert (found.kind, found.opposite) == ("signed-unsigned", True)
+    assert found.mif == pytest.approx(evidence.area_mif - background.area_mif)
+    assert found.lif == pytest.approx(evidence.area_lif - background.area_lif)
+    assert str(found) == "ig_sum and vg_abs: MIF prefers ig_sum, LIF prefers vg_abs"
+
+    loud = rng.normal(0, 5, 100)
+    doubtful = straight(0.3 + noise[2], 0.8 + loud - loud.mean())
+    result = reliability({"ig_sum": evidence, "vg_abs": doubtful})
+    assert result.opposite["signed-unsigned"].value == 1
+    assert result.contradictions == ()
+
+
+def test_agreement_has_no_contradictions():
+    rng = np.random.default_rng(0)
+    fidelities = {
+        name: straight(0.5 - 0.04 * k + rng.normal(0, 0.01, 50), 0.5 + 0.04 * k + rng.normal(0, 0.01, 50))
+        for k, name in enumerate(SIGNED)
+    }
+    result = reliability(fidelities)
+    assert result.correlation["all"] == pytest.approx((1, 1, 1))
+    assert result.opposite["all"] == (0, 0, 0)
+    assert result.contradictions == ()
+    assert result.by_area == result.by_mif == result.by_lif == tuple(reversed(SIGNED))
+
+
+def test_without_a_difference_a_contradiction_is_as_rare_as_alpha_promises():
+    runs = [reliability(random_fidelities(seed, spread=0), draws=1) for seed in range(60)]
+    assert sum(bool(run.contradictions) for run in runs) <= 1
+    assert any(run.opposite["all"].value > 5 for run in runs)
+
+
+def test_bootstrap_of_the_reliability_equals_plain_resampling():
+    fidelities = random_fidelities(2, images=30)
+    result = reliability(fidelities, draws=200, seed=5)
+    names, rng = [name for name in TEN if name != "random"], np.random.default_rng(5)
+    correlations, counts = [], []
+    for _ in range(200):
+        images = rng.integers(30, size=30)  # one draw for all estimators
+        mif = [fidelities[name].mif_areas[images].mean() for name in names]
+        lif = [fidelities[name].lif_areas[images].mean() for name in names]
+        correlations.append(stats.spearmanr([-area for area in mif], lif).statistic)
+        pairs = combinations(range(len(names)), 2)
+        counts.append(sum((mif[i] < mif[j]) != (lif[i] > lif[j]) for i, j in pairs))
+    correlations, counts = sorted(correlations), sorted(counts)
+    assert result.correlation["all"][1:] == pytest.approx((correlations[5], correlations[194]))
+    assert result.opposite["all"][1:] == (counts[5], counts[194])
+
+
+def test_a_group_too_small_for_a_correlation_has_none():
+    fidelities = random_fidelities(0, names=["ig_sum", "vg_abs", "sg_abs"])
+    correlation = reliability(fidelities).correlation
+    assert math.isnan(correlation["signed"].value)
+    assert math.isnan(correlation["signed"].low)
+    assert correlation["unsigned"].value in (-1, 1)
+
+
+def test_reliability_is_over_the_images_all_estimators_use():
+    mif, lif, x = random_curves(0)
+    broken = mif.copy()
+    broken[3, 2] = np.nan
+    fidelities = {
+        "ig_sum": Fidelity.from_curves(broken, lif, x),
+        "vg_abs": Fidelity.from_curves(lif, mif, x),
+    }
+    result = reliability(fidelities)
+    assert result.used == 11
+    rest = np.arange(12) != 3
+    expected = fidelities["ig_sum"].mif_areas[rest].mean() - fidelities["vg_abs"].mif_areas[rest].mean()
+    assert result.pairs[0].mif == pytest.approx(expected)
+
+
+def test_estimators_of_ones_own_need_their_signedness():
+    fidelities = random_fidelities(0, names=["ig_sum", "mine_sum", "mine_abs"])
+    with pytest.raises(
+        InputError, match=r"\['mine_sum', 'mine_abs'\], for example signed={'mine_sum': False,"
+    ):
+        reliability(fidelities)
+    result = reliability(fidelities, {"mine_sum": True, "mine_abs": False})
+    assert [pair.kind for pair in result.pairs] == ["signed-signed", "signed-unsigned", "signed-unsigned"]
+    assert len(reliability(fidelities, {"mine_sum": True}, leave_out="mine_abs").pairs) == 1
+
+
+def test_reliability_refuses_what_makes_no_sense():
+    fidelities = random_fidelities(0, names=["random", "ig_sum"])
+    with pytest.raises(InputError, match=r"two estimators besides \['random'\] are needed, got \['ig_sum'\]"):
+        reliability(fidelities)
+    with pytest.raises(InputError, match="alpha must lie between 0 and 1, got 5"):
+        reliability(random_fidelities(0), alpha=5)
+    with pytest.raises(InputError, match="at least 1 draw, got 0"):
+        reliability(random_fidelities(0), draws=0)
+
+
+def test_table_has_a_row_an_estimator_and_every_number():
+    fidelities = random_fidelities(0)
+    frame = table(fidelities)
+    assert frame.index.tolist() == TEN
+    assert frame.columns[:5].tolist() == ["area", "interval", "interval_unpaired", "area_mif", "area_lif"]
+    for name, fidelity in fidelities.items():
+        assert frame.loc[name, "area_mean_then_divide"] == fidelity.area_mean_then_divide
+        assert frame.loc[name, "left_out"] == 0
+    assert frame["used"].tolist() == [40] * 10

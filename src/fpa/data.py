@@ -217,12 +217,12 @@ class SeededImages(Dataset[tuple[Tensor, int, int]]):
         return image, int(self.split.labels[index]), index
 
 
-def test_batches(
+def evaluation_batches(
     split: ArraySplit | FileSplit,
     indices: Tensor,
     batch_size: int,
     device: torch.device | str,
-    workers: int = 0,  # noqa: PT028
+    workers: int = 0,
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """The images of `indices`, in their order: (indices, uint8 images on `device`, labels on `device`).
 

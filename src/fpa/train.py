@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from fpa.augment import FPA, Draws, Rectangle
 from fpa.batches import Batches, first_images, training_batches
-from fpa.data import ArraySplit, ImageData, Normalisation, load_data, test_batches
+from fpa.data import ArraySplit, ImageData, Normalisation, evaluation_batches, load_data
 from fpa.errors import InputError
 from fpa.masking import Fill, get_masking
 from fpa.models import ModelCard, build_model, check_same_tensors, open_tensors, read_card, save_model
@@ -590,7 +590,9 @@ def accuracy(
     training = model.training
     model.eval()
     right = seen = torch.zeros((), dtype=torch.int64, device=device)
-    for _, images, labels in test_batches(data.test, data.evaluation, batch_size, device, workers=workers):
+    for _, images, labels in evaluation_batches(
+        data.test, data.evaluation, batch_size, device, workers=workers
+    ):
         predicted = model(data.normalisation(images)).argmax(1)
         right = right + (predicted == labels).sum()
         seen = seen + (labels >= 0).sum()

@@ -180,9 +180,13 @@ def test_no_two_batches_share_masks_over_workers_and_epochs(kind, own, persisten
         torch.manual_seed(11)
         collate = Collate(kind(1.0, generator=generator(3) if own else None))
         loader = DataLoader(
-            Pictures(), 4, num_workers=2, collate_fn=collate, persistent_workers=persistent,
+            Pictures(),
+            4,
+            num_workers=2,
+            collate_fn=collate,
+            persistent_workers=persistent,
             multiprocessing_context=context,
-        )  # fmt: skip
+        )
         return [images for _ in range(2) for images, _ in loader]
 
     batches = two_epochs()

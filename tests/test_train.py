@@ -67,6 +67,7 @@ def test_leaves_a_model_and_a_history_for_every_augmentation(trained, data):
 def test_equals_a_plain_loop(trained, data, name):
     """The optimiser, the schedule and the perturbation written down once more with PyTorch's own parts."""
     model = build_model("resnet-small", 8, (3, 32, 32), derive(0, INITIAL)).train()
+    model = model.to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9, weight_decay=5e-4)
     schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [2])
     augment = make_augment(TINY, name, data.normalisation)

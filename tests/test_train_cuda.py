@@ -17,6 +17,11 @@ def recipe(**changes):
     return load_recipe("tiny", fields | {key.replace("__", "."): value for key, value in changes.items()})
 
 
+@pytest.fixture(autouse=True)
+def _full_float32(monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+
+
 @pytest.fixture(scope="module")
 def data():
     return load_recipe_data(recipe())

@@ -53,6 +53,7 @@ class TrainingSettings:
         schedule: steps: multiplied by gamma at every milestone; cosine: annealed to 0 over all epochs.
         milestones: Epochs at which the learning rate is multiplied by gamma.
         gamma: Factor at a milestone.
+        warmup_epochs: The learning rate rises linearly to its value over so many epochs at the start.
         precision: auto (bfloat16 on CUDA, else float32), float32, tf32 or bfloat16 (mixed).
         compile: Compile the step and capture it in a CUDA graph, on CUDA.
         test_every: Measure the test accuracy every so many epochs, and after the last.
@@ -61,13 +62,14 @@ class TrainingSettings:
     """
 
     epochs: int = 12
-    batch_size: int = 64
+    batch_size: int = 32
     learning_rate: float = 0.05
     momentum: float = 0.9
     weight_decay: float = 5e-4
     schedule: Literal["steps", "cosine"] = "cosine"
     milestones: list[int] = field(default_factory=list)
     gamma: float = 0.1
+    warmup_epochs: int = 0
     precision: Literal["auto", "float32", "tf32", "bfloat16"] = "auto"
     compile: bool = True
     test_every: int = 1
@@ -77,6 +79,7 @@ class TrainingSettings:
         _at_least("training.epochs", self.epochs, 1)
         _at_least("training.batch_size", self.batch_size, 1)
         _at_least("training.test_every", self.test_every, 1)
+        _at_least("training.warmup_epochs", self.warmup_epochs, 0)
         _at_least("training.checkpoint_seconds", self.checkpoint_seconds, 0)
         if not 0 < self.learning_rate < math.inf:
             raise InputError(f"training.learning_rate must be positive, got {self.learning_rate}")
@@ -96,10 +99,10 @@ class TrainingSettings:
         >>> steps.learning_rate_at(29), round(steps.learning_rate_at(30), 6)
         (0.1, 0.01)
         """
+        rate = self.learning_rate * min(1, (epoch + 1) / (self.warmup_epochs + 1))
         if self.schedule == "cosine":
-            return self.learning_rate * (1 + math.cos(math.pi * epoch / self.epochs)) / 2
-        passed = sum(epoch >= milestone for milestone in self.milestones)
-        return self.learning_rate * self.gamma**passed
+            return rate * (1 + math.cos(math.pi * epoch / self.epochs)) / 2
+        return rate * self.gamma ** sum(epoch >= milestone for milestone in self.milestones)
 
 
 @dataclass

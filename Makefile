@@ -1,0 +1,40 @@
+# Every target makes .venv and installs what it needs when that is missing; nothing goes anywhere else.
+VENV := .venv
+PYTHON ?= python3
+BIN := $(VENV)/bin
+# A waiting thread sleeps instead of spinning: other work on the machine then slows this down far less.
+export OMP_WAIT_POLICY ?= passive
+
+.PHONY: run test lint bench docs clean
+
+run: $(VENV)/.fpa
+	$(BIN)/fpa train shapes
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.bench
+	$(BIN)/python benchmarks/augment.py
+
+docs: $(VENV)/.docs
+	$(BIN)/mkdocs build --strict
+
+clean:
+	rm -rf $(VENV) site
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+$(VENV)/.fpa: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+$(VENV)/.%: $(VENV)/.fpa pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable ".[$*]"
+	touch $@

@@ -1,0 +1,180 @@
+"""The command: help, versions, exit codes, and messages a person can act on."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fpa import __version__
+from fpa.cli import main
+from fpa.models import read_card
+
+
+def run(capsys, *arguments):
+    code = main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_alone_it_prints_help(capsys):
+    code, out, _ = run(capsys)
+    assert code == 0
+    assert "train" in out
+    assert "recipes" in out
+
+
+def test_version_and_module():
+    command = [sys.executable, "-m", "fpa", "--version"]
+    assert (
+        subprocess.run(command, capture_output=True, text=True, check=True).stdout == f"fpa {__version__}\n"
+    )
+
+
+def test_help_explains_every_field_of_a_recipe():
+    command = [sys.executable, "-m", "fpa", "train", "cifar10", "--help"]
+    text = " ".join(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+    assert (
+        "--training.learning_rate LEARNING_RATE Initial learning rate. (type: float, default: 0.01)" in text
+    )
+    assert "--fpa.p2 P2 Probability that a selected pixel starts a square." in text
+    assert "--data.root ROOT Folder that holds the data sets that are not embedded." in text
+
+
+def test_lists_the_recipes(capsys):
+    code, out, _ = run(capsys, "recipes")
+    assert code == 0
+    for name in ("shapes", "digits", "cifar10", "food101", "imagenet"):
+        assert name in out
+
+
+def test_trains_with_fields_overridden(capsys, tmp_path):
+    code, out, err = run(
+        capsys,
+        "train",
+        "tiny",
+        "--augment",
+        "none,fpa",
+        "--training.epochs=1",
+        "--device",
+        "cpu",
+        "--training.milestones",
+        "[]",
+        "--seed",
+        4,
+        "--output",
+        tmp_path,
+    )
+    assert code == 0
+    assert "fpa: epoch 1/1" in err
+    assert [line.split()[0] for line in out.splitlines()] == ["none", "fpa"]
+    card = read_card(tmp_path / "fpa" / "model.safetensors")
+    assert card.recipe["training"]["epochs"] == 1
+    assert card.recipe["seed"] == 4
+    assert card.recipe["name"] == "tiny"
+    assert not (tmp_path / "rectangle").exists()
+    # The same again does nothing; other settings are refused; --overwrite starts anew.
+    same = ["train", "tiny", "--augment", "fpa", "--device", "cpu", "--output", tmp_path, "--quiet"]
+    code, _, err = run(capsys, *same)
+    assert code == 2
+    assert "seed: 4 -> 0" in err
+    assert "training.epochs: 1 -> 3" in err
+    code, out, err = run(capsys, *same, "--overwrite")
+    assert (code, out, err) == (0, "", "")
+    assert read_card(tmp_path / "fpa" / "model.safetensors").recipe["seed"] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "shape"], "unknown recipe 'shape': did you mean 'shapes'?"),
+        (["train", "tiny", "--training.epoch", "3"], "did you mean --training.epochs"),
+        (["train", "tiny", "--epochs", "3"], "did you mean --training.epochs"),
+        (["train", "tiny", "--training.epochs", "x"], "training.epochs"),
+        (["train", "tiny", "--training.epochs", "0"], "training.epochs must be at least 1, got 0"),
+        (["train", "tiny", "--augment", "cutout"], "unknown augmentation 'cutout'"),
+        (
+            ["train", "tiny", "--model", "resnet-smal"],
+            "unknown model 'resnet-smal': did you mean 'resnet-small'",
+        ),
+        (["train", "tiny", "--data.name", "shape"], "unknown data set 'shape': did you mean 'shapes'"),
+        (["train", "tiny", "--masking", "blurr"], "unknown masking 'blurr': did you mean 'blur'"),
+        (["train", "tiny", "--fpa.p", "1.5"], "p must be a probability in [0, 1], got 1.5"),
+        (["train", "tiny", "--fpa.s_max", "40"], "s_max must be in 1..31"),
+        (["train", "tiny", "--device", "tpu"], "device must be cpu, cuda or mps, got 'tpu'"),
+        (["train", "cifar10", "--data.root", "nowhere", "--augment", "fpa"], "nowhere"),
+        (["tran"], "invalid choice: 'tran'"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(capsys, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(capsys, *arguments)
+    assert code == 2
+    assert message in err
+    assert err.startswith("fpa: ")
+    assert err.count("\n") == 1
+    assert "Traceback" not in out + err
+
+
+def test_debug_shows_the_traceback(capsys):
+    code, _, err = run(capsys, "train", "shape", "--debug")
+    assert code == 2
+    assert "Traceback" in err
+
+
+def test_a_folder_that_cannot_be_written(capsys, tmp_path):
+    (tmp_path / "file").write_text("")
+    code, _, err = run(capsys, "train", "tiny", "--output", tmp_path / "file" / "run", "--device", "cpu")
+    assert code == 2
+    assert "cannot write to the folder" in err
+
+
+def test_importing_is_light():
+    """The heavy libraries are loaded where they are used, not before."""
+    code = "import sys, fpa; fpa.FPA, fpa.Rectangle, fpa.load_model; print(' '.join(sys.modules))"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    heavy = {
+        "accelerate",
+        "jsonargparse",
+        "matplotlib",
+        "pandas",
+        "plotly",
+        "sklearn",
+        "scipy",
+        "timm",
+        "captum",
+    }
+    by_torch = "import sys, torch, torchvision; print(' '.join(sys.modules))"
+    known = subprocess.run(
+        [sys.executable, "-c", by_torch], capture_output=True, text=True, check=True
+    ).stdout
+    assert not heavy & (set(loaded) - set(known.split()))
+
+
+def test_interrupted_it_says_how_to_go_on(capsys, monkeypatch, tmp_path):
+    def interrupt(*_args, **_kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fpa.train.train", interrupt)
+    code, _, err = run(capsys, "train", "tiny", "--output", tmp_path)
+    assert code == 130
+    assert "goes on from the last checkpoint" in err
+
+
+def test_the_documentation_runs(tmp_path, monkeypatch):
+    """Every ```python block of the README and the documentation, in order, each file from a clean start."""
+    root = Path(__file__).parent.parent
+    monkeypatch.chdir(tmp_path)
+    pages = [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
+    ran = 0
+    for page in pages:
+        blocks = page.read_text().split("```python\n")[1:]
+        names: dict = {"__name__": "documentation"}
+        for block in blocks:
+            source = block.split("```")[0]
+            if ">>>" not in source:
+                exec(compile(source, page.name, "exec"), names)
+                ran += 1
+    assert ran > 0

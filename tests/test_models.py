@@ -1,0 +1,120 @@
+"""Models by name, and files that describe themselves."""
+
+import json
+import pickle
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from fpa import InputError, load_model
+from fpa.models import ModelCard, build_model, read_card, save_model
+
+CARD = ModelCard("resnet-small", ["a", "b", "c"], (1, 32, 32), (0.5,), (0.25,), "fpa", 0.9, {"seed": 3})
+
+
+def saved(tmp_path, card=CARD):
+    model = build_model(card.architecture, len(card.classes), card.input_shape, seed=5)
+    model(torch.randn(4, *card.input_shape))  # moves the statistics of batch normalisation
+    save_model(model, card, tmp_path / "model.safetensors")
+    return model.eval(), tmp_path / "model.safetensors"
+
+
+def test_a_saved_model_needs_nothing_else(tmp_path):
+    model, path = saved(tmp_path)
+    loaded = load_model(path)
+    assert loaded.card == CARD == read_card(path)
+    assert not loaded.training
+    images = torch.randn(3, 1, 32, 32)
+    assert torch.equal(loaded(images), model(images))
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("resnet18-cifar", (3, 32, 32)),
+        ("mobilenet_v2", (3, 64, 64)),
+        ("torchvision:resnet50", (3, 64, 64)),
+        ("timm:vit_tiny_patch16_224", (3, 224, 224)),
+    ],
+)
+def test_architectures_survive_saving(tmp_path, name, shape):
+    if name.startswith("timm:"):
+        pytest.importorskip("timm")
+    card = ModelCard(name, ["a", "b"], shape, (0.5,) * 3, (0.5,) * 3)
+    model = build_model(name, 2, shape, seed=1).eval()
+    save_model(model, card, tmp_path / "m.safetensors")
+    images = torch.randn(2, *shape)
+    assert torch.equal(load_model(tmp_path / "m.safetensors")(images), model(images))
+    assert model(images).shape == (2, 2)
+
+
+def test_the_cifar_stem_keeps_the_image_large():
+    model = build_model("resnet18-cifar", 10, (3, 32, 32))
+    conv = model.conv1
+    assert (conv.kernel_size, conv.stride, conv.padding) == ((3, 3), (1, 1), (1, 1))
+    sizes = []
+    model.layer1.register_forward_hook(lambda _m, _i, output: sizes.append(output.shape[-1]))
+    model(torch.zeros(1, 3, 32, 32))
+    assert sizes == [32]
+    assert sum(p.numel() for p in model.parameters()) == 11_173_962
+
+
+def test_weights_depend_on_the_seed_alone():
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    one = build_model("resnet-small", 4, (3, 32, 32), seed=2)
+    torch.manual_seed(9)
+    two, other = (build_model("resnet-small", 4, (3, 32, 32), seed=seed) for seed in (2, 3))
+    assert torch.equal(one.head.weight, two.head.weight)
+    assert not torch.equal(one.head.weight, other.head.weight)
+    torch.manual_seed(1)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+class Attack:
+    def __reduce__(self):
+        return exec, ("raise SystemExit('the pickle ran')",)
+
+
+class TestBadInput:
+    def test_unknown_names_suggest_near_ones(self):
+        with pytest.raises(InputError, match=r"unknown model 'resnet5': did you mean .*resnet50"):
+            build_model("resnet5", 2, (3, 32, 32))
+
+    def test_channels_that_torchvision_does_not_take(self):
+        with pytest.raises(InputError, match="takes images of 3 channels, these have 1"):
+            build_model("resnet50", 2, (1, 32, 32))
+
+    def test_no_file(self, tmp_path):
+        with pytest.raises(InputError, match=r"there is no model file .*nothing.safetensors"):
+            load_model(tmp_path / "nothing.safetensors")
+
+    @pytest.mark.parametrize("content", [b"", b"not a model", pickle.dumps(Attack())])
+    def test_a_file_that_is_no_safetensors_and_never_a_pickle(self, tmp_path, content):
+        (tmp_path / "bad.safetensors").write_bytes(content)
+        with pytest.raises(InputError, match="is not a complete safetensors file"):
+            load_model(tmp_path / "bad.safetensors")
+
+    def test_a_truncated_file(self, tmp_path):
+        _, path = saved(tmp_path)
+        path.write_bytes(path.read_bytes()[:-100])
+        with pytest.raises(InputError, match="is not a complete safetensors file"):
+            load_model(path)
+
+    def test_weights_that_do_not_say_what_they_are(self, tmp_path):
+        save_file({"x": torch.ones(1)}, tmp_path / "x.safetensors")
+        with pytest.raises(InputError, match="was not written by fpa"):
+            load_model(tmp_path / "x.safetensors")
+
+    def test_weights_of_another_architecture(self, tmp_path):
+        _, path = saved(tmp_path)
+        metadata = {"format": 1, **vars(CARD), "architecture": "resnet18-cifar"}
+        save_file(load_file(path), path, {"fpa": json.dumps(metadata)})
+        with pytest.raises(InputError, match="does not hold weights of the architecture 'resnet18-cifar'"):
+            load_model(path)
+
+    def test_another_version_of_the_format(self, tmp_path):
+        save_file({"x": torch.ones(1)}, tmp_path / "x.safetensors", {"fpa": json.dumps({"format": 99})})
+        with pytest.raises(InputError, match="another version of fpa"):
+            load_model(tmp_path / "x.safetensors")

@@ -1,0 +1,195 @@
+"""Recipes: the paper's settings, YAML and back, and every data set of the paper end to end in miniature."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from fpa import InputError, load_model
+from fpa.data import FileSplit
+from fpa.recipe import Recipe, load_recipe, recipe_names
+from fpa.train import load_recipe_data, train
+from miniatures import write_cifar10_binary, write_food101, write_image_folder, write_imagenet
+
+PAPER = {
+    "cifar10": ("resnet18-cifar", 40, 64, 0.01, 5e-4, "steps", [30], (0.5, 0.25, 0.1, 3)),
+    "food101": ("resnet50", 68, 256, 0.1, 5e-4, "cosine", [], (0.5, 0.3, 0.01, 10)),
+    "imagenet": ("resnet50", 90, 256, 0.1, 1e-4, "steps", [30, 60], (0.5, 0.3, 0.01, 10)),
+}
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_the_papers_settings(name):
+    recipe = load_recipe(name)
+    training, fpa = recipe.training, recipe.fpa
+    found = (
+        recipe.model,
+        training.epochs,
+        training.batch_size,
+        training.learning_rate,
+        training.weight_decay,
+    )
+    found += (training.schedule, training.milestones, (fpa.p, fpa.p1_max, fpa.p2, fpa.s_max))
+    assert found == PAPER[name]
+    assert training.momentum == 0.9
+    assert fpa.squares == "selected"
+    assert recipe.augmentations == ["none", "rectangle", "fpa"]
+    last = training.learning_rate_at(training.epochs - 1)
+    if name == "food101":
+        assert 0 < last < 1e-3
+        assert training.learning_rate_at(68) == pytest.approx(0, abs=1e-12)
+        assert training.learning_rate_at(34) == pytest.approx(0.05)
+    else:
+        assert last == pytest.approx(training.learning_rate / 10 ** len(training.milestones))
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_yaml_and_back(name, tmp_path):
+    recipe = load_recipe(name)
+    path = tmp_path / "again.yaml"
+    path.write_text(recipe.to_yaml())
+    assert load_recipe(str(path)) == recipe
+
+
+def miniature(name, root):
+    writers = {"cifar10": write_cifar10_binary, "food101": write_food101, "imagenet": write_imagenet}
+    writers[name](root)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("name", PAPER)
+def test_every_recipe_runs_end_to_end_on_a_miniature(name, tmp_path):
+    """The official layout on disk, three models, a saved model that classifies."""
+    miniature(name, tmp_path / "data")
+    fields = {"data.root": str(tmp_path / "data"), "data.workers": 2, "training.epochs": 2}
+    fields |= {"training.batch_size": 4, "training.milestones": [1] if name != "food101" else []}
+    if name == "cifar10":
+        fields |= {"data.train_images": 16}
+    else:
+        fields |= {"data.size": 48, "data.evaluation_images": 4}
+    recipe = load_recipe(name, fields)
+    data = load_recipe_data(recipe)
+    trained = train(recipe, tmp_path / "out", data=data, device="cpu", augmentations=["none", "fpa"])
+    for run in trained:
+        model = load_model(run.path)
+        card = model.card
+        assert card.classes == data.classes
+        assert card.input_shape == data.input_shape
+        assert card.recipe == recipe.to_dict()
+        if name == "food101":
+            assert card.mean == data.normalisation.mean
+            assert len(set(card.mean)) == 3
+        else:
+            assert card.mean == card.std == (0.5, 0.5, 0.5)
+        assert model(torch.zeros(2, *card.input_shape)).shape == (2, len(card.classes))
+        rates = [
+            line.split(",")[1] for line in (run.path.parent / "training.csv").read_text().splitlines()[1:]
+        ]
+        first, second = recipe.training.learning_rate_at(0), recipe.training.learning_rate_at(1)
+        assert [float(rate) for rate in rates] == pytest.approx([first, second], rel=1e-4)
+        assert second < first
+
+
+def test_an_unreadable_image_met_in_training_is_named_and_counted(tmp_path, capsys):
+    from fpa.progress import Display
+
+    write_image_folder(tmp_path / "photos")
+    recipe = load_recipe(
+        "imagenet",
+        {
+            "data.name": f"folder:{tmp_path / 'photos'}",
+            "data.size": 48,
+            "data.workers": 0,
+            "model": "resnet18",
+            "training.batch_size": 2,
+            "training.epochs": 1,
+            "training.milestones": [],
+            "fpa.s_max": 3,
+        },
+    )
+    data = load_recipe_data(recipe)
+    assert isinstance(data.train, FileSplit)
+    data.train.paths[1].write_bytes(b"\xff\xd8 no longer an image")
+    with Display() as display:
+        train(recipe, tmp_path / "out", data=data, device="cpu", augmentations=["fpa"], display=display)
+    told = capsys.readouterr().err
+    assert "left out: 1 unreadable image file" in told
+    assert str(data.train.paths[1]) in told
+
+
+def test_files_continue_bit_for_bit_in_the_middle_of_an_epoch(tmp_path, monkeypatch):
+    from fpa.batches import FileBatches
+
+    write_image_folder(tmp_path / "photos")
+    recipe = load_recipe(
+        "tiny",
+        {
+            "data.name": f"folder:{tmp_path / 'photos'}",
+            "data.size": 32,
+            "data.workers": 0,
+            "data.train_images": None,
+            "data.evaluation_images": 2,
+            "training.batch_size": 2,
+            "training.epochs": 2,
+            "training.milestones": [],
+        },
+    )
+    data = load_recipe_data(recipe)
+    steps = len(data.train) // 2
+    assert steps >= 2
+    train(recipe, tmp_path / "whole", data=data, device="cpu", augmentations=["fpa"])
+    calls = iter(range(1000))
+
+    def stops(self, usual=FileBatches.advance):
+        if next(calls) == steps + 1:
+            raise KeyboardInterrupt
+        usual(self)
+
+    monkeypatch.setattr(FileBatches, "advance", stops)
+    with pytest.raises(KeyboardInterrupt):
+        train(recipe, tmp_path / "cut", data=data, device="cpu", augmentations=["fpa"])
+    monkeypatch.undo()
+    train(recipe, tmp_path / "cut", data=data, device="cpu", augmentations=["fpa"])
+    one, two = (load_file(tmp_path / name / "fpa" / "model.safetensors") for name in ("whole", "cut"))
+    assert all(torch.equal(one[key], two[key]) for key in one)
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        ("fields", "message"),
+        [
+            ({"training.epoch": 3}, "unknown recipe field 'training.epoch': did you mean 'training.epochs'"),
+            ({"trainig.epochs": 3}, "unknown recipe field 'trainig': did you mean 'training'"),
+            ({"training": 3}, "recipe field training must be a mapping, got 3"),
+            ({"training.epochs": "many"}, "training.epochs.*many"),
+            ({"training.epochs": 0}, "training.epochs must be at least 1, got 0"),
+            ({"training.learning_rate": -1.0}, "training.learning_rate must be positive"),
+            ({"training.milestones": [30, 10]}, r"training.milestones must rise, got \[30, 10\]"),
+            ({"training.schedule": "cosine", "training.milestones": [3]}, "belong to the schedule 'steps'"),
+            ({"augmentations": ["fpa", "cutout"]}, "unknown augmentation 'cutout'"),
+            ({"augmentations": []}, "augmentations must be one or more different names"),
+            ({"data.size": 1}, "data.size must be at least 8, got 1"),
+        ],
+    )
+    def test_fields(self, fields, message):
+        with pytest.raises(InputError, match=message):
+            load_recipe("tiny", fields)
+
+    def test_unknown_recipe(self):
+        with pytest.raises(InputError, match="unknown recipe 'cifar': did you mean 'cifar10'"):
+            load_recipe("cifar")
+
+    def test_a_file_that_is_not_there_or_no_recipe(self, tmp_path):
+        with pytest.raises(InputError, match=r"there is no recipe file .*mine.yaml"):
+            load_recipe(str(tmp_path / "mine.yaml"))
+        (tmp_path / "mine.yaml").write_text("a: [1")
+        with pytest.raises(InputError, match="is not valid YAML"):
+            load_recipe(str(tmp_path / "mine.yaml"))
+        (tmp_path / "mine.yaml").write_text(json.dumps([1]))
+        with pytest.raises(InputError, match="must be a mapping of recipe fields, got list"):
+            load_recipe(str(tmp_path / "mine.yaml"))
+
+
+def test_a_recipe_made_by_hand_has_the_defaults_of_shapes():
+    assert Recipe().to_dict() | {"training": None} == load_recipe("shapes").to_dict() | {"training": None}

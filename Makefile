@@ -2,14 +2,14 @@
 VENV := .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
-# A waiting thread sleeps instead of spinning: other work on the machine then slows this down far less.
-export OMP_WAIT_POLICY ?= passive
 
 .PHONY: run test lint bench docs clean
 
 run: $(VENV)/.fpa
 	$(BIN)/fpa train shapes
 
+# In the tests a waiting thread sleeps instead of spinning: other work on the machine then slows them far less.
+test: export OMP_WAIT_POLICY ?= passive
 test: $(VENV)/.test
 	$(BIN)/python -m pytest
 

@@ -19,7 +19,7 @@ import torch
 from fpa.data import ArraySplit, ImageData, minus_one_to_one
 from fpa.progress import Display
 from fpa.recipe import load_recipe
-from fpa.train import CapturedSteps, EagerSteps, Trainer
+from fpa.train import CapturedSteps, EagerSteps, Job, Trainer
 
 
 def random_data(images: int, size: int, classes: int, crop: int) -> ImageData:
@@ -40,8 +40,9 @@ def wait() -> None:
 def prepared(recipe, data, names, captured):
     """A function that takes `n` steps, and the seconds it took to get ready."""
     began = time.perf_counter()
-    trainer = Trainer(recipe, Path(tempfile.mkdtemp()), None, None, Display(quiet=True))
-    runs = [trainer.start(name, data) for name in names]
+    folder = Path(tempfile.mkdtemp())
+    trainer = Trainer(recipe, folder, None, None, Display(quiet=True))
+    runs = [trainer.start(Job(recipe, name, folder / name), data) for name in names]
     steps = CapturedSteps(runs, trainer) if captured and trainer.captured else EagerSteps(runs, trainer)
     for run in runs:
         run.start_epoch()

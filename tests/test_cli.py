@@ -66,7 +66,7 @@ def test_trains_with_fields_overridden(capsys, tmp_path):
         tmp_path,
     )
     assert code == 0
-    assert "fpa: epoch 1/1" in err
+    assert "fpa seed 4: epoch 1/1" in err
     assert [line.split()[0] for line in out.splitlines()] == ["none", "fpa"]
     card = read_card(tmp_path / "fpa" / "model.safetensors")
     assert card.recipe["training"]["epochs"] == 1
@@ -114,6 +114,27 @@ def test_bad_input_is_one_line_and_exit_code_2(capsys, tmp_path, monkeypatch, ar
     assert err.startswith("fpa: ")
     assert err.count("\n") == 1
     assert "Traceback" not in out + err
+
+
+def test_several_seeds_go_into_folders_of_their_own(capsys, tmp_path):
+    command = [
+        "train",
+        "tiny",
+        "--augment",
+        "none",
+        "--seeds",
+        "0,3",
+        "--device",
+        "cpu",
+        "--output",
+        tmp_path,
+    ]
+    code, out, _ = run(capsys, *command)
+    assert code == 0
+    assert [line.split()[2] for line in out.splitlines()] == ["0", "3"]
+    cards = [read_card(tmp_path / f"seed{seed}" / "none" / "model.safetensors") for seed in (0, 3)]
+    assert [card.recipe["seed"] for card in cards] == [0, 3]
+    assert run(capsys, "train", "tiny", "--seeds", "a")[2].startswith("fpa: --seeds must be whole numbers")
 
 
 def test_debug_shows_the_traceback(capsys):

@@ -146,6 +146,31 @@ def test_dropout_too_continues_bit_for_bit(data, tmp_path, monkeypatch):
     assert same(weights(tmp_path / "cut"), weights(tmp_path / "whole"))
 
 
+def test_unfinished_runs_continue_each_with_its_own_random_state(tmp_path):
+    """Two runs of a model with dropout, both cut inside an epoch: neither takes the other's state."""
+    recipe = load_recipe("tiny", {"model": "mobilenet_v2", "data.train_images": 24, "training.batch_size": 8})
+    recipe.training.epochs, recipe.training.milestones = 2, []
+    data = load_recipe_data(recipe)
+    names = ["none", "fpa"]
+    train(recipe, tmp_path / "whole", augmentations=names, data=data, device="cpu")
+    for name in names:
+        with pytest.MonkeyPatch.context() as patch:
+            calls = iter(range(100))
+            usual = ArrayBatches.batch
+
+            def stops(self, draws, calls=calls, usual=usual):
+                if next(calls) == 4:
+                    raise KeyboardInterrupt
+                return usual(self, draws)
+
+            patch.setattr(ArrayBatches, "batch", stops)
+            with pytest.raises(KeyboardInterrupt):
+                train(recipe, tmp_path / "cut", augmentations=[name], data=data, device="cpu")
+    train(recipe, tmp_path / "cut", augmentations=names, data=data, device="cpu")
+    for name in names:
+        assert same(weights(tmp_path / "cut", name), weights(tmp_path / "whole", name))
+
+
 def test_global_random_state_is_left_alone(data, tmp_path):
     torch.manual_seed(5)
     before = torch.get_rng_state()

@@ -5,7 +5,7 @@ import torch
 
 from fpa.progress import Display
 from fpa.recipe import load_recipe
-from fpa.train import CapturedSteps, EagerSteps, Trainer, load_recipe_data, train
+from fpa.train import CapturedSteps, EagerSteps, Job, Trainer, load_recipe_data, train
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -29,7 +29,7 @@ def data():
 
 def steps_of(data, tmp_path, names, captured, count, **changes):
     trainer = Trainer(recipe(**changes), tmp_path, "cuda", None, Display(quiet=True))
-    runs = [trainer.start(name, data) for name in names]
+    runs = [trainer.start(Job(trainer.recipe, name, tmp_path / name), data) for name in names]
     steps = CapturedSteps(runs, trainer) if captured else EagerSteps(runs, trainer)
     for run in runs:
         run.start_epoch()
@@ -59,7 +59,7 @@ def test_together_equals_alone_within_rounding(data, tmp_path):
 def test_the_schedule_reaches_a_captured_step(data, tmp_path):
     (run,) = steps_of(data, tmp_path, ["none"], True, 2)
     trainer = Trainer(recipe(), tmp_path, "cuda", None, Display(quiet=True))
-    run = trainer.start("none", data)
+    run = trainer.start(Job(trainer.recipe, "none", tmp_path), data)
     steps = CapturedSteps([run], trainer)
     run.start_epoch()
     steps()
@@ -72,7 +72,7 @@ def test_the_schedule_reaches_a_captured_step(data, tmp_path):
 
 def test_replays_draw_fresh_masks_coins_and_crops(data, tmp_path):
     trainer = Trainer(recipe(), tmp_path, "cuda", None, Display(quiet=True))
-    run = trainer.start("fpa", data)
+    run = trainer.start(Job(trainer.recipe, "fpa", tmp_path), data)
     masked = torch.zeros(1, device="cuda")
     mask = torch.zeros(32, 32, 32, dtype=torch.bool, device="cuda")
     graph = torch.cuda.CUDAGraph()
@@ -96,7 +96,7 @@ def test_replays_draw_fresh_masks_coins_and_crops(data, tmp_path):
 
 def test_the_warm_up_leaves_no_trace(data, tmp_path):
     trainer = Trainer(recipe(), tmp_path, "cuda", None, Display(quiet=True))
-    run = trainer.start("fpa", data)
+    run = trainer.start(Job(trainer.recipe, "fpa", tmp_path), data)
     before = {name: value.clone() for name, value in run.tensors().items()}
     random = run.draws.get_state()
     CapturedSteps([run], trainer)

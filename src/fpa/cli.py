@@ -4,6 +4,7 @@ import re
 import sys
 import traceback
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,6 +88,9 @@ def _train_parser(after_command: list[str]) -> "ArgumentParser":
     parser.add_argument(
         "--augment", default=None, type=str | None, help="none, rectangle or fpa; several with commas."
     )
+    parser.add_argument(
+        "--seeds", default=None, type=str | None, help="Several seeds with commas, trained together."
+    )
     _add_common(parser)
     parser.add_argument(
         "--tracker", default=None, type=str | None, help="tensorboard, wandb, mlflow or trackio."
@@ -157,7 +161,7 @@ def _parse(parser: "ArgumentParser", argv: list[str]) -> "Namespace":
 
             from fpa.recipe import Recipe
 
-            known = ["--augment", "--output", "--device", "--tracker", *FLAGS]
+            known = ["--augment", "--seeds", "--output", "--device", "--tracker", *FLAGS]
             known += [f"--{name}" for name in _flat(Recipe().to_dict())] + [
                 f"--{f.name}" for f in fields(Recipe)
             ]
@@ -173,41 +177,51 @@ def _train(namespace: "Namespace") -> int:
 
     from fpa.progress import Display
     from fpa.recipe import recipe_from, recipe_values
-    from fpa.train import train
+    from fpa.train import Job, train_jobs
 
     recipe = recipe_from(namespace, recipe_values(namespace.recipe).get("name", Path(namespace.recipe).stem))
-    output = _output(namespace, recipe.name, recipe.seed)
     augmentations = namespace.augment.split(",") if namespace.augment else recipe.augmentations
+    replace(recipe, augmentations=augmentations)  # checks the names
+    jobs = [
+        Job(replace(recipe, seed=seed), name, _output(namespace, recipe.name, seed) / name)
+        for seed in _seeds(namespace, recipe.seed)
+        for name in augmentations
+    ]
     if namespace.overwrite:
-        _clear(output, augmentations)
+        for job in jobs:
+            _clear(job.folder)
     with Display(quiet=namespace.quiet) as display:
-        trained = train(
-            recipe,
-            output,
-            augmentations=augmentations,
-            device=namespace.device,
-            tracker=namespace.tracker,
-            display=display,
-        )
+        trained = train_jobs(jobs, device=namespace.device, tracker=namespace.tracker, display=display)
     if not namespace.quiet:
         console = Console()
         for one in trained:
-            line = f"{one.augmentation:<10} test accuracy {100 * one.accuracy:5.1f}%  {one.path}"
+            accuracy = f"test accuracy {100 * one.accuracy:5.1f}%"
+            line = f"{one.augmentation:<10} seed {one.seed}  {accuracy}  {one.path}"
             console.print(line, highlight=False, soft_wrap=True)
     return 0
 
 
+def _seeds(namespace: "Namespace", seed: int) -> list[int]:
+    if namespace.seeds is None:
+        return [seed]
+    try:
+        return [int(text) for text in namespace.seeds.split(",")]
+    except ValueError as error:
+        raise InputError(f"--seeds must be whole numbers with commas, got {namespace.seeds!r}") from error
+
+
 def _output(namespace: "Namespace", name: str, seed: int) -> Path:
-    if namespace.output is not None:
-        return Path(namespace.output)
-    return Path("runs") / (name if seed == 0 else f"{name}-seed{seed}")
+    """Where the results of a seed go; without --output every seed but 0 has a folder of its own."""
+    if namespace.output is None:
+        return Path("runs") / (name if seed == 0 else f"{name}-seed{seed}")
+    folder = Path(namespace.output)
+    return folder if namespace.seeds is None else folder / f"seed{seed}"
 
 
-def _clear(output: Path, names: Sequence[str]) -> None:
-    """Remove what training left of these models, and nothing else."""
-    for name in names:
-        for file in ("model.safetensors", "checkpoint.safetensors", "training.csv"):
-            (output / name / file).unlink(missing_ok=True)
+def _clear(folder: Path) -> None:
+    """Remove what training left of a model, and nothing else."""
+    for file in ("model.safetensors", "checkpoint.safetensors", "training.csv"):
+        (folder / file).unlink(missing_ok=True)
 
 
 def _recipes(namespace: "Namespace") -> int:

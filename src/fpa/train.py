@@ -57,8 +57,18 @@ class Trained:
     """A finished run."""
 
     augmentation: str
+    seed: int
     path: Path
     accuracy: float
+
+
+@dataclass(frozen=True)
+class Job:
+    """A model to train: a recipe (with its seed), an augmentation, and the folder for the result."""
+
+    recipe: Recipe
+    augmentation: str
+    folder: Path
 
 
 @dataclass
@@ -80,6 +90,13 @@ class Run:
     step: int = 0
     history: list[Epoch] = field(default_factory=list)
     saved: float = field(default_factory=time.monotonic)
+    random: tuple[Tensor, Tensor] | None = None  # states of the generators at a checkpoint, until it goes on
+
+    @property
+    def name(self) -> str:
+        """What the run is called on the screen."""
+        seed = self.recipe.seed
+        return self.augmentation if seed == 0 else f"{self.augmentation} seed {seed}"
 
     @property
     def position(self) -> tuple[int, int]:
@@ -101,6 +118,10 @@ class Run:
             torch.manual_seed(derive(seed, DROPOUT, self.epoch))
             self.totals.zero_()
             self.totals[3] = -1
+        elif self.random is not None:
+            self.draws.set_state(self.random[0])
+            torch.set_rng_state(self.random[1])
+        self.random = None
 
     def end_epoch(self, totals: Tensor, test_accuracy: float | None, images_per_second: float) -> None:
         """Write down the epoch and go to the next."""
@@ -117,7 +138,7 @@ class Run:
         if bad >= 0:
             rate = self.recipe.training.learning_rate_at(self.epoch)
             raise TrainingError(
-                f"{self.augmentation}: the loss was not finite at step {bad + 1} of epoch {self.epoch + 1} "
+                f"{self.name}: the loss was not finite at step {bad + 1} of epoch {self.epoch + 1} "
                 f"(learning rate {rate:g}); the last checkpoint in {self.folder} is kept; "
                 "try a smaller training.learning_rate"
             )
@@ -132,8 +153,10 @@ class Run:
         return weights | momenta | {"totals": self.totals}
 
     def save(self) -> None:
-        """Write a checkpoint and the history."""
+        """Write a checkpoint and the history; weights that are no longer finite never replace good ones."""
         tensors = {name: value.detach().cpu().contiguous() for name, value in self.tensors().items()}
+        if not all(bool(value.isfinite().all()) for value in tensors.values()):
+            return
         tensors |= {"random.draws": self.draws.get_state(), "random.global": torch.get_rng_state()}
         card = {
             "recipe": self.recipe.to_dict(),
@@ -164,8 +187,12 @@ class Run:
                 value.copy_(found[name])
         self.epoch, self.step = card["epoch"], card["step"]
         self.history = [Epoch(**row) for row in card["history"]]
-        self.draws.set_state(draws)
-        torch.set_rng_state(rest)
+        self.random = draws, rest
+
+    @property
+    def result(self) -> Path:
+        """The file of the trained model."""
+        return self.folder / "model.safetensors"
 
     @property
     def checkpoint(self) -> Path:
@@ -188,25 +215,41 @@ def train(
     On CUDA all models advance together in one captured graph, elsewhere one after another.
     `tracker` is one of accelerate's: tensorboard, wandb, mlflow, trackio.
     """
-    output = Path(output)
     names = list(augmentations or recipe.augmentations)
     replace(recipe, augmentations=names)  # checks the names
-    finished, missing = {}, []
-    for name in names:
-        path = writable_folder(output / name) / "model.safetensors"
-        clear_temporaries(path.parent)
+    jobs = [Job(recipe, name, Path(output) / name) for name in names]
+    return train_jobs(jobs, data=data, device=device, tracker=tracker, display=display)
+
+
+def train_jobs(
+    jobs: Sequence[Job],
+    *,
+    data: ImageData | None = None,
+    device: str | None = None,
+    tracker: str | None = None,
+    display: Display | None = None,
+) -> list[Trained]:
+    """Train models of one recipe, their augmentations and seeds as the jobs say; see `train`."""
+    finished: dict[int, Trained] = {}
+    missing = []
+    for job in jobs:
+        path = writable_folder(job.folder) / "model.safetensors"
+        clear_temporaries(job.folder)
         if path.exists():
             card = read_card(path)
-            refuse_other_recipe(recipe, card.recipe, path)
-            (path.parent / "checkpoint.safetensors").unlink(missing_ok=True)
-            finished[name] = Trained(name, path, float(card.accuracy or math.nan))
+            refuse_other_recipe(job.recipe, card.recipe, path)
+            (job.folder / "checkpoint.safetensors").unlink(missing_ok=True)
+            accuracy = math.nan if card.accuracy is None else card.accuracy
+            finished[id(job)] = Trained(job.augmentation, job.recipe.seed, path, accuracy)
         else:
-            missing.append(name)
+            missing.append(job)
     if missing:
-        trainer = Trainer(recipe, output, device, tracker, display or Display(quiet=True))
+        recipe = missing[0].recipe
+        trainer = Trainer(recipe, missing[0].folder.parent, device, tracker, display or Display(quiet=True))
         data = load_recipe_data(recipe) if data is None else data
-        finished |= {trained.augmentation: trained for trained in trainer.train(missing, data)}
-    return [finished[name] for name in names]
+        for job, trained in zip(missing, trainer.train(missing, data), strict=True):
+            finished[id(job)] = trained
+    return [finished[id(job)] for job in jobs]
 
 
 def load_recipe_data(recipe: Recipe) -> ImageData:
@@ -251,33 +294,36 @@ class Trainer:
             precision = "bfloat16" if launched or self.accelerator.device.type == "cuda" else "float32"
         if tracker:
             self.accelerator.init_trackers("fpa", {"recipe": recipe.name, "seed": recipe.seed})
-        self.recipe, self.output, self.precision, self.display = recipe, output, precision, display
+        self.recipe, self.precision, self.display = recipe, precision, display
         self.device: torch.device = self.accelerator.device
         self.processes: int = self.accelerator.num_processes
         self.captured = self.device.type == "cuda" and recipe.training.compile and self.processes == 1
 
-    def train(self, names: list[str], data: ImageData) -> list[Trained]:
-        """Train the models of these names to the end."""
+    def train(self, jobs: list[Job], data: ImageData) -> list[Trained]:
+        """Train these models to the end."""
         check_data(self.recipe, data)
         devices = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices), _float32_arithmetic(tf32=self.precision != "float32"):
-            runs = [self.start(name, data) for name in names]
-            done = [run for run in runs if self._finished(run)]
-            results = [self._finish(run, data) for run in done]
-            left = [run for run in runs if run not in done]
+            runs = [self.start(job, data) for job in jobs]
+            left = list(runs)
             while left:
                 group, until = self._next_group(left)
-                stepper = CapturedSteps(group, self) if self.captured else EagerSteps(group, self)
-                self._advance(group, until, stepper, data)
-                for run in filter(self._finished, group):
-                    results.append(self._finish(run, data))
-                    left.remove(run)
+                if group[0].position < until:
+                    stepper = CapturedSteps(group, self) if self.captured else EagerSteps(group, self)
+                    self._advance(group, until, stepper, data)
+                for run in group:
+                    if run.epoch >= self.recipe.training.epochs:
+                        left.remove(run)
+                        self._finish(run, data)
         self.accelerator.end_training()
-        return results
+        return [
+            Trained(run.augmentation, run.recipe.seed, run.result, float(run.history[-1].test_accuracy or 0))
+            for run in runs
+        ]
 
-    def start(self, name: str, data: ImageData) -> Run:
-        """A run of this augmentation, at its beginning or where its checkpoint stands."""
-        recipe, settings = self.recipe, self.recipe.training
+    def start(self, job: Job, data: ImageData) -> Run:
+        """A run of this job, at its beginning or where its checkpoint stands."""
+        recipe, settings = job.recipe, job.recipe.training
         seed = derive(recipe.seed, INITIAL)
         model = build_model(recipe.model, len(data.classes), data.input_shape, seed)
         model = model.to(memory_format=torch.channels_last)  # faster convolutions, on a CPU too
@@ -295,12 +341,12 @@ class Trainer:
         network = self.accelerator.prepare_model(model) if self.processes > 1 else model
         run = Run(
             recipe,
-            name,
-            self.output / name,
+            job.augmentation,
+            job.folder,
             model,
             network.train(),
             optimizer,
-            make_augment(recipe, name, data.normalisation),
+            make_augment(recipe, job.augmentation, data.normalisation),
             training_batches(
                 data,
                 settings.batch_size,
@@ -333,12 +379,8 @@ class Trainer:
         settings = self.recipe.training
         patience = PATIENCE.get(self.device.type, 0.0)
         while group[0].position < until:
-            random = [(run.draws.get_state(), torch.get_rng_state()) for run in group]
-            for run, (draws, rest) in zip(group, random, strict=True):
+            for run in group:
                 run.start_epoch()
-                if run.step:
-                    run.draws.set_state(draws)
-                    torch.set_rng_state(rest)
             epoch, first = group[0].position
             last = until[1] if until[0] == epoch else group[0].batches.steps
             began = looked = now = time.monotonic()
@@ -374,7 +416,7 @@ class Trainer:
             loss, right, seen = totals[:3].tolist()
             done = run.epoch * run.batches.steps + run.step
             self.display.training(
-                run.augmentation,
+                run.name,
                 done / (self.recipe.training.epochs * run.batches.steps),
                 loss / max(seen, 1),
                 right / max(seen, 1),
@@ -383,10 +425,10 @@ class Trainer:
 
     def _tell(self, run: Run) -> None:
         row = run.history[-1]
-        self.display.epoch(run.augmentation, row.epoch, self.recipe.training.epochs, asdict(row))
+        self.display.epoch(run.name, row.epoch, self.recipe.training.epochs, asdict(row))
         values = {item.name: getattr(row, item.name) for item in fields(row) if item.name != "epoch"}
         self.accelerator.log(
-            {f"{run.augmentation}/{name}": value for name, value in values.items() if value is not None},
+            {f"{run.name}/{name}": value for name, value in values.items() if value is not None},
             step=row.epoch,
         )
 
@@ -407,30 +449,23 @@ class Trainer:
         for run in group:
             run.saved = time.monotonic()
 
-    def _finished(self, run: Run) -> bool:
-        return run.epoch >= self.recipe.training.epochs
-
-    def _finish(self, run: Run, data: ImageData) -> Trained:
-        last = run.history[-1].test_accuracy
-        accuracy = self._test(run, data) if last is None else last
-        path = run.folder / "model.safetensors"
+    def _finish(self, run: Run, data: ImageData) -> None:
         self.display.unreadable(getattr(run.batches, "unreadable", ()))
         if self.accelerator.is_main_process:
             card = ModelCard(
-                architecture=self.recipe.model,
+                architecture=run.recipe.model,
                 classes=data.classes,
                 input_shape=data.input_shape,
                 mean=data.normalisation.mean,
                 std=data.normalisation.std,
                 augmentation=run.augmentation,
-                accuracy=accuracy,
-                recipe=self.recipe.to_dict(),
+                accuracy=run.history[-1].test_accuracy,
+                recipe=run.recipe.to_dict(),
             )
             write_history(run.history, run.folder / "training.csv")
-            save_model(run.model, card, path)
+            save_model(run.model, card, run.result)
             run.checkpoint.unlink(missing_ok=True)
         self.accelerator.wait_for_everyone()
-        return Trained(run.augmentation, path, accuracy)
 
     def _test(self, run: Run, data: ImageData) -> float:
         with _float32_arithmetic(tf32=False):

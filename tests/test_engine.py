@@ -322,10 +322,10 @@ def test_a_model_that_cannot_be_differentiated():
 @pytest.mark.parametrize(
     ("targets", "message"),
     [
-        (torch.tensor([0, 5, -1]), r"in 0..4; target 5 of image 1 is not \(and 1 more\)"),
+        (torch.tensor([0, 5, -1]), r"in 0..4; 5 of image 1 is not \(and 1 more\)"),
         (torch.tensor([0, 1]), r"whole numbers \[3\]"),
         (torch.tensor([0.0, 1.0, 2.0]), r"whole numbers \[3\]"),
-        (7, "target 7 of image 0"),
+        (7, "7 of image 0 is not"),
     ],
 )
 def test_bad_targets(targets, message):

@@ -155,7 +155,7 @@ class Engine:
         self._run("exact", [work])
         return torch.cat(parts)
 
-    def explained(self, logits: Tensor, targets: Tensor | int | None = None) -> Tensor:
+    def explained(self, logits: Tensor, targets: Tensor | int | None = None, name: str = "targets") -> Tensor:
         """The classes [N] to explain: those predicted, or `targets` once checked against the classes."""
         if targets is None:
             return logits.argmax(1)
@@ -165,13 +165,13 @@ class Engine:
             given = given.expand(count)
         if given.shape != (count,) or given.is_floating_point() or given.dtype == torch.bool:
             raise InputError(
-                f"targets must be whole numbers [{count}], one class an image, "
+                f"{name} must be whole numbers [{count}], one class an image, "
                 f"got {given.dtype} {list(given.shape)}"
             )
         outside = ((given < 0) | (given >= classes)).nonzero().flatten().tolist()
         if outside:
             raise InputError(
-                f"targets must be in 0..{classes - 1}; target {int(given[outside[0]])} of image {outside[0]} "
+                f"{name} must be in 0..{classes - 1}; {int(given[outside[0]])} of image {outside[0]} "
                 "is not" + (f" (and {len(outside) - 1} more)" if len(outside) > 1 else "")
             )
         return given.to(self.device, torch.int64)

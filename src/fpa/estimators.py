@@ -194,7 +194,7 @@ def explain(
         bad = (~values.isfinite()).flatten(1).any(1).nonzero().flatten().tolist()
         if bad:
             numbers = [indices[row] for row in bad]
-            warnings.warn(f"estimator {name}: {some(numbers, 'map')} not finite", stacklevel=2)
+            warnings.warn(f"estimator {name}: {some(numbers, 'map')} not finite", stacklevel=3)
     return maps
 
 

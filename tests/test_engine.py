@@ -8,7 +8,7 @@ import torchvision
 from torch import nn
 from torch.nn import functional
 
-from fpa.engine import Engine, Precision, Work, fold_batch_norm
+from fpa.engine import Engine, Precision, Work, _cuda_arithmetic, fold_batch_norm
 from fpa.errors import InputError
 from fpa.estimators import Settings, explain
 
@@ -336,3 +336,30 @@ def test_bad_targets(targets, message):
 def test_bad_precision():
     with pytest.raises(InputError, match="unknown precision 'bfloat': did you mean 'bfloat16'"):
         Precision("bfloat")
+
+
+@pytest.mark.parametrize("tf32", [True, False])
+@pytest.mark.parametrize("before", ["highest", "high"])
+def test_switches_of_tf32_come_back_as_they_were(before, tf32):
+    def state():
+        backends = torch.backends
+        parts = (backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn)
+        newer = [part.fp32_precision for part in parts]
+        return (
+            newer,
+            torch.get_float32_matmul_precision(),
+            backends.cudnn.allow_tf32,
+            backends.cudnn.benchmark,
+        )
+
+    start = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision(before)
+        found = state()
+        with _cuda_arithmetic(tf32, benchmark=True):
+            assert torch.backends.cuda.matmul.allow_tf32 == tf32
+            assert torch.backends.cudnn.allow_tf32 == tf32
+            assert torch.get_float32_matmul_precision() == ("high" if tf32 else "highest")
+        assert state() == found
+    finally:
+        torch.set_float32_matmul_precision(start)

@@ -169,24 +169,24 @@ def curves_of(
         columns, steps = [1 + column for column in range(len(fractions))], removed
     width = steps.shape[1]
     # LIF removes ranks below k; MIF removes those not below (features - k).
-    below = torch.stack([parts.counts[:, None] - steps, steps], 1).to(device, non_blocking=True)
-    most_first = torch.tensor([True, False]).to(device, non_blocking=True)
+    below = torch.stack([parts.counts[:, None] - steps, steps], 1).flatten().to(device, non_blocking=True)
 
     noise = noise_by_image(masking, images, seed, indices)
     fill = masking.fill(images, noise) if isinstance(masking, Fill) else None
-    whole_fill = None if fill is None else fill.expand(count, *fill.shape[1:])
 
     def masked(start: int, stop: int) -> Tensor:
         row = torch.arange(start, stop, device=device)
-        column, side, ranking = row % width, row // width % 2, row // (2 * width)
+        ranking = row // (2 * width)
         image = ranking % count
-        rank = pixel_ranks[ranking]
-        mask = (rank < below[image, side, column].to(rank.dtype)[:, None, None]) ^ most_first[
-            side, None, None
-        ]
-        if whole_fill is None:
-            return masking(images[image], mask)
-        return torch.where(mask[:, None], whole_fill[image], images[image])
+        rank = pixel_ranks.index_select(0, ranking)
+        limit = below.index_select(0, row % (2 * width) + image * (2 * width)).to(rank.dtype)
+        mask = (rank < limit[:, None, None]) ^ (row // width % 2 == 0)[:, None, None]
+        shown = images.index_select(0, image)
+        if fill is None:
+            return masking(shown, mask)
+        gone = fill if len(fill) == 1 else fill.index_select(0, image)
+        # The same as torch.where for finite values, exactly, and several times faster on the CPU.
+        return shown.lerp_(gone, mask[:, None].to(shown.dtype))
 
     rows = len(maps) * count * 2 * width
     values = {name: torch.empty(rows, dtype=images.dtype, device=device) for name in names}
@@ -195,7 +195,9 @@ def curves_of(
     def take(start: int, stop: int, found: Tensor) -> None:
         image = torch.arange(start, stop, device=device) // (2 * width) % count
         for name in names:
-            values[name][start:stop] = OUTPUTS[name](found, targets[image], labels[image])
+            values[name][start:stop] = OUTPUTS[name](
+                found, targets.index_select(0, image), labels.index_select(0, image)
+            )
 
     def take_end(start: int, stop: int, found: Tensor) -> None:
         for name in names:

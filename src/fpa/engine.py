@@ -52,7 +52,8 @@ DEFAULT_PRECISION = {"cuda": Precision("tf32", "tf32"), "cpu": Precision()}
 _MOST_ROWS = {"cuda": 4096, "cpu": 64}
 _MOST_PIXELS = 1 << 24
 # What autograd keeps of one CPU batch: beyond the caches more is not faster, only larger.
-_CPU_KEPT_BYTES = 192 << 20
+_CPU_KEPT_BYTES = 96 << 20
+_CPU_FEWEST_ROWS = 4
 _SHARE_OF_FREE_MEMORY = 0.6
 # Compiling costs the better part of a minute: it pays from about 2 million rows of 32 x 32 pixels.
 _COMPILE_FROM_PIXELS = 2e9
@@ -321,8 +322,9 @@ class Engine:
             room = _SHARE_OF_FREE_MEMORY * free if self.memory is None else min(self.memory, 0.9 * free)
             fits = int((room - fixed) / each)
         else:
-            room = _CPU_KEPT_BYTES if self.memory is None else self.memory
-            fits = int(room / self._kept_bytes(kind, row))
+            each = self._kept_bytes(kind, row)
+            room = self.memory or max(_CPU_KEPT_BYTES, _CPU_FEWEST_ROWS * each)
+            fits = room // each
         return 1 << (max(1, min(most, fits)).bit_length() - 1)
 
     def _kept_bytes(self, kind: Kind, row: Tensor) -> int:
@@ -608,15 +610,33 @@ def _out_of_memory(error: BaseException) -> bool:
 
 @contextmanager
 def _cuda_arithmetic(tf32: bool, benchmark: bool) -> Iterator[None]:
+    """TF32 on or off, and convolutions tuned for fixed shapes; as it was afterwards.
+
+    Set through the older switches: torch.compile reads them and fails where only the newer ones were set.
+    """
     known: Any = torch.backends
-    backends = (known.cuda.matmul, known.cudnn.conv)
-    before, tuned = [backend.fp32_precision for backend in backends], torch.backends.cudnn.benchmark
+    newer = [(part, part.fp32_precision) for part in (known.cuda.matmul, known.cudnn.conv, known.cudnn.rnn)]
+    matmul = _unless_mixed(torch.get_float32_matmul_precision)
+    convolution = _unless_mixed(lambda: known.cudnn.allow_tf32)
+    tuned = known.cudnn.benchmark
     try:
-        for backend in backends:
-            backend.fp32_precision = "tf32" if tf32 else "ieee"
-        torch.backends.cudnn.benchmark = benchmark or tuned
+        torch.set_float32_matmul_precision("high" if tf32 else "highest")
+        known.cudnn.allow_tf32 = tf32
+        known.cudnn.benchmark = benchmark or tuned
         yield
     finally:
-        for backend, value in zip(backends, before, strict=True):
-            backend.fp32_precision = value
-        torch.backends.cudnn.benchmark = tuned
+        if matmul is not None:
+            torch.set_float32_matmul_precision(matmul)
+        if convolution is not None:
+            known.cudnn.allow_tf32 = convolution
+        for part, value in newer:
+            part.fp32_precision = value
+        known.cudnn.benchmark = tuned
+
+
+def _unless_mixed(read: Callable[[], _Result]) -> _Result | None:
+    """An older switch; None where the user has set only the newer one, which torch refuses to translate."""
+    try:
+        return read()
+    except RuntimeError:
+        return None

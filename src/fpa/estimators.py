@@ -239,16 +239,15 @@ def _gradient_maps(
     works: list[Work] = []
 
     def add(
-        per_image: int, rows: Callable[[Tensor, Tensor], Tensor], take: Callable[[int, int, Tensor], None]
+        per_image: int, rows: Callable[[int, int, Tensor], Tensor], take: Callable[[int, int, Tensor], None]
     ) -> None:
         """`per_image` rows for each image, one image after the other."""
 
         def build(start: int, stop: int) -> Tensor:
-            row = torch.arange(start, stop, device=device)
-            return rows(row // per_image, row % per_image)
+            return rows(start, stop, torch.arange(start, stop, device=device) // per_image)
 
         def classes(start: int, stop: int) -> Tensor:
-            return targets[torch.arange(start, stop, device=device) // per_image]
+            return targets.index_select(0, torch.arange(start, stop, device=device) // per_image)
 
         works.append(Work(count * per_image, build, take, classes))
 
@@ -256,9 +255,10 @@ def _gradient_maps(
         steps, total = settings.ig_steps, torch.zeros_like(images)
         away = images - _reference(settings.reference, images, masking, seed, indices)
 
-        def interpolated(image: Tensor, step: Tensor) -> Tensor:
-            back = (step + 1).to(images.dtype) / steps - 1
-            return torch.addcmul(images[image], back[:, None, None, None], away[image])
+        def interpolated(start: int, stop: int, image: Tensor) -> Tensor:
+            step = torch.arange(start, stop, device=device) - image * steps + 1
+            back = (step.to(images.dtype) / steps - 1)[:, None, None, None]
+            return images.index_select(0, image).addcmul_(back, away.index_select(0, image))
 
         add(steps, interpolated, lambda a, b, gradients: _add_by_image(total, steps, a, b, gradients))
         raws["ig"] = total
@@ -268,7 +268,7 @@ def _gradient_maps(
         def keep(start: int, stop: int, gradients: Tensor) -> None:
             plain[start:stop] = gradients
 
-        add(1, lambda image, _: images[image], keep)
+        add(1, lambda start, stop, _: images[start:stop], keep)
     if needed & {"sg", "sqsg"}:
         samples, mean, square = settings.sg_samples, torch.zeros_like(images), torch.zeros_like(images)
         noise = by_image((samples, *images.shape[1:]), seed, indices, _NOISE, device)
@@ -276,8 +276,11 @@ def _gradient_maps(
             images.amax((1, 2, 3), keepdim=True) - images.amin((1, 2, 3), keepdim=True)
         )
 
-        def noisy(image: Tensor, sample: Tensor) -> Tensor:
-            return torch.addcmul(images[image], spread[image], noise[image, sample].to(images.dtype))
+        noise = noise.flatten(0, 1)
+
+        def noisy(start: int, stop: int, image: Tensor) -> Tensor:
+            own = noise[start:stop].to(images.dtype)
+            return images.index_select(0, image).addcmul_(spread.index_select(0, image), own)
 
         def take(start: int, stop: int, gradients: Tensor) -> None:
             _add_by_image(mean, samples, start, stop, gradients)
@@ -296,12 +299,16 @@ def _gradient_maps(
 
 
 def _add_by_image(total: Tensor, per_image: int, start: int, stop: int, rows: Tensor) -> None:
-    """Add each of the rows start:stop to its image's total, in an order that is always the same."""
-    first, last = start // per_image, (stop - 1) // per_image
-    image = torch.arange(start, stop, device=rows.device) // per_image
-    belongs = torch.arange(first, last + 1, device=rows.device)[:, None] == image
-    sums = belongs.to(total.dtype) @ rows.to(total.dtype).flatten(1)
-    total[first : last + 1] += sums.view(-1, *total.shape[1:])
+    """Add each of the rows start:stop to its image's total: a first part, whole images, a last part."""
+    at = start
+    while at < stop:
+        image, past = divmod(at, per_image)
+        whole = 0 if past else (stop - at) // per_image
+        count = whole * per_image or min(per_image - past, stop - at)
+        images = max(whole, 1)
+        part = rows[at - start : at - start + count].unflatten(0, (images, count // images))
+        total[image : image + images] += part.sum(1, dtype=total.dtype)
+        at += count
 
 
 def _reference(reference: Any, images: Tensor, masking: Masking, seed: int, indices: Sequence[int]) -> Tensor:

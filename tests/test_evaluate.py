@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from fpa import evaluate as module
 from fpa.curves import perturbation_curves
+from fpa.engine import Engine
 from fpa.errors import InputError
 from fpa.estimators import Settings, explain
 from fpa.evaluate import evaluate, read_evaluation
@@ -225,3 +226,26 @@ def test_the_manifest_says_what_was_asked(net, tmp_path):
     assert stored["seed"] == 4
     assert stored["settings"]["ig_steps"] == 3
     assert stored["masking"] == {"name": "Constant", "value": 0.0}
+
+
+def test_the_batch_size_moves_no_area_by_a_hundredth(tmp_path):
+    """Maps and logits differ by rounding; A, in percent, by less than 0.01."""
+    torch.manual_seed(0)
+    layers = [
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.Conv2d(8, 8, 3, stride=2),
+        nn.ReLU(),
+    ]
+    model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(8 * 7 * 7, 4))
+    areas = []
+    for batch in (3, 64):
+        found = run(Engine(model, batch_size=batch), some(40, 16), tmp_path / str(batch), points=21, block=16)
+        used = found.unmasked > 0.1
+        gaps = {
+            name: (found.lif[name] - found.mif[name])[used] / found.unmasked[used, None] for name in found.mif
+        }
+        areas.append([100 * np.trapezoid(gap, found.fractions, axis=1).mean() for gap in gaps.values()])
+    assert np.abs(np.subtract(*areas)).max() < 0.01
+    assert np.abs(areas[0]).max() > 1

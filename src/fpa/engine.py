@@ -7,7 +7,6 @@ private copies of the model, so the model itself stays exactly as it was found.
 """
 
 import copy
-import resource
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -129,9 +128,13 @@ class Engine:
 
     @property
     def peak_memory(self) -> int:
-        """Bytes: the most memory held on the CUDA device so far; on the CPU, by the whole process."""
+        """Bytes: the most held so far on the CUDA device; on the CPU, by the process (0 where unknown)."""
         if self.device.type == "cuda":
             return max(self._peak, torch.cuda.max_memory_allocated(self.device))
+        try:
+            import resource
+        except ImportError:  # not on Windows
+            return 0
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
     def images(self, images: Tensor) -> Tensor:
@@ -265,7 +268,7 @@ class Engine:
 
     def _runner(self, kind: Kind, row: Tensor) -> "_Runner":
         if kind == "exact":
-            return _Runner(self._plain, self.model, self.device, self.dtype, self.accumulate, tf32=False)
+            return _Runner(self._plain, self.model, self.device, self.dtype)
         name = self.precision.gradients if kind == "gradients" else self.precision.forwards
         key = (name, row.shape)
         if key not in self._runners:
@@ -274,42 +277,39 @@ class Engine:
 
     def _prepare(self, name: PrecisionName, row: Tensor) -> "_Runner":
         """The fastest form of the model that runs and still says the same on a probe of two rows."""
-        half = name == "bfloat16" and self.dtype == torch.float32
-        probe = torch.cat([row, torch.randn(row.shape, generator=torch.Generator().manual_seed(0)).to(row)])
-        plain = _Runner(
-            self._plain, self.model, self.device, self.dtype, self.accumulate, tf32=name == "tf32"
-        )
+        noise = torch.randn(row.shape, generator=torch.Generator().manual_seed(0))
+        probe = torch.cat([row, noise.to(row)])
         expected = self._runner("exact", row).logits(probe)
         _check_logits(expected, 2)
-        # 4 % of the largest logit tells a wrong graph from the rounding of bfloat16.
-        tolerance = (0.04 if name != "float32" else 1e-3) * expected.abs().max().clamp(min=1e-3)
-        forms = [(True, True), (True, False), (False, True)] if self.fold else [(False, True)]
-        for fold, channels_last in forms:
-            private = _private_copy(self.model)
+
+        def agrees(runner: _Runner, tolerance: float) -> bool:
+            try:
+                found = runner.logits(probe)
+            except Exception as error:
+                if isinstance(error, (RuntimeError, MemoryError)) and _out_of_memory(error):
+                    raise
+                return False
+            most = tolerance * expected.abs().max().clamp(min=1e-3)
+            near = ((found - expected).abs() <= most) | ~expected.isfinite()
+            return found.shape == expected.shape and bool(near.all())
+
+        def runner(module: nn.Module | None, dtype: torch.dtype, **how: bool) -> _Runner:
+            return _Runner(module, self.model, self.device, dtype, **how)
+
+        half = name == "bfloat16" and self.dtype == torch.float32
+        tf32 = name == "tf32"
+        for fold, channels_last in [(True, True), (True, False), (False, True)]:
+            private = _private_copy(self.model) if fold <= self.fold else None
             if private is None or (fold and not fold_batch_norm(private)):
                 continue
-            for cast in [True, False] if half else [False]:
-                module = _bfloat16(private) if cast else private
-                runner = _Runner(
-                    module,
-                    self.model,
-                    self.device,
-                    torch.bfloat16 if cast else self.dtype,
-                    self.accumulate,
-                    tf32=name == "tf32",
-                    autocast=half and not cast,
-                    channels_last=channels_last,
-                )
-                try:
-                    found = runner.logits(probe)
-                except Exception as error:
-                    if isinstance(error, (RuntimeError, MemoryError)) and _out_of_memory(error):
-                        raise
-                    continue
-                same = (found - expected).abs() <= tolerance
-                if found.shape == expected.shape and bool((same | ~expected.isfinite()).all()):
-                    return runner
-        return plain
+            if not agrees(runner(private, self.dtype, channels_last=channels_last), 1e-3):
+                continue
+            if half:
+                cast = runner(_bfloat16(private), torch.bfloat16, channels_last=channels_last)
+                if agrees(cast, 0.5):  # tells arithmetic that breaks from arithmetic that rounds
+                    return cast
+            return runner(private, self.dtype, tf32=tf32, autocast=half, channels_last=channels_last)
+        return runner(self._plain, self.dtype, tf32=tf32, autocast=half)
 
     def _fitting(self, kind: Kind, row: Tensor) -> int:
         """The largest power of two that fits the memory, up to where larger batches are no faster."""
@@ -368,15 +368,14 @@ class _Runner:
         original: nn.Module,
         device: torch.device,
         dtype: torch.dtype,
-        accumulate: torch.dtype,
         *,
-        tf32: bool,
+        tf32: bool = False,
         autocast: bool = False,
         channels_last: bool = False,
     ) -> None:
         self.borrowed = module is None
         self.module = original if module is None else module
-        self.device, self.dtype, self.accumulate = device, dtype, accumulate
+        self.device, self.dtype = device, dtype
         self.tf32, self.autocast = tf32, autocast
         self.memory_format = torch.channels_last if channels_last else torch.contiguous_format
         if channels_last:

@@ -306,7 +306,7 @@ def _add_by_image(total: Tensor, per_image: int, start: int, stop: int, rows: Te
         whole = 0 if past else (stop - at) // per_image
         count = whole * per_image or min(per_image - past, stop - at)
         images = max(whole, 1)
-        part = rows[at - start : at - start + count].unflatten(0, (images, count // images))
+        part = torch.unflatten(rows[at - start : at - start + count], 0, (images, count // images))
         total[image : image + images] += part.sum(1, dtype=total.dtype)
         at += count
 

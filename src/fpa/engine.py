@@ -109,7 +109,6 @@ class Engine:
         self.compile = compile
         self.fold = fold
         self.expected_rows = expected_rows
-        self.classes: int | None = None
         self._given_batch_size = batch_size
         self._batch_sizes: dict[tuple[Kind, torch.Size], int] = {}
         self._runners: dict[tuple[PrecisionName, torch.Size], _Runner] = {}
@@ -255,7 +254,7 @@ class Engine:
             result = runner.gradients(rows, targets)
         else:
             result = runner.logits(rows)
-            self.classes = _check_logits(result, len(rows))
+            _check_logits(result, len(rows))
             result = result.to(self.accumulate)
         parts = torch.split(result, [b - a for _, a, b in stretches] + ([padding] if padding else []))
         return [(work, a, b, part) for (work, a, b), part in zip(stretches, parts, strict=False)]
@@ -277,8 +276,8 @@ class Engine:
 
     def _prepare(self, name: PrecisionName, row: Tensor) -> "_Runner":
         """The fastest form of the model that runs and still says the same on a probe of two rows."""
-        noise = torch.randn(row.shape, generator=torch.Generator().manual_seed(0))
-        probe = torch.cat([row, noise.to(row)])
+        # Not the rows themselves: which form is chosen must not depend on where a run was resumed.
+        probe = torch.randn((2, *row.shape[1:]), generator=torch.Generator().manual_seed(0)).to(row)
         expected = self._runner("exact", row).logits(probe)
         _check_logits(expected, 2)
 
@@ -299,7 +298,7 @@ class Engine:
         half = name == "bfloat16" and self.dtype == torch.float32
         tf32 = name == "tf32"
         for fold, channels_last in [(True, True), (True, False), (False, True)]:
-            private = _private_copy(self.model) if fold <= self.fold else None
+            private = _private_copy(self.model) if self.fold or not fold else None
             if private is None or (fold and not fold_batch_norm(private)):
                 continue
             if not agrees(runner(private, self.dtype, channels_last=channels_last), 1e-3):
@@ -316,7 +315,10 @@ class Engine:
         pixels = row.shape[-2] * row.shape[-1]
         most = min(_MOST_ROWS.get(self.device.type, 64), max(1, _MOST_PIXELS // pixels))
         if self.device.type == "cuda":
-            fixed, each = self._cuda_bytes(kind, row)
+            try:
+                fixed, each = self._cuda_bytes(kind, row)
+            except torch.OutOfMemoryError:
+                return 1
             free = torch.cuda.mem_get_info(self.device)[0]
             free += torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
             room = _SHARE_OF_FREE_MEMORY * free if self.memory is None else min(self.memory, 0.9 * free)
@@ -336,8 +338,9 @@ class Engine:
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor), torch.enable_grad():
-            self._runner(kind, row).score(row.detach().requires_grad_(), row.new_zeros(1, dtype=torch.int64))
-        weights = {p.untyped_storage().data_ptr() for p in self._runner(kind, row).module.parameters()}
+            runner = self._runner(kind, row)
+            runner.gradients(row, row.new_zeros(1, dtype=torch.int64), eager=True)
+        weights = {p.untyped_storage().data_ptr() for p in runner.module.parameters()}
         return max(row.nbytes, sum(size for place, size in seen.items() if place not in weights))
 
     def _cuda_bytes(self, kind: Kind, row: Tensor) -> tuple[float, float]:
@@ -351,9 +354,9 @@ class Engine:
             batch = row.expand(rows, *row.shape[1:]).contiguous()
             runner = self._runner(kind, row)
             if kind == "gradients":
-                runner.eager_gradients(batch, torch.zeros(rows, dtype=torch.int64, device=self.device))
+                runner.gradients(batch, torch.zeros(rows, dtype=torch.int64, device=self.device), eager=True)
             else:
-                runner.eager_logits(batch)
+                runner.logits(batch, eager=True)
             peaks.append(torch.cuda.max_memory_allocated(self.device) - before)
         each = max((peaks[1] - peaks[0]) / (more - few), row.nbytes) + 6 * row.nbytes
         return max(0.0, peaks[0] - few * each), each
@@ -401,35 +404,16 @@ class _Runner:
             self._call = torch.compile(compiled, dynamic=False)
             self.compiled = True
 
-    def logits(self, rows: Tensor) -> Tensor:
+    def logits(self, rows: Tensor, *, eager: bool = False) -> Tensor:
         with torch.no_grad(), self._context():
-            return self._or_eager(lambda: self._call(rows))
+            return self._eager_call(rows) if eager else self._or_eager(lambda: self._call(rows))
 
-    def gradients(self, rows: Tensor, targets: Tensor) -> Tensor:
+    def gradients(self, rows: Tensor, targets: Tensor, *, eager: bool = False) -> Tensor:
         rows = rows.detach().requires_grad_()
         with torch.enable_grad(), self._context():
-            return self._or_eager(lambda: self._differentiate(rows, targets))
-
-    def eager_logits(self, rows: Tensor) -> Tensor:
-        with torch.no_grad(), self._context():
-            return self._eager_call(rows)
-
-    def eager_gradients(self, rows: Tensor, targets: Tensor) -> Tensor:
-        rows = rows.detach().requires_grad_()
-        with torch.enable_grad(), self._context():
-            (gradient,) = torch.autograd.grad(_score(self._eager_call(rows), targets), rows)
-            return gradient
-
-    def score(self, rows: Tensor, targets: Tensor) -> Tensor:
-        with self._context():
-            return _score(self._eager_call(rows), targets)
-
-    def _differentiate(self, rows: Tensor, targets: Tensor) -> Tensor:
-        score = _score(self._call(rows), targets)
-        if not score.requires_grad:
-            raise InputError("the logits cannot be differentiated: the model detaches them from its input")
-        (gradient,) = torch.autograd.grad(score, rows)
-        return gradient
+            if eager:
+                return _gradient(self._eager_call(rows), targets, rows)
+            return self._or_eager(lambda: _gradient(self._call(rows), targets, rows))
 
     def _or_eager(self, run: Callable[[], Tensor]) -> Tensor:
         if not self.compiled:
@@ -572,12 +556,16 @@ def _to_float32(module: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...
     return (arguments[0].float(),)
 
 
-def _score(logits: Tensor, targets: Tensor) -> Tensor:
-    _check_logits(logits, len(targets))
-    return logits.gather(1, targets[:, None]).sum(dtype=torch.promote_types(logits.dtype, torch.float32))
+def _gradient(logits: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
+    _check_logits(logits, len(rows))
+    if not logits.requires_grad:
+        raise InputError("the logits cannot be differentiated: the model detaches them from its input")
+    score = logits.gather(1, targets[:, None]).sum(dtype=torch.promote_types(logits.dtype, torch.float32))
+    (gradient,) = torch.autograd.grad(score, rows)
+    return gradient
 
 
-def _check_logits(logits: object, rows: int) -> int:
+def _check_logits(logits: object, rows: int) -> None:
     if not isinstance(logits, Tensor):
         raise InputError(f"the model must return logits [N, classes], got {type(logits).__name__}")
     if logits.ndim != 2 or logits.shape[0] != rows or not logits.is_floating_point():
@@ -585,7 +573,6 @@ def _check_logits(logits: object, rows: int) -> int:
             "the model must return floating point logits [N, classes], "
             f"got {logits.dtype} {list(logits.shape)} for {rows} images"
         )
-    return logits.shape[1]
 
 
 def _stretches(works: Sequence[Work], start: int, stop: int) -> list[tuple[Work, int, int]]:

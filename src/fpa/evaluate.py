@@ -282,10 +282,11 @@ class _Pending:
         # The copies are queued behind the block's own work and waited for when they are stored.
         self.columns = {name: values.to("cpu", non_blocking=True) for name, values in columns.items()}
         self.bad = {what: values.to("cpu", non_blocking=True) for what, values in bad.items()}
-        on_cuda = any(values.is_cuda for values in columns.values())
-        self.done = torch.cuda.Event() if on_cuda else None  # type: ignore[no-untyped-call]
-        if self.done is not None:
-            self.done.record()
+        self.done: Any = None
+        device = columns["target"].device
+        if device.type == "cuda":
+            self.done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self.done.record(torch.cuda.current_stream(device))
         self.fractions, self.labels, self.indices = fractions.tolist(), labels, indices
 
     def store(self, path: Path) -> list[str]:

@@ -192,8 +192,8 @@ def evaluate(
 
         seen = 0
         try:
-            for number, (images, labels, indices) in enumerate(_blocks(data, block, engine)):
-                block = block or block_size(engine, images)
+            for number, (images, labels, indices) in enumerate(_blocks(data, block, engine, chosen)):
+                block = block or block_size(engine, images, chosen)
                 seen += len(indices)
                 place = path / f"block-{number:06d}.parquet"
                 if place.exists():
@@ -259,12 +259,11 @@ def read_evaluation(folder: str | Path) -> Evaluation:
     return output("", others={name: output(f"{name}.") for name in stored["outputs"] if name != "logit"})
 
 
-def block_size(engine: Engine, images: Tensor, settings: Settings | None = None) -> int:
+def block_size(engine: Engine, images: Tensor, settings: Settings) -> int:
     """Images in a block: as many as keep its noise small, a power of two."""
-    samples = (settings or Settings()).sg_samples
     room = _BLOCK_BYTES.get(engine.device.type, 64 << 20)
     most = _BLOCK_IMAGES.get(engine.device.type, 32)
-    fits = room // (4 * samples * images[0].numel())
+    fits = room // (4 * settings.sg_samples * images[0].numel())
     return 1 << (max(1, min(most, fits)).bit_length() - 1)
 
 
@@ -311,7 +310,9 @@ class _Pending:
         return told
 
 
-def _blocks(data: Data, block: int | None, engine: Engine) -> Iterator[tuple[Tensor, Tensor, list[int]]]:
+def _blocks(
+    data: Data, block: int | None, engine: Engine, settings: Settings
+) -> Iterator[tuple[Tensor, Tensor, list[int]]]:
     """The data cut into blocks of equal size (the last may be smaller): images, labels, indices."""
     held: list[tuple[Tensor, Tensor, Tensor]] = []
     size, first = 0, 0
@@ -322,7 +323,7 @@ def _blocks(data: Data, block: int | None, engine: Engine) -> Iterator[tuple[Ten
         first += len(images)
         held.append((images, labels, indices))
         size += len(images)
-        block = block or block_size(engine, images)
+        block = block or block_size(engine, images, settings)
         if size >= block:
             joined = [torch.cat(part) if len(part) > 1 else part[0] for part in zip(*held, strict=True)]
             whole = size - size % block

@@ -10,19 +10,34 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from fpa.augment import FPA, Rectangle
+    from fpa.curves import perturbation_curves
+    from fpa.engine import Engine
     from fpa.errors import InputError
+    from fpa.estimators import explain
     from fpa.fidelity import Fidelity
     from fpa.models import load_model
 
 _HOME = {
+    "Engine": "engine",
     "FPA": "augment",
     "Fidelity": "fidelity",
     "Rectangle": "augment",
     "InputError": "errors",
+    "explain": "estimators",
     "load_model": "models",
+    "perturbation_curves": "curves",
 }
 
-__all__ = ["FPA", "Fidelity", "InputError", "Rectangle", "load_model"]
+__all__ = [
+    "FPA",
+    "Engine",
+    "Fidelity",
+    "InputError",
+    "Rectangle",
+    "explain",
+    "load_model",
+    "perturbation_curves",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -7,7 +7,7 @@ The fill is also what integrated gradients start from by default.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,8 +15,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from fpa.errors import InputError, unknown
+from fpa.seeds import generator
 
 Masking = Callable[[Tensor, Tensor], Tensor]
+
+_NOISE_STREAM = 4  # 1 to 3: the noise of SmoothGrad, the random map, the order of ties
 
 
 @dataclass(frozen=True)
@@ -201,6 +204,23 @@ def fully_masked(masking: Masking, images: Tensor, noise: Tensor | None = None) 
     if isinstance(masking, Fill):
         return masking.fill(images, noise).expand_as(images)
     return masking(images, torch.ones_like(images[:, 0], dtype=torch.bool))
+
+
+def noise_by_image(masking: Masking, images: Tensor, seed: int, indices: Sequence[int]) -> Tensor | None:
+    """The noise of `masking` for these images, each drawn from the seed and the index of its image.
+
+    >>> noise_by_image(Constant(), torch.ones(1, 3, 2, 2), 0, [5]) is None
+    True
+    """
+    if not isinstance(masking, Fill) or len(images) == 0:
+        return None
+    rows = []
+    for image, index in zip(torch.split(images, 1), indices, strict=True):
+        noise = masking.noise(image, generator(images.device, seed, index, _NOISE_STREAM))
+        if noise is None:
+            return None
+        rows.append(noise)
+    return torch.cat(rows)
 
 
 def check_mask(images: Tensor, mask: Tensor) -> None:

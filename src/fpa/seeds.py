@@ -4,7 +4,10 @@ The noise of image 17 is drawn from `generator(device, seed, 17)`, so it is the 
 batch size, the order of the images or the number of processes.
 """
 
+from collections.abc import Sequence
+
 import torch
+from torch import Tensor
 
 _MASK = (1 << 64) - 1
 
@@ -27,3 +30,29 @@ def derive(seed: int, *keys: int) -> int:
 def generator(device: torch.device | str, seed: int, *keys: int) -> torch.Generator:
     """A fresh generator on `device`, seeded with `derive(seed, *keys)`."""
     return torch.Generator(device).manual_seed(derive(seed, *keys))
+
+
+def by_image(
+    shape: Sequence[int],
+    seed: int,
+    indices: Sequence[int],
+    stream: int,
+    device: torch.device | str = "cpu",
+    draw: str = "normal",
+) -> Tensor:
+    """Random numbers [N, *shape]: row n depends on the seed, on `indices[n]` and on the kind of device alone.
+
+    `stream` keeps the draws for different purposes apart; `draw` is "normal" (float32), "uniform"
+    (float32 in [0, 1)) or "integers" (int64 in [0, 2**63)).
+
+    >>> both, second = by_image((2,), 0, [4, 7], stream=1), by_image((2,), 0, [7], stream=1)
+    >>> bool((both[1] == second[0]).all())
+    True
+    """
+    name = {"normal": "normal_", "uniform": "uniform_", "integers": "random_"}[draw]
+    dtype = torch.int64 if draw == "integers" else torch.float32
+    numbers = torch.empty((len(indices), *shape), dtype=dtype, device=device)
+    source = torch.Generator(device)
+    for row, index in zip(numbers, indices, strict=True):
+        getattr(row, name)(generator=source.manual_seed(derive(seed, index, stream)))
+    return numbers

@@ -1,0 +1,417 @@
+"""Perturbation curves: the logit of a class while pixels are removed, most or least important first.
+
+Each map is sorted once; the rank of every pixel is kept, and a mask is the comparison of ranks with a
+number, made on the device for each row of a batch. MIF is the exact reverse of LIF.
+"""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from fpa.engine import Engine, Work
+from fpa.errors import InputError, unknown
+from fpa.estimators import check_indices, some
+from fpa.masking import Constant, Fill, Masking, fully_masked, noise_by_image
+from fpa.seeds import by_image
+
+_TIES = 3  # stream of random numbers
+
+
+@dataclass(frozen=True)
+class Curves:
+    """What the model says of every image while its pixels are removed, for every map and both orders.
+
+    A map, image or logit that is not finite leaves NaN in the rows concerned.
+    """
+
+    fractions: Tensor
+    """[K] float64: the exact share of pixels (of features, see `shares_mif`) removed at each point."""
+    mif: dict[str, Tensor]
+    """Most important first: for every map [N, K]."""
+    lif: dict[str, Tensor]
+    """Least important first: for every map [N, K]."""
+    unmasked: Tensor
+    """[N]: the value of the unmasked image."""
+    targets: Tensor
+    """[N]: the class the values are about."""
+    shares_mif: dict[str, Tensor] | None = None
+    """[N, K] for every map where features differ in size: the exact share of pixels removed."""
+    shares_lif: dict[str, Tensor] | None = None
+    others: dict[str, "Curves"] = field(default_factory=dict)
+    """The curves of other outputs asked for: "probability", "margin", "accuracy"."""
+
+
+def _probability(logits: Tensor, targets: Tensor, labels: Tensor) -> Tensor:
+    return logits.softmax(1).gather(1, targets[:, None])[:, 0]
+
+
+def _margin(logits: Tensor, targets: Tensor, labels: Tensor) -> Tensor:
+    rivals = logits.scatter(1, targets[:, None], float("-inf")).amax(1)
+    return _logit(logits, targets, labels) - rivals
+
+
+def _accuracy(logits: Tensor, targets: Tensor, labels: Tensor) -> Tensor:
+    return (logits.argmax(1) == labels).to(logits.dtype)
+
+
+def _logit(logits: Tensor, targets: Tensor, labels: Tensor) -> Tensor:
+    return logits.gather(1, targets[:, None])[:, 0]
+
+
+OUTPUTS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "logit": _logit,
+    "probability": _probability,
+    "margin": _margin,
+    "accuracy": _accuracy,
+}
+
+
+@torch.inference_mode(False)
+def perturbation_curves(
+    model: nn.Module | Engine,
+    images: Tensor,
+    maps: Mapping[str, Tensor] | Tensor,
+    *,
+    points: int = 21,
+    fractions: Sequence[float] | None = None,
+    masking: Masking | None = None,
+    targets: Tensor | int | None = None,
+    labels: Tensor | None = None,
+    seed: int = 0,
+    indices: Sequence[int] | None = None,
+    features: str | int | Tensor = "pixels",
+    outputs: Sequence[str] = (),
+) -> Curves:
+    """The MIF and LIF curves of every map [N, H, W] for the images [N, C, H, W].
+
+    - `maps`: by name; a single tensor is named "map".
+    - `points`: how many fractions, evenly from 0 to 1; or `fractions`: themselves, rising within 0..1.
+    - `masking`: what removing a pixel means; by default it becomes 0.
+    - `targets` [N]: the classes whose logits are followed, by default those predicted on the unmasked images.
+    - `seed` fixes, with `indices` [N] (the numbers of the images in their data set, by default 0, 1, ...),
+      the order of pixels with equal scores and the noise of the masking.
+    - `features`: what is removed together: "pixels", squares of so many pixels a side, or the segments of a
+      label map [N, H, W] or [H, W]. A feature's score is the mean of its pixels.
+    - `outputs`: what is followed besides the logit: "probability", "margin", "accuracy". Accuracy is against
+      `labels` [N], or without them the share of images still predicted as the target.
+
+    >>> model = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
+    >>> images = torch.rand(2, 1, 4, 4)
+    >>> curves = perturbation_curves(model, images, {"itself": images[:, 0]}, points=5)
+    >>> curves.fractions.tolist(), curves.mif["itself"].shape
+    ([0.0, 0.25, 0.5, 0.75, 1.0], torch.Size([2, 5]))
+    """
+    engine = Engine.of(model)
+    images = engine.images(images)
+    maps = check_maps(maps, images)
+    shares = check_fractions(points, fractions)
+    numbers = check_indices(indices, len(images))
+    for name in outputs:
+        if name not in OUTPUTS:
+            raise unknown("output", name, OUTPUTS)
+    check_features(features, images)
+    logits = engine.predict(images)
+    classes = engine.explained(logits, targets)
+    curves = curves_of(
+        engine,
+        images,
+        maps,
+        shares,
+        logits,
+        classes,
+        numbers,
+        seed,
+        masking or Constant(),
+        features,
+        tuple(outputs),
+        classes if labels is None else engine.explained(logits, labels, "labels"),
+    )
+    for problem in problems(not_finite(images, maps, curves), numbers):
+        warnings.warn(f"{problem}: left out (NaN)", stacklevel=3)
+    return curves
+
+
+def curves_of(
+    engine: Engine,
+    images: Tensor,
+    maps: Mapping[str, Tensor],
+    fractions: Sequence[float],
+    logits: Tensor,
+    targets: Tensor,
+    indices: Sequence[int],
+    seed: int,
+    masking: Masking,
+    features: str | int | Tensor,
+    outputs: tuple[str, ...],
+    labels: Tensor,
+) -> Curves:
+    """`perturbation_curves` for arguments already checked; with pixels it never waits for the device."""
+    count, device, names = len(images), images.device, ("logit", *(o for o in outputs if o != "logit"))
+    parts = check_features(features, images)
+    order = by_image((images[0, 0].numel(),), seed, indices, _TIES, device, "integers")[
+        :, : parts.most
+    ].argsort(1)
+    ranks = torch.stack([_ranks(parts.scores(values), order) for values in maps.values()])
+    pixel_ranks = parts.to_pixels(ranks)
+
+    # k, the features removed at each point; where all images have equally many, each k is run once only.
+    removed = (torch.as_tensor(fractions, dtype=torch.float64) * parts.counts[:, None]).round().long()
+    if parts.equal:
+        every = removed[0].tolist()
+        inner = sorted({k for k in every if 0 < k < parts.most})
+        columns = [0 if k == 0 else 1 + (inner.index(k) if k < parts.most else len(inner)) for k in every]
+        steps = torch.tensor([inner], dtype=torch.int64).expand(count, -1)
+    else:
+        columns, steps = [1 + column for column in range(len(fractions))], removed
+    width = steps.shape[1]
+    # LIF removes ranks below k; MIF removes those not below (features - k).
+    below = torch.stack([parts.counts[:, None] - steps, steps], 1).flatten().to(device, non_blocking=True)
+
+    noise = noise_by_image(masking, images, seed, indices)
+    fill = masking.fill(images, noise) if isinstance(masking, Fill) else None
+
+    def masked(start: int, stop: int) -> Tensor:
+        row = torch.arange(start, stop, device=device)
+        ranking = row // (2 * width)
+        image = ranking % count
+        rank = pixel_ranks.index_select(0, ranking)
+        limit = below.index_select(0, row % (2 * width) + image * (2 * width)).to(rank.dtype)
+        mask = (rank < limit[:, None, None]) ^ (row // width % 2 == 0)[:, None, None]
+        shown = images.index_select(0, image)
+        if fill is None:
+            return masking(shown, mask)
+        gone = fill if len(fill) == 1 else fill.index_select(0, image)
+        # The same as torch.where for finite values, exactly, and several times faster on the CPU.
+        return shown.lerp_(gone, mask[:, None].to(shown.dtype))
+
+    rows = len(maps) * count * 2 * width
+    values = {name: torch.empty(rows, dtype=images.dtype, device=device) for name in names}
+    ends = {name: torch.empty(count, dtype=images.dtype, device=device) for name in names}
+
+    def take(start: int, stop: int, found: Tensor) -> None:
+        image = torch.arange(start, stop, device=device) // (2 * width) % count
+        for name in names:
+            values[name][start:stop] = OUTPUTS[name](
+                found, targets.index_select(0, image), labels.index_select(0, image)
+            )
+
+    def take_end(start: int, stop: int, found: Tensor) -> None:
+        for name in names:
+            ends[name][start:stop] = OUTPUTS[name](found, targets[start:stop], labels[start:stop])
+
+    works = [Work(rows, masked, take)]
+    everything = parts.equal and parts.most in every
+    if everything:
+        gone = fully_masked(masking, images, noise)
+        works.append(Work(count, lambda a, b: gone[a:b], take_end))
+    engine.logits(works)
+
+    bad_image = ~images.isfinite().flatten(1).all(1)
+    bad = torch.stack([~values.isfinite().flatten(1).all(1) for values in maps.values()]) | bad_image
+    exact = (
+        torch.tensor(every, dtype=torch.float64) / parts.most if parts.equal else torch.as_tensor(fractions)
+    )
+    mif_shares, lif_shares = parts.pixel_shares(ranks, removed, list(maps))
+    found_curves = {}
+    for name in names:
+        start = OUTPUTS[name](logits, targets, labels)
+        sides = values[name].view(len(maps), count, 2, width)
+        first = start[None, :, None, None].expand(len(maps), count, 2, 1)
+        last = ends[name][None, :, None, None].expand(len(maps), count, 2, 1)
+        full = torch.cat([first, sides, last], -1)[..., columns].masked_fill(bad[:, :, None, None], torch.nan)
+        found_curves[name] = Curves(
+            fractions=exact.to(torch.float64),
+            mif={key: full[place, :, 0] for place, key in enumerate(maps)},
+            lif={key: full[place, :, 1] for place, key in enumerate(maps)},
+            unmasked=start.masked_fill(bad_image, torch.nan),
+            targets=targets,
+            shares_mif=mif_shares,
+            shares_lif=lif_shares,
+        )
+    main = found_curves.pop("logit")
+    main.others.update(found_curves)
+    return main
+
+
+def ranks(maps: Tensor, *, seed: int = 0, indices: Sequence[int] | None = None) -> Tensor:
+    """The place of every pixel in the LIF order: 0 is removed first. [N, H, W] -> int [N, H, W].
+
+    Equal scores are put in a random order drawn from the seed and the number of the image.
+
+    >>> ranks(torch.tensor([[[0.5, -1.0], [3.0, 2.0]]])).tolist()
+    [[[1, 0], [3, 2]]]
+    """
+    numbers = check_indices(indices, len(maps))
+    order = by_image((maps[0].numel(),), seed, numbers, _TIES, maps.device, "integers").argsort(
+        dim=1, stable=True
+    )
+    return _ranks(maps.flatten(1), order).view(maps.shape)
+
+
+def _ranks(scores: Tensor, order: Tensor) -> Tensor:
+    """Ranks [N, F] of scores [N, F]; equal scores follow the random order [N, F]."""
+    # Adding 0 turns -0 into 0: they are equal and must tie.
+    sorted_places = (scores + 0.0).gather(1, order).argsort(dim=1, stable=True)
+    places = torch.arange(scores.shape[1], device=scores.device, dtype=torch.int32)
+    if scores.shape[1] <= torch.iinfo(torch.int16).max:
+        places = places.to(torch.int16)
+    found = torch.empty(scores.shape, dtype=places.dtype, device=scores.device)
+    return found.scatter_(1, order.gather(1, sorted_places), places.expand_as(scores))
+
+
+class _Pixels:
+    """Every pixel is a feature."""
+
+    def __init__(self, images: Tensor) -> None:
+        self.shape = images.shape[2:]
+        self.most = self.shape.numel()
+        self.counts = torch.full((len(images),), self.most)
+        self.equal = True
+
+    def scores(self, values: Tensor) -> Tensor:
+        return values.flatten(1)
+
+    def to_pixels(self, ranks: Tensor) -> Tensor:
+        return ranks.view(-1, *self.shape)
+
+    def pixel_shares(
+        self, ranks: Tensor, removed: Tensor, names: list[str]
+    ) -> tuple[dict[str, Tensor] | None, dict[str, Tensor] | None]:
+        return None, None
+
+
+class _Segments(_Pixels):
+    """Features are the segments of a label map [N, H, W] with labels 0, 1, ... in each image."""
+
+    def __init__(self, images: Tensor, labels: Tensor) -> None:
+        super().__init__(images)
+        self.labels = labels.to(images.device).flatten(1)
+        self.counts = labels.flatten(1).amax(1).cpu() + 1
+        self.most = int(self.counts.max())
+        self.equal = bool((self.counts == self.most).all())
+        self.sizes = torch.zeros(len(labels), self.most, dtype=torch.int64, device=images.device)
+        self.sizes.scatter_add_(1, self.labels, torch.ones_like(self.labels))
+
+    def scores(self, values: Tensor) -> Tensor:
+        values = values.flatten(1).double()
+        # Whole numbers add up to the same sum in any order, so equal segments tie on every device.
+        scale = values.abs().nan_to_num(0, 0, 0).amax(1, keepdim=True).clamp(min=1e-300) / 2**40
+        whole = (values / scale).nan_to_num(0, 0, 0).round().long()
+        sums = torch.zeros_like(self.sizes).scatter_add_(1, self.labels, whole)
+        means = sums.double() / self.sizes
+        return means.masked_fill(self.sizes == 0, torch.inf)
+
+    def to_pixels(self, ranks: Tensor) -> Tensor:
+        labels = self.labels.expand(len(ranks), *self.labels.shape)
+        return ranks.gather(2, labels).view(-1, *self.shape)
+
+    def pixel_shares(
+        self, ranks: Tensor, removed: Tensor, names: list[str]
+    ) -> tuple[dict[str, Tensor] | None, dict[str, Tensor] | None]:
+        if self.equal and bool((self.sizes == self.sizes[:, :1]).all()):
+            return None, None
+        pixels = self.shape.numel()
+        sizes = (
+            torch.zeros_like(self.sizes)
+            .expand_as(ranks)
+            .scatter(2, ranks.long(), self.sizes.expand_as(ranks))
+        )
+        least_first = torch.cat([torch.zeros_like(sizes[..., :1]), sizes.cumsum(2)], 2)
+        removed, counts = removed.to(ranks.device), self.counts.to(ranks.device)
+
+        def share(place: int, upto: Tensor) -> Tensor:
+            return least_first[place].gather(1, upto).double() / pixels
+
+        lif = {name: share(place, removed) for place, name in enumerate(names)}
+        mif = {name: 1 - share(place, counts[:, None] - removed) for place, name in enumerate(names)}
+        return mif, lif
+
+
+def check_features(features: str | int | Tensor, images: Tensor) -> _Pixels:
+    """The features of these images, or the error that says why there are none."""
+    height, width = images.shape[2:]
+    if isinstance(features, str):
+        if features != "pixels":
+            raise InputError(f'features must be "pixels", a patch size or a label map, got {features!r}')
+        return _Pixels(images)
+    if isinstance(features, int):
+        if not 1 <= features <= max(height, width):
+            raise InputError(f"the patch size must be in 1..{max(height, width)} pixels, got {features}")
+        across = -(-width // features)
+        down, right = torch.arange(height) // features, torch.arange(width) // features
+        return _Segments(images, (down[:, None] * across + right).expand(len(images), -1, -1))
+    labels = torch.as_tensor(features)
+    if labels.shape not in (images.shape[2:], (len(images), height, width)) or labels.is_floating_point():
+        raise InputError(
+            f"the label map must be whole numbers [{len(images)}, {height}, {width}] or [{height}, {width}], "
+            f"got {labels.dtype} {list(labels.shape)}"
+        )
+    labels = labels.cpu().expand(len(images), height, width)
+    return _Segments(images, torch.stack([label.unique(return_inverse=True)[1] for label in labels]))
+
+
+def check_maps(maps: Mapping[str, Tensor] | Tensor, images: Tensor) -> dict[str, Tensor]:
+    """Maps by name on the device of the images, each [N, H, W] or the error that says which is not."""
+    named = {"map": maps} if isinstance(maps, Tensor) else dict(maps)
+    if not named:
+        raise InputError("there are no maps")
+    shape = [len(images), *images.shape[2:]]
+    for name, values in named.items():
+        if not isinstance(values, Tensor) or list(values.shape) != shape:
+            found = list(values.shape) if isinstance(values, Tensor) else type(values).__name__
+            raise InputError(f"map {name} must be {shape} for these images, got {found}")
+    kept = {name: values.detach().to(images.device) for name, values in named.items()}
+    return {
+        name: values if values.dtype in (torch.float32, torch.float64) else values.float()
+        for name, values in kept.items()
+    }
+
+
+def check_fractions(points: int = 21, fractions: Sequence[float] | None = None) -> list[float]:
+    """The fractions of the curve: those given, once checked, or `points` of them evenly from 0 to 1.
+
+    >>> check_fractions(3)
+    [0.0, 0.5, 1.0]
+    """
+    if fractions is None:
+        if points < 2:
+            raise InputError(f"a curve needs at least 2 points, got {points}")
+        return [step / (points - 1) for step in range(points)]
+    given = [float(fraction) for fraction in fractions]
+    if not given:
+        raise InputError("there are no fractions")
+    outside = [fraction for fraction in given if not 0 <= fraction <= 1]
+    if outside:
+        raise InputError(f"fractions must be in 0..1, got {outside[0]:g}")
+    for before, after in pairwise(given):
+        if after <= before:
+            raise InputError(f"fractions must rise, got {after:g} after {before:g}")
+    return given
+
+
+def not_finite(images: Tensor, maps: Mapping[str, Tensor], curves: Curves) -> dict[tuple[str, str], Tensor]:
+    """Where something is not finite, as bool [N] by (what, map); each image is blamed on its first cause."""
+    blamed = ~images.isfinite().flatten(1).all(1)
+    found = {("image", ""): blamed, ("unmasked logit", ""): ~curves.unmasked.isfinite() & ~blamed}
+    blamed = blamed | ~curves.unmasked.isfinite()
+    for name, values in maps.items():
+        bad_map = ~values.isfinite().flatten(1).all(1)
+        bad_curve = ~torch.cat([curves.mif[name], curves.lif[name]], 1).isfinite().all(1)
+        found["map", name] = bad_map & ~blamed
+        found["curve", name] = bad_curve & ~bad_map & ~blamed
+    return found
+
+
+def problems(found: Mapping[tuple[str, str], Tensor], indices: Sequence[int]) -> list[str]:
+    """`not_finite` in words: which images, which estimator, how many."""
+    told = []
+    for (what, name), bad in found.items():
+        rows = bad.nonzero().flatten().tolist()
+        if rows:
+            prefix = f"estimator {name}: " if name else ""
+            told.append(prefix + some([indices[row] for row in rows], what) + " not finite")
+    return told

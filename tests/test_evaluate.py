@@ -1,0 +1,251 @@
+"""The block loop: resumable, exact, and honest about what it leaves out."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from fpa import evaluate as module
+from fpa.curves import perturbation_curves
+from fpa.engine import Engine
+from fpa.errors import InputError
+from fpa.estimators import Settings, explain
+from fpa.evaluate import evaluate, read_evaluation
+from fpa.masking import Constant, Uniform
+
+FEW = Settings(ig_steps=3, sg_samples=2)
+
+
+def some(count=10, size=6, seed=0):
+    return torch.randn(count, 3, size, size, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.fixture(scope="module")
+def net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 6, 3, padding=1), nn.Tanh(), nn.Flatten(), nn.Linear(6 * 36, 4)).eval()
+
+
+def run(net, data, folder, **changes):
+    return evaluate(
+        net, data, folder, **{"settings": FEW, "block": 4, "points": 5, "progress": False, **changes}
+    )
+
+
+def same(one, two):
+    for name in ("fractions", "indices", "labels", "targets", "unmasked"):
+        assert np.array_equal(getattr(one, name), getattr(two, name)), name
+    assert list(one.mif) == list(two.mif)
+    for name in one.mif:
+        assert np.array_equal(one.mif[name], two.mif[name], equal_nan=True)
+        assert np.array_equal(one.lif[name], two.lif[name], equal_nan=True)
+
+
+def test_it_is_explain_and_perturbation_curves_on_every_image(net, tmp_path):
+    images, labels = some(), torch.arange(10) % 4
+    found = run(net, (images, labels), tmp_path, seed=3, outputs=["probability"], masking=Uniform())
+    maps = explain(net, images, settings=FEW, seed=3, masking=Uniform())
+    curves = perturbation_curves(
+        net, images, maps, points=5, seed=3, outputs=["probability"], labels=labels, masking=Uniform()
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "block-000000.parquet",
+        "block-000001.parquet",
+        "block-000002.parquet",
+        "evaluation.json",
+    ]
+    assert list(found.mif) == list(maps)
+    assert found.labels.tolist() == labels.tolist()
+    assert found.indices.tolist() == list(range(10))
+    assert found.complete
+    assert found.fractions.tolist() == curves.fractions.tolist()
+    np.testing.assert_allclose(found.unmasked, curves.unmasked, rtol=1e-5)
+    # The random map is exact; a rounding of the others may swap two neighbours in a ranking.
+    np.testing.assert_allclose(found.mif["random"], curves.mif["random"], rtol=1e-4, atol=1e-5)
+    other = found.others["probability"]
+    np.testing.assert_allclose(
+        other.lif["random"], curves.others["probability"].lif["random"], rtol=1e-4, atol=1e-5
+    )
+    np.testing.assert_allclose(other.unmasked, curves.others["probability"].unmasked, rtol=1e-5)
+
+
+def test_an_interrupted_run_goes_on_and_equals_an_uninterrupted_one(net, tmp_path, monkeypatch):
+    whole = run(net, some(), tmp_path / "whole")
+    real, calls = module.curves_of, []
+
+    def interrupted(*arguments):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(*arguments)
+
+    monkeypatch.setattr(module, "curves_of", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(net, some(), tmp_path / "part")
+    assert [path.name for path in (tmp_path / "part").glob("block-*")] == ["block-000000.parquet"]
+    half = read_evaluation(tmp_path / "part")
+    assert not half.complete
+    assert len(half.unmasked) == 4
+    same(run(net, some(), tmp_path / "part"), whole)
+    assert len(calls) == 2 + 2  # the first block was not computed again
+    assert read_evaluation(tmp_path / "part").complete
+
+
+def test_a_complete_run_is_only_read(net, tmp_path, monkeypatch):
+    whole = run(net, some(), tmp_path)
+    monkeypatch.setattr(module, "curves_of", None)
+    same(run(net, some(), tmp_path, block=None), whole)
+
+
+def test_loaders_of_any_batch_size_give_the_same(net, tmp_path):
+    data = TensorDataset(some(), torch.arange(10) % 4)
+    whole = run(net, (some(), torch.arange(10) % 4), tmp_path / "whole")
+    for size in (1, 3, 10):
+        same(run(net, DataLoader(data, batch_size=size), tmp_path / str(size)), whole)
+
+
+def test_images_keep_their_numbers(net, tmp_path):
+    """The noise of image 7 is that of image 7 also in a subset."""
+    chosen = [7, 2, 5]
+    whole = run(net, some(), tmp_path / "whole", estimators=["random", "sg_abs"])
+    part = run(
+        net,
+        [(some()[chosen], torch.zeros(3), torch.tensor(chosen))],
+        tmp_path / "part",
+        estimators=["random", "sg_abs"],
+    )
+    assert part.indices.tolist() == chosen
+    np.testing.assert_allclose(part.mif["random"], whole.mif["random"][chosen], rtol=1e-4, atol=1e-5)
+
+
+def test_what_is_not_finite_is_named_counted_and_left_out(net, tmp_path):
+    images = some()
+    images[5, 0, 0, 0] = float("nan")
+
+    def broken(model, rows, targets):
+        return torch.where(rows[:, :1] == images[2, :1], float("inf"), rows)
+
+    names = {"vg_abs": "vg_abs", "mine": broken}
+    with pytest.warns(UserWarning, match="left out") as told:
+        found = run(net, images, tmp_path, estimators=names)
+    assert [str(warning.message) for warning in told] == [
+        "estimator mine: 1 map (image 2) is not finite: left out",
+        "1 image (image 5) is not finite: left out",
+    ]
+    assert found.left_out == {"vg_abs": 1, "mine": 2}
+    assert found.problems == [
+        "estimator mine: 1 map (image 2) is not finite",
+        "1 image (image 5) is not finite",
+    ]
+    clean = run(net, some(), tmp_path / "clean", estimators=["vg_abs"])
+    good = [row for row in range(10) if row != 5]
+    np.testing.assert_allclose(found.mif["vg_abs"][good], clean.mif["vg_abs"][good], rtol=1e-4, atol=1e-5)
+
+
+def test_unmasked_logits_that_are_not_positive_are_counted(tmp_path):
+    class Total(nn.Module):
+        def forward(self, x):
+            return x.sum((1, 2, 3), keepdim=True)[:, :, 0, 0]
+
+    images = torch.ones(5, 1, 2, 2)
+    images[1], images[3] = -1, 0
+    assert run(Total(), images, tmp_path, estimators="vg_abs").not_positive == 2
+
+
+def test_patches_of_unequal_size_keep_their_shares(net, tmp_path):
+    found = run(net, some(), tmp_path, estimators="vg_abs", features=4)
+    assert found.shares_mif["vg_abs"].shape == (10, 5)
+    assert (np.diff(found.shares_mif["vg_abs"], axis=1) > 0).all()
+
+
+def test_progress_lines_for_logs(net, tmp_path, capsys):
+    run(net, some(), tmp_path, estimators="vg_abs", progress=True)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-2].startswith("10 of 10 images, ")
+    assert "images/s, 0 s left" in lines[-2]
+    assert lines[-1].startswith("peak memory: ")
+
+
+def test_another_evaluation_in_the_folder_is_not_mixed_in(net, tmp_path):
+    run(net, some(), tmp_path, estimators="vg_abs")
+    for changes, message in [
+        ({"seed": 1}, r"other seed \(seed: 0 there, 1 now\)"),
+        ({"estimators": "vg_sum"}, "other estimators"),
+        ({"masking": Constant(1.0)}, "other masking"),
+        ({"settings": Settings()}, "other settings"),
+        ({"points": 4}, "other fractions"),
+        ({"block": 5}, "holds blocks of 4 images, not 5"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            run(net, some(), tmp_path, **{"estimators": "vg_abs", **changes})
+    other = nn.Sequential(nn.Flatten(), nn.Linear(108, 4))
+    with pytest.raises(InputError, match="other model"):
+        run(other, some(), tmp_path, estimators="vg_abs")
+    with pytest.raises(InputError, match="made of other images"):
+        run(net, [(some(), torch.zeros(10), torch.arange(1, 11))], tmp_path, estimators="vg_abs")
+    with pytest.raises(InputError, match="more images than the 4 given now"):
+        run(net, some()[:4], tmp_path, estimators="vg_abs")
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ([], "there are no images: the data are empty"),
+        (torch.zeros(0, 3, 6, 6), "there are no images"),
+        ([{"image": 1}], "a batch must be images"),
+        ([(some(2), torch.zeros(3))], r"2 images came with labels \[3\]"),
+        ((some(2), torch.tensor([0, 9])), r"labels must be in 0..3; 9 of image 1"),
+        (some(2)[0], r"images must be a tensor \[N, C, H, W\]"),
+    ],
+)
+def test_bad_data(net, tmp_path, data, message):
+    with pytest.raises(InputError, match=message):
+        run(net, data, tmp_path)
+
+
+def test_bad_choices_come_before_the_work(net, tmp_path):
+    for changes, message in [
+        ({"block": 0}, "at least 1 image"),
+        ({"outputs": ["x"]}, "unknown output"),
+        ({"fractions": [2]}, "fractions must be in"),
+        ({"features": 99}, "patch size"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            run(net, some(2), tmp_path, **changes)
+    with pytest.raises(InputError, match="holds no evaluation"):
+        read_evaluation(tmp_path / "nothing")
+
+
+def test_the_manifest_says_what_was_asked(net, tmp_path):
+    run(net, some(), tmp_path, estimators="ig_sum", seed=4)
+    stored = json.loads((tmp_path / "evaluation.json").read_text())
+    assert stored["images"] == 10
+    assert stored["seed"] == 4
+    assert stored["settings"]["ig_steps"] == 3
+    assert stored["masking"] == {"name": "Constant", "value": 0.0}
+
+
+def test_the_batch_size_moves_no_area_by_a_hundredth(tmp_path):
+    """Maps and logits differ by rounding; A, in percent, by less than 0.01."""
+    torch.manual_seed(0)
+    layers = [
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.Conv2d(8, 8, 3, stride=2),
+        nn.ReLU(),
+    ]
+    model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(8 * 7 * 7, 4))
+    areas = []
+    for batch in (3, 64):
+        found = run(Engine(model, batch_size=batch), some(40, 16), tmp_path / str(batch), points=21, block=16)
+        used = found.unmasked > 0.1
+        gaps = {
+            name: (found.lif[name] - found.mif[name])[used] / found.unmasked[used, None] for name in found.mif
+        }
+        areas.append([100 * np.trapezoid(gap, found.fractions, axis=1).mean() for gap in gaps.values()])
+    assert np.abs(np.subtract(*areas)).max() < 0.01
+    assert np.abs(areas[0]).max() > 1

@@ -45,7 +45,7 @@ class Precision:
 
 
 # The fastest choice that keeps every A within 0.2 of float32; other kinds of device use float32.
-DEFAULT_PRECISION = {"cuda": Precision("tf32", "tf32"), "cpu": Precision()}
+DEFAULT_PRECISION = {"cuda": Precision("bfloat16", "bfloat16"), "cpu": Precision()}
 
 # Past these sizes a larger batch is no faster.
 _MOST_ROWS = {"cuda": 4096, "cpu": 64}

@@ -56,6 +56,9 @@ class Evaluation:
     shares_mif: dict[str, Floats] | None = None
     """Exact share of pixels removed, [N, K], where features differ in size."""
     shares_lif: dict[str, Floats] | None = None
+    scores: dict[str, Floats] = field(default_factory=dict)
+    """For every estimator the mean over images of the image's importance scores sorted in LIF order, at evenly
+    spaced places from the first pixel removed to the last, [P] with P at most 1,001."""
     others: dict[str, "Evaluation"] = field(default_factory=dict)
     """The same for other outputs: "probability", "margin", "accuracy"."""
     problems: list[str] = field(default_factory=list)

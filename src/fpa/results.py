@@ -1,0 +1,73 @@
+"""A study's results in memory: what tables, figures and the report are made of."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fpa.evaluate import Evaluation
+from fpa.fidelity import Fidelity, Reliability
+from fpa.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Examples:
+    """A few evaluation images with the maps of every estimator, for figures and the explorer."""
+
+    images: NDArray[np.uint8]
+    """[M, C, H, W], as the data set has them."""
+    indices: NDArray[np.int64]
+    """[M]: their numbers in the test split; the same number stands in `Evaluation.indices`."""
+    labels: NDArray[np.int64]
+    """[M]: true classes."""
+    targets: NDArray[np.int64]
+    """[M]: classes the model predicts, and explained."""
+    maps: dict[str, NDArray[np.float32]]
+    """[M, H, W] for every estimator."""
+    ranks: dict[str, NDArray[np.int32]]
+    """[M, H, W] for every estimator: the place in the LIF order, 0 is removed first; MIF is the reverse."""
+    fill: NDArray[np.uint8]
+    """[M, C, H, W]: the fully masked images, as bytes: what a removed pixel looks like."""
+    foreground: NDArray[np.bool_] | None = None
+    """[M, H, W]: the pixels of the true shape, where known."""
+
+
+@dataclass(frozen=True)
+class ModelResult:
+    """One model of a study."""
+
+    augmentation: str
+    accuracy: float
+    """Share of correctly classified evaluation images."""
+    history: dict[str, list[float | None]]
+    """Columns of training.csv: epoch, learning_rate, loss, accuracy, test_accuracy, images_per_second."""
+    evaluation: Evaluation
+    fidelity: dict[str, Fidelity]
+    """For every estimator, over the images that all models of the study keep."""
+    reliability: Reliability
+    examples: Examples | None = None
+
+
+@dataclass(frozen=True)
+class Study:
+    """The results of a study, from `fpa.study.read_study`."""
+
+    name: str
+    recipe: Recipe
+    classes: list[str]
+    models: dict[str, ModelResult]
+    """By augmentation, in the order of the recipe."""
+    signed: dict[str, bool]
+    """For every estimator whether it is signed; "random" is in neither group and not in here."""
+    manifest: Mapping[str, Any] = field(default_factory=dict)
+    """Versions, device, seeds, timings of every stage, as in manifest.json."""
+    published: Mapping[str, Mapping[str, tuple[float, float]]] = field(default_factory=dict)
+    """For the paper's data sets: augmentation -> estimator -> (published A, half-width of its interval)."""
+
+    @property
+    def estimators(self) -> list[str]:
+        """All names, random first, then the signed, then the unsigned."""
+        names = list(next(iter(self.models.values())).fidelity)
+        return sorted(names, key=lambda name: (name in self.signed, not self.signed.get(name, True)))

@@ -72,6 +72,17 @@ def test_it_is_explain_and_perturbation_curves_on_every_image(net, tmp_path):
     np.testing.assert_allclose(other.unmasked, curves.others["probability"].unmasked, rtol=1e-5)
 
 
+def test_the_mean_sorted_scores_come_along(net, tmp_path):
+    images = some()
+    images[3, 0, 0, 0] = torch.nan
+    with pytest.warns(UserWarning, match="left out"):
+        found = run(net, images, tmp_path, estimators=["vg_abs", "random"])
+    kept = [index for index in range(10) if index != 3]
+    maps = explain(net, images[kept], ["vg_abs"], indices=kept)["vg_abs"]
+    expected = torch.stack([map_.flatten().sort().values for map_ in maps]).double().mean(0)
+    np.testing.assert_allclose(found.scores["vg_abs"], expected, rtol=1e-4)
+
+
 def test_an_interrupted_run_goes_on_and_equals_an_uninterrupted_one(net, tmp_path, monkeypatch):
     whole = run(net, some(), tmp_path / "whole")
     real, calls = module.curves_of, []

@@ -33,6 +33,7 @@ Integers = NDArray[np.int64]
 # A block holds this much of the noise of SmoothGrad, and no more images than this.
 _BLOCK_BYTES = {"cuda": 256 << 20}
 _BLOCK_IMAGES = {"cuda": 1024}
+_SCORE_PLACES = 201
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,8 @@ class Evaluation:
     """Exact share of pixels removed, [N, K], where features differ in size."""
     shares_lif: dict[str, Floats] | None = None
     scores: dict[str, Floats] = field(default_factory=dict)
-    """For every estimator the mean over images of the image's importance scores sorted in LIF order, at evenly
-    spaced places from the first pixel removed to the last, [P] with P at most 1,001."""
+    """For every estimator the mean over images of the image's scores sorted in LIF order, at evenly spaced
+    places from the first pixel removed to the last, [P] with P at most 201."""
     others: dict[str, "Evaluation"] = field(default_factory=dict)
     """The same for other outputs: "probability", "margin", "accuracy"."""
     problems: list[str] = field(default_factory=list)
@@ -177,7 +178,8 @@ def evaluate(
                 columns |= {f"{prefix}{side}.{name}": value for name, value in values.items()}
         for side, exact in (("share_mif", curves.shares_mif), ("share_lif", curves.shares_lif)):
             columns |= {f"{side}.{name}": value for name, value in (exact or {}).items()}
-        return _Pending(columns, not_finite(images, maps, curves), curves.fractions, labels, indices)
+        sums = {name: _sorted_sum(values) for name, values in maps.items()}
+        return _Pending(columns, not_finite(images, maps, curves), sums, curves.fractions, labels, indices)
 
     pending: list[tuple[Path, _Pending]] = []
     with _progress(total, progress) as tell:
@@ -250,6 +252,11 @@ def read_evaluation(folder: str | Path) -> Evaluation:
             if name.startswith(prefix)
         } or None
 
+    sums: dict[str, Any] = {}
+    for table in tables:
+        for name, values in json.loads(table.schema.metadata[b"scores"]).items():
+            sums[name] = sums.get(name, 0) + np.array(values)
+    scores = {name: values[1:] / max(values[0], 1) for name, values in sums.items()}
     common = {"fractions": fractions, "indices": column("index"), "labels": column("label")}
     common |= {"targets": column("target"), "problems": told}
     common |= {"complete": stored["images"] == sum(len(table) for table in tables)}
@@ -259,7 +266,17 @@ def read_evaluation(folder: str | Path) -> Evaluation:
         mif, lif = by_estimator(f"{prefix}mif.") or {}, by_estimator(f"{prefix}lif.") or {}
         return Evaluation(**common, unmasked=column(f"{prefix}unmasked"), mif=mif, lif=lif, **others)
 
-    return output("", others={name: output(f"{name}.") for name in stored["outputs"] if name != "logit"})
+    others = {name: output(f"{name}.") for name in stored["outputs"] if name != "logit"}
+    return output("", scores=scores, others=others)
+
+
+def _sorted_sum(maps: Tensor) -> Tensor:
+    """How many of the maps [N, H, W] are finite, then the sum of their scores at places of the LIF order."""
+    values = maps.flatten(1).double() if maps.device.type != "mps" else maps.flatten(1)
+    finite = values.isfinite().all(1, keepdim=True)
+    places = torch.linspace(0, values.shape[1] - 1, min(values.shape[1], _SCORE_PLACES)).round().long()
+    ordered = values.where(finite, 0).sort(1).values[:, places.to(values.device, non_blocking=True)]
+    return torch.cat([finite.sum(0).to(values.dtype), ordered.sum(0)])
 
 
 def block_size(engine: Engine, images: Tensor, settings: Settings) -> int:
@@ -277,6 +294,7 @@ class _Pending:
         self,
         columns: Mapping[str, Tensor],
         bad: Mapping[tuple[str, str], Tensor],
+        sums: Mapping[str, Tensor],
         fractions: Tensor,
         labels: Tensor,
         indices: list[int],
@@ -284,6 +302,7 @@ class _Pending:
         # The copies are queued behind the block's own work and waited for when they are stored.
         self.columns = {name: values.to("cpu", non_blocking=True) for name, values in columns.items()}
         self.bad = {what: values.to("cpu", non_blocking=True) for what, values in bad.items()}
+        self.sums = {name: values.to("cpu", non_blocking=True) for name, values in sums.items()}
         self.done: Any = None
         device = columns["target"].device
         if device.type == "cuda":
@@ -306,7 +325,11 @@ class _Pending:
                 flat if values.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
             )
         table = pa.table(arrays).replace_schema_metadata(
-            {"problems": json.dumps(told), "fractions": json.dumps(self.fractions)}
+            {
+                "problems": json.dumps(told),
+                "fractions": json.dumps(self.fractions),
+                "scores": json.dumps({name: values.tolist() for name, values in self.sums.items()}),
+            }
         )
         with replacing(path) as temporary:
             pq.write_table(table, temporary)

@@ -13,7 +13,7 @@ _FORMS = {  # with the sign of the prime
 
 
 def estimator_name(name: str, style: str = "text") -> str:
-    """An estimator the way the paper writes it: as "text", "mathtext" (figures), "html" or "latex".
+    r"""An estimator the way the paper writes it: as "text", "mathtext" (figures), "html" or "latex".
 
     >>> estimator_name("vgx_sum"), estimator_name("sqsg_sum", "html"), estimator_name("random")
     ("VG'_sum", 'SQ-SG<sub>sum</sub>', 'Random')
@@ -21,7 +21,7 @@ def estimator_name(name: str, style: str = "text") -> str:
     A name that is not one of ours is shown as it is, escaped where the style needs it.
 
     >>> estimator_name("my_map<1>", "html"), estimator_name("my_map", "latex")
-    ('my_map&lt;1&gt;', 'my\\\\_map')
+    ('my_map&lt;1&gt;', 'my\\_map')
     """
     found = re.fullmatch(r"(vg|ig|sg|sqsg)(x?)_(sum|abs)", name)
     if name == "random":

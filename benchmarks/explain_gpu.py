@@ -1,7 +1,7 @@
 """The ten estimators and their curves on one GPU, CIFAR ResNet-18, side by side in one run.
 
     python benchmarks/explain_gpu.py --images 10000 --out result.json
-    python benchmarks/explain_gpu.py --models plain.safetensors fpa.safetensors --data images.pt
+    python benchmarks/explain_gpu.py --models plain.safetensors fpa.safetensors --data data
 
 1. floor: gradients/s and forwards/s of the bare model in each precision (batch norm folded, channels-last,
    compiled), the best over the batch sizes;
@@ -10,7 +10,7 @@
    (each is left out, and said so, where it is not installed);
 4. precision: every A of the ten in each precision against float32, on the same images, for each model.
 
-`--data` is a file of torch.save with normalised images [N, 3, 32, 32]; without it images are random.
+`--data` is the folder that holds CIFAR-10; without it images are random.
 `--models` are state dicts (.safetensors or torch.save). To try it without a GPU:
 
     python benchmarks/explain_gpu.py --device cpu --images 4 --few 2 --check 3 --batches 8 --ig-steps 3
@@ -30,6 +30,7 @@ import torch
 import torchvision
 from torch import Tensor, nn
 
+from fpa.data import load_data
 from fpa.engine import Engine, Precision, fold_batch_norm
 from fpa.estimators import PAPER, Settings, gradients_per_image
 from fpa.evaluate import Evaluation, evaluate
@@ -195,7 +196,7 @@ def main() -> None:
     )
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--images", type=int, default=10_000)
-    parser.add_argument("--few", type=int, default=64, help="images for Captum and Quantus")
+    parser.add_argument("--few", type=int, default=512, help="images for Captum and Quantus")
     parser.add_argument("--check", type=int, default=2_000, help="images for the precision check")
     parser.add_argument("--batches", type=int, nargs="+", default=[2048, 4096, 8192])
     parser.add_argument("--ig-steps", type=int, default=200)
@@ -209,9 +210,10 @@ def main() -> None:
     device, compiled = chosen.device, chosen.device == "cuda"
     settings = Settings(ig_steps=chosen.ig_steps)
     model = load(chosen.models[0] if chosen.models else None, device)
-    images = (
-        torch.load(chosen.data, weights_only=True) if chosen.data else torch.randn(chosen.images, 3, 32, 32)
-    )
+    images = torch.randn(chosen.images, 3, 32, 32)
+    if chosen.data:
+        data = load_data("cifar10", chosen.data)
+        images = data.normalisation(data.test.images)
     images = images[: max(chosen.images, chosen.check)].float()
     result: dict[str, Any] = {
         "torch": torch.__version__,

@@ -14,7 +14,7 @@ from PIL import Image
 from fpa import figures
 from fpa.augment import FPA, Rectangle
 from fpa.errors import InputError
-from fpa.fidelity import Fidelity, Pair, common_images, reliability
+from fpa.fidelity import Fidelity, common_images, reliability
 from studies import SIGNED, made_up_study
 
 BLUE, RED, GREY = "#0072B2", "#C8102E", "#8C8C8C"
@@ -232,6 +232,9 @@ def test_the_sign_panel_finds_the_curves_by_the_number_of_the_image(study):
     figure = figures.sign_fluctuation(replace(study, models={"fpa": moved}), 1)
     drawn = line(figure.axes[3], "LIF").get_ydata()
     assert drawn == pytest.approx(model.evaluation.lif["ig_sum"][3] / model.evaluation.unmasked[3])
+    lost = replace(model, examples=replace(model.examples, indices=np.array([70, 3, 11, 0])))
+    with pytest.raises(InputError, match="image 70 of the test split has no curves"):
+        figures.sign_fluctuation(replace(study, models={"fpa": lost}), 0)
 
 
 def test_the_sign_panel_takes_unsigned_and_constant_maps_and_refuses_broken_ones():
@@ -339,7 +342,6 @@ def test_one_contradiction_is_singular_and_none_leaves_nothing_red(study):
     for wanted, title in ((1, "FPA: 1 contradiction\n"), (0, "FPA: 0 contradictions\n")):
         kept = model.reliability.contradictions[:wanted]
         pairs = tuple(replace(pair, contradiction=pair in kept) for pair in model.reliability.pairs)
-        assert all(isinstance(pair, Pair) for pair in pairs)
         changed_model = replace(model, reliability=replace(model.reliability, pairs=pairs))
         axis = figures.rank_slopes(replace(study, models={"fpa": changed_model})).axes[0]
         assert axis.get_title().startswith(title)
@@ -416,6 +418,10 @@ def test_the_users_own_estimators_and_augmentations_are_drawn_with_their_names(s
     for name, figure in figures.study_figures(own).items():
         figure.draw_without_rendering()
         assert figure.get_tightbbox().x0 > -0.01, name
+        if name == "ranks":
+            for axis in figure.axes:
+                left, right = (label.get_window_extent() for label in axis.get_xticklabels())
+                assert left.x1 < right.x0, "there is room for the lines between the names"
 
 
 def test_saving_again_gives_the_same_bytes_also_later_and_elsewhere(study, tmp_path):

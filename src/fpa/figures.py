@@ -272,13 +272,15 @@ def sign_fluctuation(
         raise InputError(f"there is no example image {which}: the model {augmentation!r} has {count}")
     if estimator not in examples.maps:
         raise unknown("estimator", estimator, examples.maps)
-    row = int(np.argmax(evaluation.indices == examples.indices[which]))
+    rows = np.flatnonzero(evaluation.indices == examples.indices[which])
+    if len(rows) == 0:
+        raise InputError(f"image {examples.indices[which]} of the test split has no curves in this study")
     return sign_panel(
         examples.images[which],
         examples.maps[estimator][which],
         evaluation.fractions,
-        evaluation.mif[estimator][row],
-        evaluation.lif[estimator][row],
+        evaluation.mif[estimator][rows[0]],
+        evaluation.lif[estimator][rows[0]],
         estimator=estimator,
         class_name=study.classes[examples.targets[which]],
     )
@@ -365,8 +367,9 @@ def rank_slopes(study: Study) -> Figure:
     a red dot and both lines are red.
     """
     count = max(len(model.reliability.by_mif) for model in study.models.values())
-    figure = Figure(figsize=(max(2.6 * len(study.models), 3.4), 0.9 + 0.24 * count))
-    axes = figure.subplots(1, len(study.models), squeeze=False)[0]
+    wide = 1.3 + 0.145 * max(len(_short(estimator_name(name))) for name in study.signed)
+    figure = Figure(figsize=(max(wide * len(study.models), 3.4), 0.9 + 0.24 * count))
+    axes = figure.subplots(1, len(study.models), squeeze=False, gridspec_kw={"wspace": 0.12})[0]
     for axis, (augmentation, model) in zip(axes, study.models.items(), strict=True):
         found = model.reliability
         by_mif, by_lif = (
@@ -379,10 +382,18 @@ def rank_slopes(study: Study) -> Figure:
             axis.plot(
                 (0, 1), ends, marker=marker, markersize=4.5, label=name,
                 markerfacecolor=None if study.signed.get(name) else "white",
-                color=_RED if name in red else _GREY, linewidth=1.4 if name in red else 0.9,
+                color=_RED if name in red else _GREY, linewidth=1.4 if name in red else 0.9, clip_on=False,
             )  # fmt: skip
-            for x, rank, align in zip((-0.07, 1.07), ends, ("right", "left"), strict=True):
-                axis.text(x, rank, _estimator(name), ha=align, va="center", size=8)
+            for x, rank, align, gap in ((0, ends[0], "right", -6), (1, ends[1], "left", 6)):
+                axis.annotate(
+                    _estimator(name),
+                    (x, rank),
+                    (gap, 0),
+                    textcoords="offset points",
+                    ha=align,
+                    va="center",
+                    size=8,
+                )
         for first, second in pairs:
             start, end = by_mif[first] - by_mif[second], by_lif[first] - by_lif[second]
             cross = start / (start - end)
@@ -513,13 +524,15 @@ def _quiet_fonts() -> Iterator[None]:
 
 def _plain(text: str, most: int = 60) -> str:
     """Text from data on one line, shortened, and not read as mathematics."""
-    text = " ".join(text.split())
-    text = text if len(text) <= most else text[: most - 1].rstrip() + "…"
-    return text.replace("$", r"\$")
+    return _short(" ".join(text.split()), most).replace("$", r"\$")
 
 
 def _estimator(name: str) -> str:
-    return estimator_name(name if len(name) <= 16 else f"{name[:15]}…", "mathtext")
+    return estimator_name(_short(name), "mathtext")
+
+
+def _short(text: str, most: int = 16) -> str:
+    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
 
 
 def _augmentation(name: str) -> str:

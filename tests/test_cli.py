@@ -161,7 +161,6 @@ def test_importing_is_light():
         "jsonargparse",
         "matplotlib",
         "pandas",
-        "plotly",
         "sklearn",
         "scipy",
         "timm",

@@ -1,0 +1,367 @@
+"use strict";
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const one = (selector, root = document) => root.querySelector(selector);
+  const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+  const namespace = one("#svg").namespaceURI;
+  const names = (list) => all(`#${list} .chip`).map((chip) => ({
+    line: one(".swatch", chip).getAttribute("class").replace("swatch ", ""),
+    name: () => one(".name", chip).cloneNode(true),
+    text: one(".name", chip).textContent,
+  }));
+  const augmentations = names("augmentations"), estimators = names("estimators");
+
+  function make(parent, tag, attributes = {}, text = "") {
+    const inSvg = parent.namespaceURI === namespace || tag === "svg";
+    const element = inSvg ? document.createElementNS(namespace, tag) : document.createElement(tag);
+    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+    element.textContent = text;
+    parent.append(element);
+    return element;
+  }
+  const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+  const isNumber = (value) => typeof value === "number";
+  const fixed = (value, digits) => isNumber(value) ? value.toFixed(digits).replace("-", "−") : "–";
+  const percent = (value, digits = 1) => isNumber(value) ? fixed(100 * value, digits) : "–";
+
+  function ticks(low, high, count) {
+    const raw = (high - low) / count, power = 10 ** Math.floor(Math.log10(raw));
+    const step = power * [1, 2, 5, 10].find((s) => s * power >= raw * 0.999);
+    const found = [];
+    for (let i = Math.ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; i++) found.push(i * step);
+    return found;
+  }
+  function rangeOf(values) {
+    const known = values.filter(isNumber);
+    if (!known.length) return [0, 1];
+    const low = Math.min(...known), high = Math.max(...known), room = 0.04 * (high - low || Math.abs(high) || 1);
+    return [low - room, high + room];
+  }
+
+  /* A line chart over shared x values; lines have a `line` style and, for this chart, {y, half}. */
+  class Chart {
+    constructor(parent, { title, describe, format, xTicks, xLabel, height, drag, onPoint }) {
+      Object.assign(this, { format, xTicks, xLabel, height, lines: [], position: 0, range: [0, 1] });
+      const box = make(parent, "div", { class: "chart" });
+      make(box, "div", { class: "chart-title" }, title);
+      this.svg = make(box, "svg", { height, role: "slider", "aria-label": describe, "aria-valuemin": 0, tabindex: 0 });
+      new ResizeObserver(() => this.svg.clientWidth !== this.width && this.draw()).observe(this.svg);
+      const point = (event) => onPoint(this.nearest(event.clientX - this.svg.getBoundingClientRect().left));
+      this.svg.addEventListener("pointermove", (event) => (event.buttons || !drag) && point(event));
+      this.svg.addEventListener("pointerdown", point);
+      this.svg.addEventListener("keydown", (event) => {
+        const last = this.x.length - 1, here = Math.round(this.position);
+        const next = { ArrowLeft: here - 1, ArrowRight: here + 1, Home: 0, End: last }[event.key];
+        if (next === undefined) return;
+        event.preventDefault();
+        onPoint(Math.max(0, Math.min(last, next)));
+      });
+    }
+    show(x, lines, range) {
+      Object.assign(this, { x, lines, range });
+      this.draw();
+    }
+    left(value) {
+      const [from, to] = [this.x[0], this.x[this.x.length - 1]];
+      return this.margin + (this.width - this.margin - 10) * (to > from ? (value - from) / (to - from) : 0.5);
+    }
+    top(value) {
+      const [low, high] = this.range;
+      return 6 + (this.height - 44) * (high - value) / (high - low);
+    }
+    nearest(left) {
+      const away = this.x.map((value) => Math.abs(this.left(value) - left));
+      return away.indexOf(Math.min(...away));
+    }
+    draw() {
+      if (!this.x || !this.svg.clientWidth) return;
+      this.width = this.svg.clientWidth;
+      this.svg.replaceChildren();
+      const yTicks = ticks(...this.range, 4).map((value) => [value, this.format(value)]);
+      this.margin = 8 + 6.6 * Math.max(...yTicks.map(([, text]) => text.length));
+      for (const [value, text] of yTicks) {
+        const y = this.top(value);
+        make(this.svg, "line", { class: "grid", x1: this.margin, x2: this.width - 10, y1: y, y2: y });
+        make(this.svg, "text", { x: this.margin - 6, y: y + 4, "text-anchor": "end" }, text);
+      }
+      for (const [value, text] of this.xTicks(this.x, this.width)) {
+        const end = this.left(value) + 3.3 * String(text).length > this.width;
+        const place = end ? { x: this.width, "text-anchor": "end" } : { x: this.left(value), "text-anchor": "middle" };
+        make(this.svg, "text", { ...place, y: this.height - 22 }, text);
+      }
+      const middle = (this.margin + this.width - 10) / 2;
+      make(this.svg, "text", { x: middle, y: this.height - 6, "text-anchor": "middle" }, this.xLabel);
+      this.rule = make(this.svg, "line", { class: "rule", y1: 6, y2: this.height - 38 });
+      for (const { line, y, half } of this.lines) this.drawBand(line, y, half);
+      for (const { key, line, y } of this.lines) {
+        make(this.svg, "path", { class: `line ${line}`, "data-line": key, d: `M${this.places(y).join("L")}` });
+      }
+      this.dots = this.lines.map(({ key, line, dot }) => make(this.svg, "circle", {
+        class: `dot ${line} ${dot || ""}`, "data-dot": key, r: 4.5,
+      }));
+      this.move(this.position);
+    }
+    drawBand(line, y, half) {
+      if (!half || !half.some(isNumber)) return;
+      const shifted = (value, i, sign) => isNumber(value) && isNumber(half[i]) ? value + sign * half[i] : null;
+      const edge = (sign) => this.places(y.map((value, i) => shifted(value, i, sign)));
+      make(this.svg, "path", { class: `band ${line}`, d: `M${[...edge(1), ...edge(-1).reverse()].join("L")}Z` });
+    }
+    /* Where the values that are there lie, as in a path. */
+    places(y) {
+      const known = y.flatMap((value, i) => isNumber(value) ? [[this.left(this.x[i]), this.top(value)]] : []);
+      return known.map(([left, top]) => `${left.toFixed(1)} ${top.toFixed(1)}`);
+    }
+    /* To a place among the x values, which may lie between two of them. */
+    move(position) {
+      this.position = Math.min(position, this.x.length - 1);
+      const x = this.left(between(this.x, this.position));
+      this.rule.setAttribute("x1", x);
+      this.rule.setAttribute("x2", x);
+      this.lines.forEach(({ y }, i) => {
+        const value = between(y, this.position), dot = this.dots[i];
+        dot.style.display = isNumber(value) ? "" : "none";
+        if (!isNumber(value)) return;
+        dot.setAttribute("cx", x);
+        dot.setAttribute("cy", this.top(value));
+      });
+    }
+  }
+  function between(values, position) {
+    const i = Math.floor(position), share = position - i;
+    if (!share) return values[i];
+    return isNumber(values[i]) && isNumber(values[i + 1]) ? values[i] + share * (values[i + 1] - values[i]) : null;
+  }
+
+  /* Charts side by side with one cursor, and a table of the values there. A line: {key, line, name, charts: [{y, half}]}. */
+  class Board {
+    constructor(parent, { title, titles, subject, xText, xLabel, format, digits, xTicks, height, drag, onPoint }) {
+      Object.assign(this, { xText, format, digits, titles, position: 0 });
+      const root = make(parent, "figure", { class: "board" });
+      if (title) make(root, "figcaption", { class: "board-title" }).append(title);
+      const charts = make(root, "div", { class: "charts", style: `--columns:${titles.length}` });
+      this.charts = titles.map((name, i) => new Chart(charts, {
+        title: name, describe: `${name}${subject ? `, ${subject}` : ""}`,
+        format: format[i], xTicks, xLabel, height, drag, onPoint: onPoint || ((place) => this.move(place)),
+      }));
+      this.table = make(root, "table", { class: "values" });
+    }
+    show(x, lines, ranges) {
+      Object.assign(this, { x, lines });
+      this.charts.forEach((chart, i) => chart.show(x, lines.map((line) => ({ ...line, ...line.charts[i] })), ranges[i]));
+      this.table.replaceChildren();
+      this.where = make(this.table, "caption");
+      const head = make(make(this.table, "thead"), "tr");
+      make(head, "td");
+      for (const title of this.titles) make(head, "th", { scope: "col" }, title.split(/[:,]/)[0]);
+      const body = make(this.table, "tbody");
+      this.cells = lines.map((line) => {
+        const row = make(body, "tr", { "data-row": line.key }), label = make(row, "th", { scope: "row" });
+        const swatch = make(label, "svg", { class: `swatch ${line.line}`, viewBox: "0 0 28 10", "aria-hidden": "true" });
+        make(swatch, "line", { x1: 1, y1: 5, x2: 27, y2: 5 });
+        label.append(line.name());
+        return line.charts.map(() => make(row, "td"));
+      });
+      this.move(this.position);
+    }
+    move(position) {
+      this.position = Math.min(position, this.x.length - 1);
+      this.where.textContent = this.xText(between(this.x, this.position));
+      this.charts.forEach((chart) => chart.rule && chart.move(this.position));
+      this.lines.forEach((line, row) => line.charts.forEach(({ y, half }, column) => {
+        const cell = this.cells[row][column], value = between(y, this.position);
+        cell.textContent = isNumber(value) ? this.digits[column](value) : "–";
+        const width = half && half[this.position];
+        if (isNumber(value) && isNumber(width)) make(cell, "span", { class: "half" }, ` ± ${this.digits[column](width)}`);
+      }));
+      this.charts.forEach(({ svg }, column) => {
+        const read = this.lines.map((line, row) => `${line.text} ${this.cells[row][column].textContent}`);
+        svg.setAttribute("aria-valuemax", this.x.length - 1);
+        svg.setAttribute("aria-valuenow", this.position);
+        svg.setAttribute("aria-valuetext", `${this.where.textContent} ${read.join(", ")}`);
+      });
+    }
+  }
+
+  const shares = (x, width) => (width < 260 ? [0, 0.5, 1] : [0, 0.25, 0.5, 0.75, 1])
+    .filter((value) => value <= x[x.length - 1] + 1e-9).map((value) => [value, `${100 * value} %`]);
+  const checked = (selector) => all(`${selector} input:checked`).map((input) => Number(input.value));
+
+  function curves() {
+    const form = one("#curve-controls"), place = one("#curve-boards"), button = one("#all-estimators");
+    let boards = [], cursor = Math.round((data.fractions.length - 1) / 4);
+    const moveAll = (position) => { cursor = position; boards.forEach((board) => board.move(position)); };
+
+    function draw() {
+      const chosen = [checked("#augmentations"), checked("#estimators")];
+      const linesAreEstimators = form.elements.lines.value === "estimators";
+      const [panels, lines] = linesAreEstimators ? chosen : [chosen[1], chosen[0]];
+      const [panelNames, lineNames] = linesAreEstimators ? [augmentations, estimators] : [estimators, augmentations];
+      const curve = (panel, line) => linesAreEstimators ? data.curves[panel][line] : data.curves[line][panel];
+      const seen = panels.flatMap((panel) => lines.flatMap((line) => ["mif", "lif"].flatMap((side) => {
+        const [mean, half] = curve(panel, line)[side];
+        return mean.flatMap((value, i) => [value - (half[i] || 0), value + (half[i] || 0)]);
+      })));
+      const range = rangeOf([0, 1, ...seen]);
+      place.replaceChildren();
+      if (!panels.length || !lines.length) make(place, "p", {}, "Choose at least one estimator and one augmentation.");
+      boards = !lines.length ? [] : panels.map((panel) => {
+        const board = new Board(place, {
+          title: panelNames[panel].name(), titles: ["MIF: most important first", "LIF: least important first"],
+          subject: panelNames[panel].text, height: 200, xTicks: shares, xLabel: "pixels removed", onPoint: moveAll,
+          format: [0, 1].map(() => (value) => percent(value, 0)), digits: [0, 1].map(() => (value) => percent(value)),
+          xText: (value) => `Logit in % of the unmasked one, ${percent(value, 0)} % of the pixels removed:`,
+        });
+        board.position = cursor;
+        board.show(data.fractions, lines.map((line) => ({
+          ...lineNames[line], key: line,
+          charts: ["mif", "lif"].map((side) => ({ y: curve(panel, line)[side][0], half: curve(panel, line)[side][1] })),
+        })), [range, range]);
+        return board;
+      });
+      button.textContent = chosen[1].length === estimators.length ? "Clear" : "All";
+    }
+    form.addEventListener("change", draw);
+    button.addEventListener("click", () => {
+      const every = button.textContent === "All";
+      all("#estimators input").forEach((input) => { input.checked = every; });
+      draw();
+    });
+    draw();
+  }
+
+  function explorer(found) {
+    const { width, height, steps } = found, pixels = width * height;
+    const form = one("#explorer-controls"), controls = form.elements;
+    const images = bytes(found.images), fill = bytes(found.fill), shapes = found.shapes && bytes(found.shapes);
+    const decoded = new Map();
+    const unpacked = (text) => decoded.get(text) || decoded.set(text, bytes(text)).get(text);
+    const stops = { 0: [247, 247, 245], 1: [242, 143, 59], 2: [140, 45, 4], "-1": [88, 166, 221], "-2": [8, 62, 122] };
+
+    function colour(share) {
+      const sign = Math.sign(share), size = 2 * Math.min(1, Math.abs(share)), low = Math.min(1, Math.floor(size));
+      const [from, to] = [stops[sign * low || 0], stops[sign * (low + 1) || 0]];
+      return from.map((value, c) => Math.round(value + (size - low) * (to[c] - value)));
+    }
+    function paint(canvas, pixel) {
+      const context = canvas.getContext("2d"), picture = context.createImageData(width, height);
+      for (let p = 0; p < pixels; p++) {
+        const rgb = pixel(p);
+        for (let c = 0; c < 3; c++) picture.data[4 * p + c] = rgb[c];
+        picture.data[4 * p + 3] = 255;
+      }
+      context.putImageData(picture, 0, 0);
+    }
+    const original = (image) => (p) => images.subarray(3 * (image * pixels + p), 3 * (image * pixels + p) + 3);
+    const removedColour = (image) => fill.length === 3 ? () => fill
+      : (p) => fill.subarray(3 * (image * pixels + p), 3 * (image * pixels + p) + 3);
+
+    /* The edges between pixels of the shape and the others, as one path. */
+    function outlinePath(image) {
+      const inside = (x, y) => x >= 0 && y >= 0 && x < width && y < height && shapes[image * pixels + y * width + x];
+      let path = "";
+      for (let y = 0; y <= height; y++) for (let x = 0; x <= width; x++) {
+        if (Boolean(inside(x, y)) !== Boolean(inside(x - 1, y))) path += `M${x} ${y}v1`;
+        if (Boolean(inside(x, y)) !== Boolean(inside(x, y - 1))) path += `M${x} ${y}h1`;
+      }
+      return path;
+    }
+
+    const short = (value) => fixed(value, Math.abs(value) < 10 ? 2 : 1);
+    const board = new Board(one("#example-board"), {
+      titles: ["Logit of the class explained"], height: 240, xTicks: shares, xLabel: "pixels removed", drag: true,
+      format: [(value) => String(Number(value.toPrecision(3))).replace("-", "−")], digits: [short],
+      xText: (value) => `With ${percent(value)} % of the pixels removed:`,
+      onPoint: (i) => { controls.position.value = Math.round(steps * data.fractions[i]); remove(); },
+    });
+    let current;
+
+    function choose() {
+      const image = Number(controls.image.value), model = found.models[controls.model.value];
+      const map = model.maps[controls.map.value], curves = model.curves[controls.map.value];
+      const example = found.examples[image], target = model.targets[image];
+      const order = unpacked(map.positions).subarray(image * pixels, (image + 1) * pixels);
+      const heat = new Int8Array(unpacked(map.heat).buffer).subarray(image * steps, (image + 1) * steps);
+      current = { image, order, curves: { mif: curves.mif[image], lif: curves.lif[image] } };
+      one("#about").textContent = `Image ${example.index}, “${example.label}”. The model`
+        + `${example.label === target ? "" : " wrongly"} says “${target}”, and that is the class explained.`;
+      paint(one("#picture"), original(image));
+      const heatColours = Array.from(heat, (value) => colour(value / 127));
+      paint(one("#heat"), (p) => heatColours[order[p]]);
+      const signed = heat.some((value) => value < 0), limit = map.limits[image];
+      const ends = signed ? [-1, -0.5, 0, 0.5, 1] : [0, 0.5, 1];
+      one("#scale-bar").style.background = `linear-gradient(90deg,${ends.map((end) => `rgb(${colour(end)})`)})`;
+      one("#scale-low").textContent = signed ? `−${limit.toPrecision(2)}` : "0";
+      one("#scale-high").textContent = limit.toPrecision(2);
+      const path = shapes && controls.outline.checked ? outlinePath(image) : "";
+      for (const overlay of all("svg.outline")) {
+        overlay.replaceChildren();
+        if (path) for (let i = 0; i < 2; i++) make(overlay, "path", { d: path });
+      }
+      one("#picture").setAttribute("aria-label", `Image ${example.index}, ${example.label}`);
+      one("#heat").setAttribute("aria-label", `Importance of its pixels by ${controls.map.selectedOptions[0].text}`);
+      remove(true);
+    }
+
+    function remove(redraw = false) {
+      const { image, order, curves } = current, mif = controls.order.value === "mif";
+      const position = Number(controls.position.value), gone = removedColour(image), there = original(image);
+      const isGone = mif ? (p) => order[p] >= steps - position : (p) => order[p] < position;
+      paint(one("#masked"), (p) => isGone(p) ? gone(p) : there(p));
+      let ofShape = 0, shape = 0;
+      if (shapes) for (let p = 0; p < pixels; p++) if (shapes[image * pixels + p]) { shape++; ofShape += isGone(p); }
+      const text = `${percent(position / steps)} %${shape ? `, ${percent(ofShape / shape, 0)} % of the shape` : ""}`;
+      one("#removed").textContent = text;
+      controls.position.setAttribute("aria-valuetext", text);
+      one("#masked").setAttribute("aria-label", `The image with ${text} removed, ${mif ? "most" : "least"} important first`);
+      if (redraw) {
+        const line = (key, style, name) => ({
+          key, line: style, dot: (key === "mif") === mif ? "" : "other", charts: [{ y: curves[key] }],
+          name: () => document.createTextNode(name), text: name,
+        });
+        board.show(data.fractions, [line("mif", "c5 d0", "MIF"), line("lif", "c3 d1", "LIF")],
+          [rangeOf([0, ...curves.mif, ...curves.lif])]);
+      }
+      board.move(placeOf(position / steps));
+    }
+    /* Where a share lies among the fractions of the curves, as a number of points. */
+    function placeOf(share) {
+      const i = Math.max(0, data.fractions.findLastIndex((fraction) => fraction <= share + 1e-9));
+      const next = data.fractions[i + 1];
+      return next === undefined ? i : i + Math.max(0, share - data.fractions[i]) / (next - data.fractions[i]);
+    }
+
+    all(".thumb canvas").forEach((canvas, image) => paint(canvas, original(image)));
+    form.addEventListener("submit", (event) => event.preventDefault());
+    form.addEventListener("change", (event) => event.target.name === "position" || choose());
+    controls.position.addEventListener("input", () => remove());
+    choose();
+  }
+
+  function history() {
+    const place = one("#history-board");
+    const columns = place.dataset.columns.split(";").filter(Boolean).map((column) => column.split("="));
+    const x = data.history.map((each) => each.epoch || []).reduce((a, b) => b.length > a.length ? b : a, []);
+    const share = columns.map(([column]) => column !== "loss");
+    const board = new Board(place, {
+      titles: columns.map(([, title], i) => share[i] ? `${title}, %` : title), height: 200, xLabel: "epoch",
+      format: share.map((is) => is ? (value) => percent(value, 0) : (value) => String(Number(value.toPrecision(3)))),
+      digits: share.map((is) => is ? (value) => percent(value) : (value) => fixed(value, 3)),
+      xTicks: (values) => ticks(values[0], Math.max(values[values.length - 1], values[0] + 1), 5)
+        .filter((value) => Number.isInteger(value) && value <= values[values.length - 1]).map((value) => [value, value]),
+      xText: (epoch) => `After epoch ${epoch}:`,
+    });
+    const values = (model, column) => x.map((epoch) => (model[column] || [])[(model.epoch || []).indexOf(epoch)] ?? null);
+    board.position = Math.max(0, x.length - 1);
+    const ranges = columns.map(([column]) => rangeOf(data.history.flatMap((model) => values(model, column))));
+    const draw = () => board.show(x, checked("#history-controls").map((i) => ({
+      ...augmentations[i], key: i, charts: columns.map(([column]) => ({ y: values(data.history[i], column) })),
+    })), ranges);
+    one("#history-controls").addEventListener("change", draw);
+    draw();
+  }
+
+  curves();
+  if (data.explorer) explorer(data.explorer);
+  if (one("#history-board")) history();
+})();

@@ -1,0 +1,584 @@
+import base64
+import json
+import re
+import shutil
+import tempfile
+from dataclasses import replace
+from html import unescape
+
+import numpy as np
+import pytest
+
+from fpa.fidelity import Estimate, Fidelity, common_images, reliability
+from fpa.recipe import Recipe
+from fpa.report import explorer, verdict, write_report
+from studies import made_up_study
+
+ODD = "a <b>bold</b> & odd name"
+
+
+@pytest.fixture(scope="module")
+def study():
+    return made_up_study()
+
+
+@pytest.fixture(scope="module")
+def page(study, tmp_path_factory):
+    return write_report(study, tmp_path_factory.mktemp("report") / "report.html", "fpa run shapes")
+
+
+def html_of(study, folder, **arguments):
+    return write_report(study, folder / "report.html", **arguments).read_text(encoding="utf-8")
+
+
+def data_of(html):
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.S)[1])
+
+
+def changed(study, name, **changes):
+    """The study with one model changed."""
+    return replace(study, models=study.models | {name: replace(study.models[name], **changes)})
+
+
+def with_counts(study, **counts):
+    """The study with its models' numbers of oppositely ordered pairs, each (value, low, high), made up."""
+    for name, count in counts.items():
+        now = study.models[name].reliability
+        opposite = now.opposite | {"signed-unsigned": Estimate(*map(float, count))}
+        study = changed(study, name, reliability=replace(now, opposite=opposite))
+    return study
+
+
+class TestVerdict:
+    @pytest.mark.parametrize(
+        ("none", "fpa", "said"),
+        [
+            ((17, 16, 18), (0, 0, 1), "FPA makes the evaluation more consistent with itself here ("),
+            ((18, 18, 18), (11, 10, 12), "more consistent with itself here, though most pairs are still"),
+            (
+                (6, 4, 8),
+                (2, 1, 5),
+                "less often here, but the intervals overlap: the difference may be chance",
+            ),
+            ((6, 4, 8), (6, 5, 7), "FPA changes nothing about how often"),
+            ((0, 0, 1), (0, 0, 0), "consistent with and without FPA, which changes nothing"),
+            (
+                (2, 1, 3),
+                (3, 2, 4),
+                "more often here, but the intervals overlap: the difference may be chance",
+            ),
+            ((2, 1, 3), (9, 8, 9), "FPA makes the evaluation less consistent with itself here ("),
+        ],
+    )
+    def test_follows_from_the_counts(self, study, none, fpa, said):
+        text = verdict(with_counts(study, none=none, fpa=fpa, rectangle=(1, 1, 1)))
+        assert said in text
+        first, second = text.split(". ")
+        assert first == (
+            "Of the 18 pairs of a signed and an unsigned estimator, MIF and LIF order oppositely"
+            f" {none[0]} (95 % interval {none[1]} to {none[2]}) without augmentation"
+            f" and {fpa[0]} ({fpa[1]} to {fpa[2]}) with FPA"
+        )
+        assert second.endswith("(accuracy 93.0 % without augmentation, 93.0 % with FPA).")
+
+    def test_of_one_model_compares_nothing(self):
+        text = verdict(with_counts(made_up_study(augmentations=("fpa",)), fpa=(3, 2, 4)))
+        assert text == (
+            "Of the 18 pairs of a signed and an unsigned estimator, MIF and LIF order oppositely 3"
+            " (95 % interval 2 to 4) with FPA."
+            " There is no other model to compare with, so what FPA changes is not known."
+        )
+
+    def test_without_fpa_says_that_its_effect_is_not_known(self):
+        text = verdict(with_counts(made_up_study(augmentations=("none", "rectangle")), none=(5, 4, 6)))
+        assert "5 (95 % interval 4 to 6) without augmentation and" in text
+        assert text.endswith("No model was trained with FPA, so what it would change is not known.")
+
+    def test_compares_with_another_model_where_there_is_no_plain_one(self):
+        study = made_up_study(augmentations=("rectangle", "fpa"))
+        text = verdict(with_counts(study, rectangle=(9, 8, 10), fpa=(1, 0, 2)))
+        assert "9 (95 % interval 8 to 10) with Rectangle and 1 (0 to 2) with FPA" in text
+        assert "more consistent" in text
+
+    def test_counts_all_pairs_where_all_estimators_are_of_a_kind(self, study):
+        models = {
+            name: replace(
+                model,
+                reliability=reliability(
+                    {e: model.fidelity[e] for e in ("vg_abs", "sg_abs", "ig_abs")}, draws=20
+                ),
+            )
+            for name, model in study.models.items()
+        }
+        assert verdict(replace(study, models=models)).startswith("Of the 3 pairs of estimators, ")
+
+
+class TestFile:
+    def test_is_the_same_for_the_same_study(self, page, tmp_path):
+        again = write_report(made_up_study(), tmp_path / "new" / "again.html", "fpa run shapes")
+        assert again.read_bytes() == page.read_bytes()
+
+    def test_refers_to_nothing_outside(self, page):
+        html = page.read_text(encoding="utf-8")
+        assert not re.search(r"https?:|src=|@import|url\(|import\(|fetch\(", html)
+        assert set(re.findall(r'href="([^"]*)"', html)) == {
+            "data:,", "#result", "#curves", "#explorer", "#training", "#made",
+        }  # fmt: skip
+
+    def test_is_small_with_24_images_of_cifar_size(self, tmp_path):
+        html = html_of(made_up_study(examples=24, size=32), tmp_path)
+        assert len(data_of(html)["explorer"]["examples"]) == 24
+        assert len(html) < 3_000_000
+
+    def test_leaves_out_examples_that_would_make_it_large(self, study, tmp_path, monkeypatch):
+        monkeypatch.setattr(explorer, "BUDGET", 30_000)
+        html = html_of(study, tmp_path)
+        assert [example["index"] for example in data_of(html)["explorer"]["examples"]] == [0, 1]
+        assert "2 more examples are left out to keep this file small" in html
+
+    def test_shows_text_from_data_as_text(self, study, tmp_path):
+        nasty = "</script><script>alert(1)</script>\u2028<!--"
+        model = study.models["fpa"]
+        study = replace(
+            study,
+            name=nasty,
+            classes=[nasty] * 4,
+            manifest={"versions": {nasty: nasty}, "timings": {nasty: nasty}},
+            models={nasty: replace(renamed(model, nasty), augmentation=nasty), "fpa": renamed(model, nasty)},
+            signed=study.signed | {nasty: True},
+        )
+        html = html_of(study, tmp_path, command=nasty)
+        assert "alert(1)" in html
+        assert "<script>alert" not in html
+        assert html.count("<script") == html.count("</script>") == 2
+        assert data_of(html)["explorer"]["examples"][0]["label"] == nasty
+
+    def test_tells_how_it_was_made(self, study, page, tmp_path):
+        html = unescape(page.read_text(encoding="utf-8"))
+        assert "fpa run shapes" in html
+        assert study.recipe.to_yaml() in html
+        assert '<th scope="row">versions · torch</th><td>2.11</td>' in html
+        assert '<th scope="row">none · train</th><td>31.0 s</td>' in html
+        assert "fpa run recipe.yaml" in html_of(study, tmp_path)
+
+    def test_needs_neither_examples_nor_histories_nor_a_manifest(self, study, tmp_path):
+        models = {name: replace(model, examples=None, history={}) for name, model in study.models.items()}
+        html = html_of(replace(study, models=models, manifest={}), tmp_path)
+        assert "This study keeps no example images" in html
+        assert "This study keeps no training histories" in html
+
+
+def renamed(model, name):
+    """The model with IG_sum called something else."""
+
+    def renamed_keys(values):
+        return {name if key == "ig_sum" else key: value for key, value in values.items()}
+
+    evaluation, examples = model.evaluation, model.examples
+    return replace(
+        model,
+        fidelity=renamed_keys(model.fidelity),
+        evaluation=replace(evaluation, mif=renamed_keys(evaluation.mif), lif=renamed_keys(evaluation.lif)),
+        examples=replace(examples, maps=renamed_keys(examples.maps), ranks=renamed_keys(examples.ranks)),
+    )
+
+
+class TestTable:
+    @staticmethod
+    def cells(html):
+        """(estimator, augmentation) -> the text of a cell, and whether it is the best."""
+        found = {}
+        for estimator, row in re.findall(r'<tr data-estimator="(.*?)">(.*?)</tr>', html, re.S):
+            for name, best, cell in re.findall(
+                r'<td data-augmentation="(.*?)"( class="best")?>(.*?)</td>', row, re.S
+            ):
+                text = " ".join(re.sub(r"<.*?>", "", cell).replace("−", "-").split())
+                found[estimator, name] = text, bool(best)
+        return found
+
+    def test_has_the_numbers_of_the_study(self, study, page):
+        cells = self.cells(page.read_text(encoding="utf-8"))
+        assert len(cells) == 30
+        for name, model in study.models.items():
+            for estimator, fidelity in model.fidelity.items():
+                shown = [float(x) for x in re.findall(r"-?\d+\.\d", cells[estimator, name][0])]
+                expected = [fidelity.area, fidelity.interval]
+                expected += [fidelity.area_mean_then_divide, fidelity.interval_mean_then_divide]
+                np.testing.assert_allclose(shown, expected, atol=0.0501)
+            best = {estimator for estimator in model.fidelity if cells[estimator, name][1]}
+            assert best == {model.reliability.by_area[0]}
+
+    def test_groups_random_signed_and_unsigned(self, study, page):
+        html = page.read_text(encoding="utf-8")
+        assert re.findall(r'scope="rowgroup".*?>(.*?)<', html) == ["Baseline", "Signed", "Unsigned"]
+        assert re.findall(r'data-estimator="(.*?)"', html) == study.estimators
+
+    def test_headlines_the_contradictions(self, study, page):
+        html = page.read_text(encoding="utf-8")
+        numbers = re.findall(r'class="big"><strong>(\d+)</strong> of 18', html)
+        assert [int(n) for n in numbers] == [
+            model.reliability.opposite["signed-unsigned"].value for model in study.models.values()
+        ]
+        significant = re.findall(r"of these, significant</dt><dd>(\d+)</dd>", html)
+        assert [int(n) for n in significant] == [
+            sum(pair.kind == "signed-unsigned" for pair in model.reliability.contradictions)
+            for model in study.models.values()
+        ]
+
+    def test_compares_with_the_published_numbers(self, study, tmp_path):
+        study = replace(study, published={"fpa": {"ig_sum": (50.0, 0.7)}})
+        cells = self.cells(html_of(study, tmp_path))
+        difference = study.models["fpa"].fidelity["ig_sum"].area - 50
+        assert cells["ig_sum", "fpa"][0].endswith(f"paper 50.0 ± 0.7 ({difference:+.1f})")
+        assert "paper" not in cells["ig_sum", "none"][0]
+
+    def test_says_how_many_images_are_left_out_and_why(self, study, tmp_path):
+        evaluation = study.models["none"].evaluation
+        unmasked, mif, lif = evaluation.unmasked.copy(), dict(evaluation.mif), dict(evaluation.lif)
+        unmasked[3] = -1
+        for curves in (mif, lif):
+            for name in curves:
+                curves[name] = curves[name].copy()
+                curves[name][3, 0] = -1
+        keep = common_images(unmasked)
+        fidelity = {
+            name: Fidelity.from_curves(mif[name], lif[name], evaluation.fractions, keep=keep) for name in mif
+        }
+        evaluation = replace(
+            evaluation, unmasked=unmasked, mif=mif, lif=lif, problems=["image 7: no finite map"]
+        )
+        html = html_of(changed(study, "none", evaluation=evaluation, fidelity=fidelity), tmp_path)
+        assert "<td>39<small>1 left out</small></td>" in html
+        assert "None: 1 of 40 images left out for an unmasked output that is not positive (image 3)." in html
+        assert "None: image 7: no finite map." in html
+
+    def test_has_the_footnote_on_ig_where_it_is_true(self, study, page, tmp_path):
+        note = "reference of integrated gradients (IG) is the fully masked image, unlike the paper"
+        assert note in page.read_text(encoding="utf-8")
+
+        class BlackReference(Recipe):
+            def to_dict(self):
+                return {"settings": {"reference": "black"}}
+
+        assert note not in html_of(replace(study, recipe=BlackReference()), tmp_path)
+
+
+class TestData:
+    def test_mean_curves_and_their_bands(self, study, page):
+        shown = data_of(page.read_text(encoding="utf-8"))
+        for m, model in enumerate(study.models.values()):
+            for e, name in enumerate(study.estimators):
+                for side, curves in (("mif", model.evaluation.mif), ("lif", model.evaluation.lif)):
+                    normalised = np.array([curve / curve[0] for curve in curves[name]])
+                    half = 1.96 * normalised.std(0, ddof=1) / len(normalised) ** 0.5
+                    np.testing.assert_allclose(
+                        shown["curves"][m][e][side], [normalised.mean(0), half], rtol=1e-4, atol=1e-9
+                    )
+
+    @pytest.mark.parametrize("shape", [(16, 16), (8, 8), (33, 31)])
+    def test_positions_of_the_slider_remove_the_same_pixels_as_the_ranks(self, shape):
+        pixels, steps = shape[0] * shape[1], explorer.STEPS
+        ranks = np.random.default_rng(0).permutation(pixels).reshape(shape)
+        places = explorer.positions(ranks)
+        for position in range(steps + 1):
+            k = round(position / steps * pixels)
+            assert ((places < position) == (ranks < k)).all()
+            wrong = (places >= steps - position) != (ranks >= pixels - k)
+            assert wrong.sum() <= (position * pixels % steps == steps / 2)
+
+    def test_a_value_that_is_not_finite_is_missing(self, study, tmp_path):
+        evaluation = study.models["fpa"].evaluation
+        mif = evaluation.mif | {"ig_sum": evaluation.mif["ig_sum"].copy()}
+        mif["ig_sum"][0, 5] = np.nan
+        broken = changed(study, "fpa", evaluation=replace(evaluation, mif=mif))
+        kept = np.arange(40) > 0
+        fidelity = Fidelity.from_curves(
+            mif["ig_sum"], evaluation.lif["ig_sum"], evaluation.fractions, keep=kept
+        )
+        broken = changed(broken, "fpa", fidelity=study.models["fpa"].fidelity | {"ig_sum": fidelity})
+        shown = data_of(html_of(broken, tmp_path))
+        e = study.estimators.index("ig_sum")
+        assert shown["explorer"]["models"][2]["curves"][e]["mif"][0][5] is None
+        assert None not in shown["curves"][2][e]["mif"][0]
+
+    def test_a_heat_map_follows_the_scores(self, study, page):
+        found = data_of(page.read_text(encoding="utf-8"))["explorer"]
+        packed = found["models"][2]["maps"][study.estimators.index("ig_sum")]
+        places = np.frombuffer(base64.b64decode(packed["positions"]), np.uint8).reshape(4, 16, 16)
+        heat = np.frombuffer(base64.b64decode(packed["heat"]), np.int8).reshape(4, -1)
+        for image, scores in enumerate(study.models["fpa"].examples.maps["ig_sum"]):
+            shown = heat[image][places[image]] / 127 * packed["limits"][image]
+            limit = np.quantile(np.abs(scores), 0.99)
+            np.testing.assert_allclose(shown, np.clip(scores, -limit, limit), atol=0.08 * limit)
+
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+DRIVER = shutil.which("chromedriver")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+    if not BROWSER or not DRIVER:
+        pytest.skip("there is no Chromium with chromedriver (Debian: chromium, chromium-driver)")
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        for argument in (
+            "headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage", "no-first-run",
+            "disable-background-networking", "disable-component-update", "disable-sync",
+            f"user-data-dir={profile}",
+        ):  # fmt: skip
+            options.add_argument(f"--{argument}")
+        driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+        try:
+            yield driver
+        finally:
+            driver.quit()
+
+
+class TestInABrowser:
+    @pytest.fixture
+    def opened(self, browser, page):
+        """The report, freshly opened; afterwards there must be nothing in the console."""
+        self.open(browser, page)
+        yield browser
+        assert [entry["message"] for entry in browser.get_log("browser")] == []
+
+    @staticmethod
+    def open(browser, page, width=1280, scheme="light"):
+        browser.execute_cdp_cmd(
+            "Emulation.setDeviceMetricsOverride",
+            {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500},
+        )
+        scheme = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", scheme)
+        browser.get(page.as_uri())
+
+    @staticmethod
+    def select(browser, selector):
+        return browser.find_element("css selector", selector)
+
+    @staticmethod
+    def click(browser, selector):
+        browser.execute_script("document.querySelector(arguments[0]).click()", selector)
+
+    @staticmethod
+    def choose(browser, name, value):
+        """An option of one of the explorer's lists."""
+        browser.execute_script(
+            "const list = document.querySelector(`[name=${arguments[0]}]`);"
+            "list.value = arguments[1]; list.dispatchEvent(new Event('change', {bubbles: true}))",
+            name,
+            str(value),
+        )
+
+    @staticmethod
+    def slide(browser, position):
+        browser.execute_script(
+            "const slider = document.querySelector('[name=position]');"
+            "slider.value = arguments[0]; slider.dispatchEvent(new Event('input', {bubbles: true}))",
+            position,
+        )
+
+    @staticmethod
+    def pixels(browser, canvas):
+        """A canvas as [H, W, 3]."""
+        values = browser.execute_script(
+            "const canvas = document.getElementById(arguments[0]), size = [canvas.width, canvas.height];"
+            "const copy = new OffscreenCanvas(...size).getContext('2d', {willReadFrequently: true});"
+            "copy.drawImage(canvas, 0, 0); return [...copy.getImageData(0, 0, ...size).data]",
+            canvas,
+        )
+        return np.array(values).reshape(16, 16, 4)[..., :3]
+
+    @staticmethod
+    def marker(browser, side):
+        return browser.execute_script(
+            "const dot = document.querySelector(`#example-board [data-dot=${arguments[0]}]`);"
+            "return [Number(dot.getAttribute('cx')), Number(dot.getAttribute('cy'))]",
+            side,
+        )
+
+    def test_nothing_leaves_the_page(self, browser, page):
+        self.open(browser, page)  # the browser's own first page is gone then
+        browser.get_log("performance")
+        self.open(browser, page)
+        messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+        requested = {
+            message["params"]["request"]["url"]
+            for message in messages
+            if message["method"] == "Network.requestWillBeSent"
+        }
+        assert {url for url in requested if not url.startswith("data:")} == {page.as_uri()}
+        assert (
+            browser.execute_script("return performance.getEntriesByType('resource').map((e) => e.name)") == []
+        )
+        assert browser.get_log("browser") == []
+
+    @pytest.mark.parametrize("position", [0, 37, 100, 200])
+    @pytest.mark.parametrize("order", ["mif", "lif"])
+    def test_the_slider_removes_the_right_pixels(self, opened, study, order, position):
+        examples = study.models["fpa"].examples
+        e, image, k = study.estimators.index("vg_abs"), 2, round(position / 200 * 256)
+        self.choose(opened, "map", e)
+        self.click(opened, f"[name=image][value='{image}']")
+        self.click(opened, f"[name=order][value={order}]")
+        self.slide(opened, position)
+        ranks = examples.ranks["vg_abs"][image]
+        removed = ranks >= 256 - k if order == "mif" else ranks < k
+        there = study.models["none"].examples.images[image]  # the picture is the first model's
+        expected = np.where(removed, 128, there).transpose(1, 2, 0)
+        assert (self.pixels(opened, "masked") == expected).all()
+        assert f"{position / 2:.1f} %" in self.select(opened, "#removed").text
+
+    def test_removed_pixels_show_what_the_masking_leaves_there(self, browser, study, tmp_path):
+        examples = study.models["fpa"].examples
+        blurred = replace(examples, fill=255 - examples.images)
+        models = {name: replace(model, examples=blurred) for name, model in study.models.items()}
+        self.open(browser, write_report(replace(study, models=models), tmp_path / "report.html"))
+        self.slide(browser, 200)
+        self.click(browser, "[name=image][value='3']")
+        assert (self.pixels(browser, "masked") == blurred.fill[3].transpose(1, 2, 0)).all()
+
+    def test_the_markers_move_along_both_curves(self, opened, study):
+        evaluation = study.models["fpa"].evaluation
+        before = {side: self.marker(opened, side) for side in ("mif", "lif")}
+        self.slide(opened, 105)  # half way between two points of the curves
+        for side, curves in (("mif", evaluation.mif), ("lif", evaluation.lif)):
+            after = self.marker(opened, side)
+            assert after[0] > before[side][0]
+            assert after[1] != before[side][1]
+            shown = self.select(opened, f"#example-board [data-row={side}] td").text
+            expected = curves["ig_sum"][0, 10:12].mean()
+            assert float(shown.replace("−", "-")) == pytest.approx(expected, abs=0.006)
+
+    def test_the_slider_obeys_the_arrow_keys(self, opened):
+        slider = self.select(opened, "[name=position]")
+        before, masked = self.marker(opened, "mif"), self.pixels(opened, "masked")
+        slider.send_keys("\ue014" * 4)  # arrow right
+        assert slider.get_attribute("value") == "44"
+        assert slider.get_attribute("aria-valuetext").startswith("22.0 %")
+        assert self.marker(opened, "mif")[0] > before[0]
+        assert (self.pixels(opened, "masked") != masked).any()
+
+    @pytest.mark.parametrize("what", ["image", "map", "model"])
+    def test_another_choice_shows_something_else(self, opened, what):
+        def shown():
+            curve = self.select(opened, "#example-board path[data-line=mif]").get_attribute("d")
+            return curve, self.pixels(opened, "heat").tolist(), self.pixels(opened, "picture").tolist()
+
+        before = shown()
+        if what == "image":
+            self.click(opened, "[name=image][value='1']")
+        else:
+            self.choose(opened, what, 0)
+        after = shown()
+        assert before[0] != after[0]
+        assert before[1] != after[1]
+        assert (before[2] != after[2]) == (what == "image")
+
+    def test_the_legend_hides_a_line(self, opened):
+        def lines(key):
+            return len(opened.find_elements("css selector", f"#curve-boards path.line[data-line='{key}']"))
+
+        assert (lines(0), lines(2)) == (4, 4)  # two estimators, MIF and LIF
+        self.click(opened, "#augmentations [value='0']")
+        assert (lines(0), lines(2)) == (0, 4)
+        self.click(opened, "#augmentations [value='0']")
+        assert (lines(0), lines(2)) == (4, 4)
+        self.click(opened, "#history-controls [value='1']")
+        assert not opened.find_elements("css selector", "#history-board path.line[data-line='1']")
+        assert opened.find_elements("css selector", "#history-board path.line[data-line='2']")
+
+    def test_estimators_are_chosen_and_compared(self, opened, study):
+        def titles():
+            return [
+                title.text for title in opened.find_elements("css selector", "#curve-boards .board-title")
+            ]
+
+        assert titles() == ["IGsum", "IGabs"]
+        self.click(opened, "#all-estimators")
+        assert len(titles()) == 10
+        self.click(opened, "[name=lines][value=estimators]")
+        assert titles() == ["None", "Rectangle", "FPA"]
+        assert len(opened.find_elements("css selector", "#curve-boards path.line")) == 3 * 2 * 10
+
+    def test_pointing_at_a_curve_shows_its_values(self, opened, study):
+        from selenium.webdriver import ActionChains
+
+        chart = self.select(opened, "#curve-boards svg[role=slider]")
+        opened.execute_script("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", chart)
+        ActionChains(opened).move_to_element(chart).perform()
+        place = int(chart.get_attribute("aria-valuenow"))
+        assert 9 <= place <= 12  # near the middle
+        chart.send_keys("\ue014")
+        assert int(chart.get_attribute("aria-valuenow")) == place + 1
+        evaluation = study.models["rectangle"].evaluation
+        curves = evaluation.mif["ig_sum"] / evaluation.unmasked[:, None]
+        mean, half = curves.mean(0)[place + 1], 1.96 * curves.std(0, ddof=1)[place + 1] / 40**0.5
+        shown = self.select(opened, "#curve-boards [data-row='1'] td").text.replace("−", "-")
+        np.testing.assert_allclose(
+            [float(x) for x in shown.split(" ± ")], [100 * mean, 100 * half], atol=0.051
+        )
+
+    def test_odd_class_names_are_text(self, browser, study, tmp_path):
+        examples = study.models["fpa"].examples
+        odd = replace(examples, labels=np.full(4, 3), targets=np.full(4, 3))
+        models = {name: replace(model, examples=odd) for name, model in study.models.items()}
+        page = write_report(replace(study, models=models), tmp_path / "report.html")
+        self.open(browser, page)
+        assert f"Image 0, “{ODD}”. The model says “{ODD}”" in self.select(browser, "#about").text
+        assert not browser.find_elements("css selector", "#explorer b")
+        assert self.select(browser, "[name=image]").get_attribute("aria-label") == f"Image 0: {ODD}"
+
+    @pytest.mark.parametrize("scheme", ["light", "dark"])
+    def test_fits_a_phone(self, opened, page, scheme):
+        self.open(opened, page, 390, scheme)
+        opened.execute_script("document.querySelectorAll('details').forEach((each) => { each.open = true })")
+        self.click(opened, "#all-estimators")
+        self.click(opened, "[name=lines][value=estimators]")
+        assert opened.execute_script("return [document.documentElement.scrollWidth, innerWidth]") == [
+            390,
+            390,
+        ]
+        background = opened.execute_script("return getComputedStyle(document.body).backgroundColor")
+        assert (background == "rgb(255, 255, 255)") == (scheme == "light")
+
+    def test_every_control_has_a_name_and_a_visible_focus(self, opened):
+        unnamed = opened.execute_script(
+            "const named = (each) => each.ariaLabel || each.getAttribute('aria-labelledby')"
+            " || each.labels?.length || each.textContent.trim();"
+            "const controls = document.querySelectorAll('input, select, button, [tabindex], canvas[role]');"
+            "return [...controls].filter((each) => !named(each)).map((each) => each.outerHTML)"
+        )
+        assert unnamed == []
+        body = self.select(opened, "body")
+        seen = set()
+        for _ in range(40):
+            body.send_keys("\t")
+            style = opened.execute_script(
+                "const at = document.activeElement, box = at.closest('.chip, .thumb') || at;"
+                "return [at.name || at.id || at.tagName, getComputedStyle(box).outlineStyle]"
+            )
+            seen.add(style[0])
+            assert style[0] == "BODY" or style[1] != "none", style
+        assert {
+            "lines",
+            "augmentation",
+            "estimator",
+            "all-estimators",
+            "image",
+            "map",
+            "model",
+            "position",
+        } <= seen
+
+    def test_works_without_examples_and_with_one_model(self, browser, tmp_path):
+        study = made_up_study(augmentations=("fpa",))
+        self.open(browser, write_report(changed(study, "fpa", examples=None), tmp_path / "report.html"))
+        assert browser.find_elements("css selector", "#curve-boards path.line")
+        assert browser.get_log("browser") == []

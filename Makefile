@@ -3,10 +3,10 @@ VENV := .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 
-.PHONY: run test lint bench docs clean
+.PHONY: run test lint bench docs models clean
 
 run: $(VENV)/.fpa
-	$(BIN)/fpa train shapes
+	$(BIN)/fpa run shapes
 
 # In the tests a waiting thread sleeps instead of spinning: other work on the machine then slows them far less.
 test: export OMP_WAIT_POLICY ?= passive
@@ -20,9 +20,16 @@ lint: $(VENV)/.lint
 
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/augment.py
+	$(BIN)/python benchmarks/explain_cpu.py
 
 docs: $(VENV)/.docs
 	$(BIN)/mkdocs build --strict
+
+# The trained models that ship with the package.
+models: $(VENV)/.fpa
+	$(BIN)/fpa train shapes --output build/models --device cpu
+	for name in none rectangle fpa; do \
+	  cp build/models/$$name/model.safetensors src/fpa/pretrained/shapes-$$name.safetensors; done
 
 clean:
 	rm -rf $(VENV) site

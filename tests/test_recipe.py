@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 
 from fpa import InputError, load_model
 from fpa.data import FileSplit
-from fpa.recipe import Recipe, load_recipe, recipe_names
+from fpa.recipe import load_recipe, recipe_names
 from fpa.train import load_recipe_data, train
 from miniatures import write_cifar10_binary, write_food101, write_image_folder, write_imagenet
 
@@ -189,7 +189,3 @@ class TestBadInput:
         (tmp_path / "mine.yaml").write_text(json.dumps([1]))
         with pytest.raises(InputError, match="must be a mapping of recipe fields, got list"):
             load_recipe(str(tmp_path / "mine.yaml"))
-
-
-def test_a_recipe_made_by_hand_has_the_defaults_of_shapes():
-    assert Recipe().to_dict() | {"training": None} == load_recipe("shapes").to_dict() | {"training": None}

@@ -1,5 +1,6 @@
 """The command `fpa`: a typed function a subcommand, settings from the recipe and the command line."""
 
+import os
 import re
 import sys
 import traceback
@@ -13,6 +14,9 @@ from fpa.errors import InputError
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
+
+    from fpa.recipe import Recipe
+    from fpa.results import Study
 
 DESCRIPTION = "Find out which explanations of an image classifier can be trusted."
 
@@ -43,7 +47,7 @@ def _run(argv: list[str]) -> int:
         print(f"fpa {__version__}")
         return 0
     command = next((argument for argument in argv if not argument.startswith("-")), None)
-    parser = _parser(argv[argv.index(command) + 1 :] if command else [])
+    parser = _parser(command, argv[argv.index(command) + 1 :] if command else [])
     if not argv:
         parser.print_help()
         return 0
@@ -57,49 +61,96 @@ def _run(argv: list[str]) -> int:
     return COMMANDS[namespace.subcommand](namespace[namespace.subcommand])
 
 
-def _parser(after_command: list[str]) -> "ArgumentParser":
+def _parser(command: str | None, after_command: list[str]) -> "ArgumentParser":
     from jsonargparse import ArgumentParser
 
     parser = ArgumentParser(prog="fpa", description=DESCRIPTION, exit_on_error=False, allow_abbrev=False)
     parser.add_argument("--version", action="store_true", help="Print the version.")
     commands = parser.add_subcommands(required=False, metavar="COMMAND")
-    commands.add_subcommand("train", _train_parser(after_command), help="Train the models of a recipe.")
-    commands.add_subcommand("recipes", _recipes_parser(), help="List the recipes that ship with fpa.")
+    for name, (make, help_) in PARSERS.items():
+        commands.add_subcommand(name, make(after_command if name == command else []), help=help_)
+    return parser
+
+
+def _empty_parser(name: str, description: str) -> "ArgumentParser":
+    from jsonargparse import ArgumentParser
+
+    return ArgumentParser(
+        prog=f"fpa {name}", description=description, exit_on_error=False, allow_abbrev=False
+    )
+
+
+def _run_parser(after_command: list[str]) -> "ArgumentParser":
+    description = "Run a whole study: train, explain, perturb, score, show. Started again, it goes on."
+    parser = _empty_parser("run", description)
+    _add_recipe(parser, after_command)
+    parser.add_argument("--repair", action="store_true", help="Remove damaged files and make them again.")
     return parser
 
 
 def _train_parser(after_command: list[str]) -> "ArgumentParser":
-    from jsonargparse import ArgumentParser
-
-    from fpa.recipe import Recipe, recipe_names, recipe_values
-
-    parser = ArgumentParser(
-        prog="fpa train",
-        description="Train the models of a recipe; started again, it goes on where it was.",
-        exit_on_error=False,
-        allow_abbrev=False,
-    )
-    parser.add_argument(
-        "recipe",
-        nargs="?",
-        default="shapes",
-        help=f"A recipe ({', '.join(recipe_names())}) or the path of a YAML file.",
-    )
+    description = "Train the models of a recipe; started again, it goes on where it was."
+    parser = _empty_parser("train", description)
+    _add_recipe(parser, after_command)
     parser.add_argument(
         "--augment", default=None, type=str | None, help="none, rectangle or fpa; several with commas."
     )
     parser.add_argument(
         "--seeds", default=None, type=str | None, help="Several seeds with commas, trained together."
     )
-    _add_common(parser)
     parser.add_argument(
         "--tracker", default=None, type=str | None, help="tensorboard, wandb, mlflow or trackio."
     )
-    parser.add_class_arguments(Recipe, skip={"name"})
-    parser.set_defaults(
-        _flat({k: v for k, v in recipe_values(_recipe_name(after_command)).items() if k != "name"})
-    )
     return parser
+
+
+def _evaluate_parser(after_command: list[str]) -> "ArgumentParser":
+    parser = _empty_parser("evaluate", "Explain, perturb and score one saved model.")
+    parser.add_argument(
+        "model_file", help="A .safetensors file written by fpa, or the name of a shipped model."
+    )
+    parser.add_argument(
+        "--images", default=None, type=str | None, help="A data set's name; default: the model's own."
+    )
+    parser.add_argument("--root", default="data", type=str, help="Folder that holds the data sets.")
+    parser.add_argument("--count", default=None, type=int | None, help="How many test images.")
+    parser.add_argument("--ig_steps", default=200, type=int, help="Steps of integrated gradients.")
+    _add_common(parser)
+    return parser
+
+
+def _report_parser(after_command: list[str]) -> "ArgumentParser":
+    parser = _empty_parser("report", "Make the tables, figures and report of a study again.")
+    parser.add_argument("study", help="The folder of a study.")
+    _add_common(parser)
+    return parser
+
+
+def _compare_parser(after_command: list[str]) -> "ArgumentParser":
+    parser = _empty_parser("compare", "Put several studies side by side.")
+    parser.add_argument("studies", nargs="+", help="Folders of studies.")
+    _add_common(parser)
+    return parser
+
+
+def _recipes_parser(after_command: list[str]) -> "ArgumentParser":
+    return _empty_parser("recipes", "List the recipes that ship with fpa.")
+
+
+def _add_recipe(parser: "ArgumentParser", after_command: list[str]) -> None:
+    """The recipe as a positional argument, and every field of it as an option with its default from there."""
+    from fpa.recipe import Recipe, recipe_names, recipe_values
+
+    parser.add_argument(
+        "recipe",
+        nargs="?",
+        default="shapes",
+        help=f"A recipe ({', '.join(recipe_names())}) or the path of a YAML file.",
+    )
+    _add_common(parser)
+    parser.add_class_arguments(Recipe, skip={"name"})
+    values = recipe_values(_recipe_name(after_command))
+    parser.set_defaults(_flat({key: value for key, value in values.items() if key != "name"}))
 
 
 def _add_common(parser: "ArgumentParser") -> None:
@@ -112,14 +163,6 @@ def _add_common(parser: "ArgumentParser") -> None:
     parser.add_argument("--overwrite", action="store_true", help="Throw away what is there and start anew.")
     parser.add_argument("--quiet", action="store_true", help="Show errors only.")
     parser.add_argument("--debug", action="store_true", help="Show the traceback of an error.")
-
-
-def _recipes_parser() -> "ArgumentParser":
-    from jsonargparse import ArgumentParser
-
-    return ArgumentParser(
-        prog="fpa recipes", description="List the recipes.", exit_on_error=False, allow_abbrev=False
-    )
 
 
 def _recipe_name(after_command: list[str]) -> str:
@@ -135,7 +178,7 @@ def _recipe_name(after_command: list[str]) -> str:
     return "shapes"
 
 
-FLAGS = ("--overwrite", "--quiet", "--debug", "--help")
+FLAGS = ("--overwrite", "--repair", "--quiet", "--debug", "--help")
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -172,14 +215,117 @@ def _parse(parser: "ArgumentParser", argv: list[str]) -> "Namespace":
         raise InputError(message) from error
 
 
+def _recipe(namespace: "Namespace") -> "Recipe":
+    from fpa.recipe import recipe_from, recipe_values
+
+    name = recipe_values(namespace.recipe).get("name", Path(namespace.recipe).stem)
+    return recipe_from(namespace, name)
+
+
+def _run_study(namespace: "Namespace") -> int:
+    from fpa.progress import Display
+    from fpa.study import run_study
+
+    recipe = _recipe(namespace)
+    output = _output(namespace, recipe.name, recipe.seed)
+    with Display(quiet=namespace.quiet) as display:
+        study = run_study(
+            recipe,
+            output,
+            device=namespace.device,
+            display=display,
+            overwrite=namespace.overwrite,
+            repair=namespace.repair,
+            command=f"fpa run {output / 'recipe.yaml'} --output {output}",
+        )
+    _show(namespace, study)
+    if not namespace.quiet:
+        print(f"report: {output / 'report.html'}")
+    return 0
+
+
+def _evaluate(namespace: "Namespace") -> int:
+    from fpa.models import model_path, read_card
+    from fpa.progress import Display
+    from fpa.recipe import DataSettings, EvaluationSettings, Recipe
+    from fpa.study import clear_study, evaluate_model
+
+    path = model_path(namespace.model_file)
+    card = read_card(path)
+    images = namespace.images or card.recipe.get("data", {}).get("name")
+    if images is None:
+        raise InputError(f"{path} does not say what data it was trained on: give --images")
+    recipe = Recipe(
+        name=path.stem if path.stem != "model" else card.augmentation,
+        model=card.architecture,
+        masking=card.recipe.get("masking", "constant"),
+        data=DataSettings(
+            images, namespace.root, size=card.input_shape[-1], evaluation_images=namespace.count
+        ),
+        evaluation=EvaluationSettings(ig_steps=namespace.ig_steps),
+    )
+    output = namespace.output or Path("runs") / f"evaluate-{recipe.name}"
+    if namespace.overwrite:
+        clear_study(output)
+    with Display(quiet=namespace.quiet) as display:
+        study = evaluate_model(path, output, recipe=recipe, device=namespace.device, display=display)
+    _show(namespace, study)
+    if not namespace.quiet:
+        print(f"tables and curves: {output}")
+    return 0
+
+
+def _report(namespace: "Namespace") -> int:
+    from fpa.study import show_again
+
+    folder = Path(namespace.study)
+    study = show_again(folder, namespace.output or folder)
+    _show(namespace, study)
+    if not namespace.quiet:
+        print(f"report: {(namespace.output or folder) / 'report.html'}")
+    return 0
+
+
+def _compare(namespace: "Namespace") -> int:
+    from rich.console import Console
+
+    from fpa.study import compare_studies, read_study
+    from fpa.tables import comparison
+
+    folders = [Path(folder) for folder in namespace.studies]
+    studies = [read_study(folder) for folder in folders]
+    output = namespace.output or Path("runs") / "comparison"
+    compare_studies(studies, output)
+    if not namespace.quiet:
+        Console().print(comparison(studies))
+        print(f"tables and figures: {output}")
+    return 0
+
+
+def _show(namespace: "Namespace", study: "Study") -> None:
+    from rich.console import Console
+
+    from fpa.tables import headline, terminal
+
+    if namespace.quiet:
+        return
+    console = Console()
+    console.print(headline(study), style="bold", highlight=False)
+    console.print(terminal(study))
+    notes = {
+        note for model in study.models.values() for score in model.fidelity.values() for note in score.notes
+    }
+    for note in sorted(notes):
+        console.print(f"note: {note}", highlight=False)
+
+
 def _train(namespace: "Namespace") -> int:
     from rich.console import Console
 
     from fpa.progress import Display
-    from fpa.recipe import recipe_from, recipe_values
     from fpa.train import Job, train_jobs
 
-    recipe = recipe_from(namespace, recipe_values(namespace.recipe).get("name", Path(namespace.recipe).stem))
+    recipe = _recipe(namespace)
     augmentations = namespace.augment.split(",") if namespace.augment else recipe.augmentations
     replace(recipe, augmentations=augmentations)  # checks the names
     jobs = [
@@ -192,7 +338,7 @@ def _train(namespace: "Namespace") -> int:
             _clear(job.folder)
     with Display(quiet=namespace.quiet) as display:
         trained = train_jobs(jobs, device=namespace.device, tracker=namespace.tracker, display=display)
-    if not namespace.quiet:
+    if not namespace.quiet and os.environ.get("RANK", "0") == "0":  # one of several processes speaks
         console = Console()
         for one in trained:
             accuracy = f"test accuracy {100 * one.accuracy:5.1f}%"
@@ -215,7 +361,7 @@ def _output(namespace: "Namespace", name: str, seed: int) -> Path:
     if namespace.output is None:
         return Path("runs") / (name if seed == 0 else f"{name}-seed{seed}")
     folder = Path(namespace.output)
-    return folder if namespace.seeds is None else folder / f"seed{seed}"
+    return folder if namespace.get("seeds") is None else folder / f"seed{seed}"
 
 
 def _clear(folder: Path) -> None:
@@ -240,4 +386,19 @@ def _recipes(namespace: "Namespace") -> int:
     return 0
 
 
-COMMANDS = {"train": _train, "recipes": _recipes}
+COMMANDS = {
+    "run": _run_study,
+    "train": _train,
+    "evaluate": _evaluate,
+    "report": _report,
+    "compare": _compare,
+    "recipes": _recipes,
+}
+PARSERS = {
+    "run": (_run_parser, "Run a whole study: train, explain, perturb, score, show."),
+    "train": (_train_parser, "Train the models of a recipe."),
+    "evaluate": (_evaluate_parser, "Explain, perturb and score one saved model."),
+    "report": (_report_parser, "Make a study's tables, figures and report again."),
+    "compare": (_compare_parser, "Put several studies side by side."),
+    "recipes": (_recipes_parser, "List the recipes that ship with fpa."),
+}

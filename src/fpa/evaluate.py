@@ -96,13 +96,14 @@ def evaluate(
     outputs: Sequence[str] = (),
     seed: int = 0,
     block: int | None = None,
-    progress: bool = True,
+    progress: "bool | Tell" = True,
 ) -> Evaluation:
     """Explain and perturb all images, storing the curves in `folder` block by block; resumes what is there.
 
     `data` is a tensor of images, (images, labels), or anything that yields such batches, a loader say; a
     third part, if any, numbers the images in their data set. Images, maps or logits that are not finite
-    are named, left out (NaN) and counted; the rest goes on.
+    are named, left out (NaN) and counted; the rest goes on. `progress` says whether to show it, or is an
+    object that does.
 
     >>> import tempfile
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
@@ -227,13 +228,11 @@ def evaluate(
 
 def read_evaluation(folder: str | Path) -> Evaluation:
     """The curves stored in a folder by `evaluate`, as far as it came."""
-    import pyarrow.parquet as pq
-
     path = Path(folder)
     stored, shards = _manifest(path), sorted(path.glob("block-*.parquet"))
     if stored is None or not shards:
         raise InputError(f"{path} holds no evaluation: run fpa.evaluate.evaluate with this folder first")
-    tables = [pq.read_table(shard) for shard in shards]
+    tables = [_read_shard(shard) for shard in shards]
     told = [problem for table in tables for problem in json.loads(table.schema.metadata[b"problems"])]
     fractions = np.array(json.loads(tables[0].schema.metadata[b"fractions"]))
 
@@ -445,22 +444,41 @@ def _check_same(stored: Mapping[str, Any], asked: Mapping[str, Any], path: Path)
         )
 
 
-def _check_indices(shard: Path, indices: list[int]) -> None:
+def _read_shard(shard: Path, columns: list[str] | None = None) -> Any:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if pq.read_table(shard, columns=["index"])["index"].to_pylist() != indices:
+    try:
+        return pq.read_table(shard, columns=columns)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(
+            f"{shard} is damaged: remove it (or use --repair) and run again to make it anew"
+        ) from error
+
+
+def _check_indices(shard: Path, indices: list[int]) -> None:
+    if _read_shard(shard, ["index"])["index"].to_pylist() != indices:
         raise InputError(f"{shard} was made of other images: use another folder or remove it")
 
 
-class _Tell(Protocol):
-    def advance(self, images: int) -> None: ...
-    def skip(self, images: int) -> None: ...
-    def line(self, text: str) -> None: ...
+class Tell(Protocol):
+    """Shows how far an evaluation is."""
+
+    def advance(self, images: int) -> None:
+        """So many more images are done."""
+
+    def skip(self, images: int) -> None:
+        """So many more images were done before."""
+
+    def line(self, text: str) -> None:
+        """A line that stays."""
 
 
 @contextmanager
-def _progress(total: int | None, shown: bool) -> Iterator[_Tell]:
-    if not shown:
+def _progress(total: int | None, shown: bool | Tell) -> Iterator[Tell]:
+    if not isinstance(shown, bool):
+        yield shown
+    elif not shown:
         yield _Quiet()
     elif not sys.stderr.isatty():
         yield _Lines(total)

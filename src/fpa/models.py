@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, dataclass, field
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ class ModelCard:
         mean: Mean of each channel that the normalisation subtracts, for pixels in 0..1.
         std: Standard deviation of each channel that the normalisation divides by.
         augmentation: "none", "fpa" or "rectangle", or the user's own word.
-        accuracy: Share of correctly classified test images, if known.
+        accuracy: Share of correctly classified evaluation images, if known.
         recipe: The whole recipe of the training.
 
     """
@@ -132,18 +133,40 @@ def save_model(model: nn.Module, card: ModelCard, path: Path | str) -> None:
         temporary.write_bytes(to_safetensors(state, metadata))
 
 
+def shipped_models() -> list[str]:
+    """The names of the trained models that ship with the package."""
+    folder = resources.files("fpa") / "pretrained"
+    return sorted(item.name.removesuffix(".safetensors") for item in folder.iterdir() if "." in item.name)
+
+
+def model_path(name: Path | str) -> Path:
+    """The file of a model: a path, or the name of a model that ships with the package."""
+    path = Path(name)
+    if path.suffix or path.exists() or path.parent != Path():
+        return path
+    if str(name) not in shipped_models():
+        raise unknown("model file or shipped model", str(name), shipped_models())
+    return Path(str(resources.files("fpa") / "pretrained" / f"{name}.safetensors"))
+
+
 def read_card(path: Path | str) -> ModelCard:
     """What a model file says about itself, without loading the weights."""
-    with open_tensors(Path(path)) as file:
-        return _card(file, Path(path))
+    path = model_path(path)
+    with open_tensors(path) as file:
+        return _card(file, path)
 
 
 def load_model(path: Path | str, device: torch.device | str = "cpu") -> nn.Module:
     """The model in a `.safetensors` file written by fpa, in evaluation mode; its card is `model.card`.
 
-    The file is data only: nothing in it can execute code.
+    `path` may also be the name of a model that ships with the package. The file is data only: nothing in it
+    can execute code.
+
+    >>> model = load_model("shapes-fpa")
+    >>> model.card.augmentation, model.card.classes[:2]
+    ('fpa', ['disc', 'square'])
     """
-    path = Path(path)
+    path = model_path(path)
     with open_tensors(path) as file:
         card = _card(file, path)
         state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

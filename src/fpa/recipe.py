@@ -144,6 +144,42 @@ class RectangleSettings:
 
 
 @dataclass
+class EvaluationSettings:
+    """Explaining, perturbing and scoring; see fpa.estimators.Settings.
+
+    Attributes:
+        estimators: The set paper, or names of estimators.
+        ig_steps: Steps of integrated gradients.
+        sg_samples: Noisy copies of SmoothGrad and its squared variant.
+        sigma: Standard deviation of their noise, as a share of each image's range.
+        reference: Where integrated gradients start, masked (the fully masked image) or black.
+        points: Points of a perturbation curve, evenly from 0 to 100 % of the pixels.
+        precision: auto, or float32, tf32 or bfloat16 for gradients and forwards alike.
+        examples: Images shown with their maps in figures and report.
+
+    """
+
+    estimators: list[str] = field(default_factory=lambda: ["paper"])
+    ig_steps: int = 200
+    sg_samples: int = 15
+    sigma: float = 0.15
+    reference: Literal["masked", "black"] = "masked"
+    points: int = 21
+    precision: Literal["auto", "float32", "tf32", "bfloat16"] = "auto"
+    examples: int = 24
+
+    def __post_init__(self) -> None:
+        _at_least("evaluation.ig_steps", self.ig_steps, 1)
+        _at_least("evaluation.sg_samples", self.sg_samples, 1)
+        _at_least("evaluation.points", self.points, 2)
+        _at_least("evaluation.examples", self.examples, 1)
+        if not 0 <= self.sigma < math.inf:
+            raise InputError(f"evaluation.sigma must not be negative, got {self.sigma}")
+        if not self.estimators:
+            raise InputError("evaluation.estimators must name at least one estimator")
+
+
+@dataclass
 class Recipe:
     """A study.
 
@@ -169,6 +205,7 @@ class Recipe:
     training: TrainingSettings = field(default_factory=TrainingSettings)
     fpa: FPASettings = field(default_factory=FPASettings)
     rectangle: RectangleSettings = field(default_factory=RectangleSettings)
+    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
 
     def __post_init__(self) -> None:
         for name in self.augmentations:
@@ -254,8 +291,18 @@ def recipe_from(namespace: Any, name: str) -> Recipe:
     return Recipe(name, **{item.name: namespace[item.name] for item in fields(Recipe) if item.name != "name"})
 
 
+NO_MATTER = (
+    "data.root",
+    "data.workers",
+    "training.compile",
+    "training.test_every",
+    "training.checkpoint_seconds",
+)
+"""Recipe fields that do not change a result."""
+
+
 def differences(ours: dict[str, Any], theirs: dict[str, Any], prefix: str = "") -> list[str]:
-    """One line a field that differs between two recipes.
+    """One line a field that differs between two recipes; fields that change no result are passed over.
 
     >>> differences({"a": {"b": 1}}, {"a": {"b": 2}})
     ['a.b: 2 -> 1']
@@ -265,7 +312,7 @@ def differences(ours: dict[str, Any], theirs: dict[str, Any], prefix: str = "") 
         mine, other = ours.get(key), theirs.get(key)
         if isinstance(mine, dict) and isinstance(other, dict):
             lines += differences(mine, other, f"{prefix}{key}.")
-        elif mine != other:
+        elif mine != other and f"{prefix}{key}" not in NO_MATTER:
             lines.append(f"{prefix}{key}: {other} -> {mine}")
     return lines
 

@@ -294,7 +294,8 @@ class Trainer:
             precision = "bfloat16" if launched or self.accelerator.device.type == "cuda" else "float32"
         if tracker:
             self.accelerator.init_trackers("fpa", {"recipe": recipe.name, "seed": recipe.seed})
-        self.recipe, self.precision, self.display = recipe, precision, display
+        self.recipe, self.precision = recipe, precision
+        self.display = display if self.accelerator.is_main_process else Display(quiet=True)
         self.device: torch.device = self.accelerator.device
         self.processes: int = self.accelerator.num_processes
         self.captured = self.device.type == "cuda" and recipe.training.compile and self.processes == 1
@@ -644,21 +645,10 @@ def write_history(history: list[Epoch], path: Path) -> None:
     write_text(path, "\n".join(lines) + "\n")
 
 
-NO_MATTER = {
-    "augmentations",
-    "data.root",
-    "data.workers",
-    "data.evaluation_images",
-    "training.compile",
-    "training.test_every",
-    "training.checkpoint_seconds",
-}
-"""Recipe fields that do not change what is trained."""
-
-
 def refuse_other_recipe(recipe: Recipe, found: dict[str, Any], path: Path) -> None:
     """Refuse to go on with a model that was trained by another recipe, and show the difference."""
-    changed = [line for line in differences(recipe.to_dict(), found) if line.split(":")[0] not in NO_MATTER]
+    later = ("augmentations:", "data.evaluation_images:", "evaluation")  # what a model does not depend on
+    changed = [line for line in differences(recipe.to_dict(), found) if not line.startswith(later)]
     if changed:
         raise InputError(
             f"{path} was made by another recipe ({'; '.join(changed)}): choose another --output, "

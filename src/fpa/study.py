@@ -1,0 +1,497 @@
+"""A whole study: train, explain, perturb, score and show, in stages that are skipped when they are done.
+
+A study is a folder:
+
+    recipe.yaml, manifest.json                 what was asked for; versions, device, seeds, timings
+    AUGMENTATION/model.safetensors             a folder a model
+    AUGMENTATION/training.csv
+    AUGMENTATION/curves/                       block-NNNNNN.parquet and evaluation.json, see evaluate.py
+    AUGMENTATION/examples.npz                  a few images with all maps
+    table.csv, table.md, table.tex
+    figures/                                   PNG and PDF
+    report.html
+"""
+
+import csv
+import json
+import platform
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+from torch import Tensor
+
+from fpa import __version__
+from fpa.curves import ranks
+from fpa.data import ImageData, evaluation_batches, unreadable
+from fpa.engine import Engine, Precision
+from fpa.errors import InputError
+from fpa.estimators import SETS, Estimator, Settings, explain, get_estimators
+from fpa.evaluate import Evaluation, evaluate, read_evaluation
+from fpa.fidelity import Fidelity, common_images, reliability
+from fpa.masking import Masking, fully_masked, get_masking, noise_by_image
+from fpa.models import load_model, read_card
+from fpa.progress import Display
+from fpa.recipe import Recipe, differences, load_recipe
+from fpa.results import Examples, ModelResult, Study
+from fpa.store import clear_temporaries, replacing, writable_folder, write_text
+from fpa.tables import latex, markdown, results_table
+from fpa.train import check_device, load_recipe_data, train
+
+FORMAT = 1
+"""Version of the folder's layout."""
+
+
+def run_study(
+    recipe: Recipe,
+    output: Path | str,
+    *,
+    device: str | None = None,
+    display: Display | None = None,
+    overwrite: bool = False,
+    repair: bool = False,
+    command: str | None = None,
+) -> Study:
+    """Run a recipe into the folder `output`, going on with what is there; returns the results.
+
+    `overwrite` throws away a study of another recipe first; `repair` throws away damaged files, so that they
+    are made again. `command` is what the report says to type to repeat the study.
+    """
+    display = display or Display(quiet=True)
+    folder = Path(output)
+    check_device(device)
+    if overwrite:
+        clear_study(folder)
+    _claim(folder, recipe)
+    if repair:
+        for path in damaged_files(folder):
+            display.say(f"removed a damaged file, it will be made again: {path}")
+            path.unlink()
+    manifest = _Manifest(folder, recipe, device)
+    data = load_recipe_data(recipe)
+
+    missing = [name for name in recipe.augmentations if not (folder / name / "model.safetensors").exists()]
+    if missing:
+        with manifest.stage("train"):
+            train(recipe, folder, data=data, device=device, display=display)
+    else:  # still checks that the models there are the recipe's
+        train(recipe, folder, data=data, device=device)
+    for name in recipe.augmentations:
+        _evaluate_stage(folder / name, recipe, data, device, display, manifest)
+    study = read_study(folder)
+    for stage, path, make in _show_stages(study, folder, command):
+        if not manifest.done(stage) or not path.exists():
+            display.say(f"making {stage}")
+            with manifest.stage(stage):
+                make()
+    return study
+
+
+def evaluate_model(
+    model_path: Path | str,
+    output: Path | str,
+    *,
+    recipe: Recipe,
+    device: str | None = None,
+    display: Display | None = None,
+) -> Study:
+    """Explain, perturb and score one saved model on the recipe's data: a study of one model."""
+    display = display or Display(quiet=True)
+    check_device(device)
+    folder, card = Path(output), read_card(model_path)
+    recipe.augmentations = (
+        [card.augmentation] if card.augmentation in ("none", "rectangle", "fpa") else ["none"]
+    )
+    _claim(folder, recipe)
+    name = recipe.augmentations[0]
+    place = writable_folder(folder / name) / "model.safetensors"
+    if place.exists() and place.read_bytes() != Path(model_path).read_bytes():
+        raise InputError(f"{place} is another model: choose another --output")
+    data = load_recipe_data(recipe)
+    if card.input_shape != data.input_shape:
+        raise InputError(f"{model_path} takes images {card.input_shape}, the data have {data.input_shape}")
+    if card.classes != data.classes:
+        raise InputError(
+            f"{model_path} knows other classes ({card.classes[:3]}...) than the data ({data.classes[:3]}...)"
+        )
+    if not place.exists():
+        with replacing(place) as temporary:
+            shutil.copyfile(model_path, temporary)
+    manifest = _Manifest(folder, recipe, device)
+    _evaluate_stage(folder / name, recipe, data, device, display, manifest)
+    study = read_study(folder)
+    write_tables(study, folder)
+    return study
+
+
+def read_study(folder: Path | str) -> Study:
+    """The results in a study's folder, scored over the images that all its models keep."""
+    folder = Path(folder)
+    if not (folder / "recipe.yaml").exists():
+        raise InputError(f"{folder} holds no study: there is no recipe.yaml")
+    recipe = load_recipe(str(folder / "recipe.yaml"))
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    if manifest.get("format") != FORMAT:
+        raise InputError(
+            f"{folder} was written by another version of fpa "
+            f"(format {manifest.get('format')}, this one reads {FORMAT})"
+        )
+    evaluations: dict[str, Evaluation] = {}
+    for name in recipe.augmentations:
+        found = read_evaluation(folder / name / "curves")
+        if not found.complete:
+            raise InputError(
+                f"{folder / name / 'curves'} is not complete: run the study again to go on with it"
+            )
+        evaluations[name] = found
+    estimators = recipe_estimators(recipe)
+    signed = {name: one.signed for name, one in estimators.items() if one.raw != "random"}
+    keep = common_images(*(found.unmasked for found in evaluations.values()))
+    models, classes = {}, []
+    for name, found in evaluations.items():
+        card = read_card(folder / name / "model.safetensors")
+        classes = card.classes
+        fidelity = {
+            estimator: Fidelity.from_curves(
+                found.mif[estimator], found.lif[estimator], found.fractions, keep=keep
+            )
+            for estimator in estimators
+        }
+        models[name] = ModelResult(
+            augmentation=name,
+            accuracy=float((found.labels == found.targets).mean()),
+            history=_read_history(folder / name / "training.csv"),
+            evaluation=found,
+            fidelity=fidelity,
+            reliability=reliability(fidelity, signed),
+            examples=_read_examples(folder / name / "examples.npz"),
+        )
+    return Study(recipe.name, recipe, classes, models, signed, manifest, published(recipe))
+
+
+def recipe_estimators(recipe: Recipe) -> dict[str, Estimator]:
+    """The estimators a recipe names, sets spelled out."""
+    names = [name for given in recipe.evaluation.estimators for name in SETS.get(given, [given])]
+    return get_estimators(names)
+
+
+def published(recipe: Recipe) -> dict[str, dict[str, tuple[float, float]]]:
+    """The paper's numbers for this data set: augmentation -> estimator -> (A, half-width)."""
+    text = (resources.files("fpa") / "published.json").read_text(encoding="utf-8")
+    numbers = json.loads(text)
+    if recipe.name != recipe.data.name or recipe.name not in numbers:
+        return {}
+    return {
+        augmentation: {
+            name: (area, width) for name, (area, width) in zip(numbers["estimators"], rows, strict=True)
+        }
+        for augmentation, rows in numbers[recipe.name].items()
+    }
+
+
+def write_tables(study: Study, folder: Path) -> None:
+    """table.csv, table.md and table.tex."""
+    write_text(folder / "table.csv", results_table(study).to_csv(index=False, float_format="%.6g"))
+    write_text(folder / "table.md", markdown(study))
+    write_text(folder / "table.tex", latex(study))
+
+
+def show_again(folder: Path, output: Path) -> Study:
+    """Make the tables, figures and report of a study again, in its own folder or in another."""
+    study = read_study(folder)
+    writable_folder(output)
+    for _, _, make in _show_stages(study, output, f"fpa run {folder / 'recipe.yaml'} --output {folder}"):
+        make()
+    return study
+
+
+def compare_studies(studies: list[Study], output: Path) -> None:
+    """A table and the overview figures of several studies."""
+    from fpa.figures import overview, save
+    from fpa.tables import comparison_table
+
+    writable_folder(output)
+    write_text(output / "comparison.csv", comparison_table(studies).to_csv(index=False, float_format="%.6g"))
+    for signed in (True, False):
+        save(overview(studies, signed=signed), output / f"overview-{'signed' if signed else 'unsigned'}")
+
+
+def clear_study(folder: Path) -> None:
+    """Remove a study's files, and nothing else; a folder that holds something else is refused."""
+    if not folder.exists():
+        return
+    if any(folder.iterdir()) and not (folder / "recipe.yaml").exists():
+        raise InputError(f"{folder} is not empty and holds no study: nothing was removed")
+    for name in ("none", "rectangle", "fpa", "figures"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    for name in ("recipe.yaml", "manifest.json", "table.csv", "table.md", "table.tex", "report.html"):
+        (folder / name).unlink(missing_ok=True)
+
+
+def damaged_files(folder: Path) -> list[Path]:
+    """Model files, shards and examples of a study that cannot be read."""
+    import pyarrow.parquet as pq
+
+    readers: dict[str, Callable[[Path], Any]] = {
+        "*/*.safetensors": load_tensors,
+        "*/curves/block-*.parquet": pq.read_table,
+        "*/examples.npz": _read_examples,
+    }
+    damaged = []
+    for pattern, read in readers.items():
+        for path in sorted(folder.glob(pattern)):
+            try:
+                read(path)
+            except Exception:
+                damaged.append(path)
+    return damaged
+
+
+def load_tensors(path: Path) -> None:
+    """Read every tensor of a safetensors file."""
+    from safetensors.torch import load_file
+
+    load_file(path)
+
+
+def _claim(folder: Path, recipe: Recipe) -> None:
+    """Take the folder for this recipe, or refuse what is there."""
+    path = folder / "recipe.yaml"
+    if path.exists():
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        changed = differences(recipe.to_dict(), found)
+        if changed:
+            raise InputError(
+                f"{folder} holds a study of another recipe ({'; '.join(changed)}): choose another --output, "
+                "or --overwrite to start anew"
+            )
+    writable_folder(folder)
+    for place in [folder, *(part for part in folder.rglob("*") if part.is_dir())]:
+        clear_temporaries(place)
+    if not path.exists():
+        write_text(path, recipe.to_yaml())
+
+
+def _evaluate_stage(
+    folder: Path,
+    recipe: Recipe,
+    data: ImageData,
+    device: str | None,
+    display: Display,
+    manifest: "_Manifest",
+) -> None:
+    """Explain and perturb with one model, unless that is done."""
+    curves, examples = folder / "curves", folder / "examples.npz"
+    evaluated = any(curves.glob("block-*.parquet")) and read_evaluation(curves).complete
+    if evaluated and examples.exists():
+        return
+    masking = get_masking(recipe.masking, data.normalisation.mean, data.normalisation.std)
+    model = load_model(folder / "model.safetensors", _device(device))
+    asked = recipe.evaluation.precision
+    engine = Engine(model, precision=None if asked == "auto" else Precision(asked, asked))
+    settings = _settings(recipe, data)
+    estimators = recipe_estimators(recipe)
+    with manifest.stage(f"evaluate {folder.name}"):
+        if not evaluated:
+            lost: set[Path] = set()
+            with display.evaluating(folder.name, len(data.evaluation)) as tell:
+                evaluate(
+                    engine,
+                    _Batches(data, recipe.data.workers, lost),
+                    curves,
+                    estimators=estimators,
+                    settings=settings,
+                    masking=masking,
+                    points=recipe.evaluation.points,
+                    seed=recipe.seed,
+                    progress=tell,
+                )
+            display.unreadable(lost)
+        _write_examples(examples, engine, data, recipe, estimators, settings, masking)
+
+
+class _Batches:
+    """The evaluation images, normalised, with labels and numbers; those that cannot be read are noted."""
+
+    def __init__(self, data: ImageData, workers: int, lost: set[Path]) -> None:
+        self.data, self.workers, self.lost = data, workers, lost
+        self.dataset = data.evaluation  # its length tells how many images there are
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        data = self.data
+        batches = evaluation_batches(data.test, data.evaluation, 64, "cpu", workers=self.workers)
+        for indices, images, labels in batches:
+            self.lost.update(unreadable(data.test, indices, labels))
+            good = labels >= 0
+            yield data.normalisation(images[good]), labels[good], indices[good]
+
+
+def _settings(recipe: Recipe, data: ImageData) -> Settings:
+    chosen = recipe.evaluation
+    reference: Any = chosen.reference
+    if reference == "black":
+        reference = get_masking("black", data.normalisation.mean, data.normalisation.std)
+    return Settings(chosen.ig_steps, chosen.sg_samples, chosen.sigma, reference)
+
+
+def _write_examples(
+    path: Path,
+    engine: Engine,
+    data: ImageData,
+    recipe: Recipe,
+    estimators: Mapping[str, Estimator],
+    settings: Settings,
+    masking: Masking,
+) -> None:
+    """A few images, evenly over the evaluation set, with the maps the curves were made of."""
+    count = min(recipe.evaluation.examples, len(data.evaluation))
+    places = torch.linspace(0, len(data.evaluation) - 1, count).round().long()
+    chosen = data.evaluation[places]
+    _, images, labels = next(evaluation_batches(data.test, chosen, count, "cpu"))
+    good = labels >= 0
+    chosen, images, labels = chosen[good], images[good], labels[good]
+    normalised, numbers = data.normalisation(images), chosen.tolist()
+    targets = engine.predict(normalised).argmax(1).cpu()
+    maps = explain(
+        engine, normalised, estimators, indices=numbers, seed=recipe.seed, settings=settings, masking=masking
+    )
+    fill = fully_masked(masking, normalised, noise_by_image(masking, normalised, recipe.seed, numbers))
+    arrays = {
+        "images": images.numpy(),
+        "indices": chosen.numpy(),
+        "labels": labels.numpy(),
+        "targets": targets.numpy(),
+        "fill": data.normalisation.inverse(fill).mul(255).round().clamp(0, 255).byte().numpy(),
+    }
+    foreground = getattr(data.test, "foreground", None)
+    if foreground is not None:
+        arrays["foreground"] = foreground[chosen].numpy()
+    for name, values in maps.items():
+        arrays[f"map.{name}"] = values.float().cpu().numpy()
+        order = ranks(values, seed=recipe.seed, indices=numbers)
+        arrays[f"rank.{name}"] = order.cpu().numpy().astype(np.int32)
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **arrays)
+
+
+def _read_examples(path: Path) -> Examples | None:
+    if not path.exists():
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = dict(file)
+    except Exception as error:
+        raise InputError(f"{path} is damaged: run the study again with --repair") from error
+    return Examples(
+        images=arrays["images"],
+        indices=arrays["indices"],
+        labels=arrays["labels"],
+        targets=arrays["targets"],
+        maps={name.removeprefix("map."): value for name, value in arrays.items() if name.startswith("map.")},
+        ranks={
+            name.removeprefix("rank."): value for name, value in arrays.items() if name.startswith("rank.")
+        },
+        fill=arrays["fill"],
+        foreground=arrays.get("foreground"),
+    )
+
+
+def _read_history(path: Path) -> dict[str, list[float | None]]:
+    if not path.exists():
+        return {}
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    return {
+        name: [float(row[name]) if row[name] else None for row in rows] for name in (rows[0] if rows else {})
+    }
+
+
+SHOWN = ("tables", "figures", "report")
+"""The stages that follow from the results of the others."""
+
+
+def _show_stages(
+    study: Study, folder: Path, command: str | None
+) -> list[tuple[str, Path, Callable[[], object]]]:
+    """What is made of the results: name, a file or folder it leaves, and how."""
+
+    def figures() -> None:
+        from fpa.figures import save_study_figures
+
+        save_study_figures(study, folder / "figures")
+
+    def report() -> None:
+        from fpa.report import write_report
+
+        write_report(study, folder / "report.html", command)
+
+    return [
+        ("tables", folder / "table.csv", lambda: write_tables(study, folder)),
+        ("figures", folder / "figures", figures),
+        ("report", folder / "report.html", report),
+    ]
+
+
+class _Manifest:
+    """manifest.json: how the results came to be, added to stage by stage."""
+
+    def __init__(self, folder: Path, recipe: Recipe, device: str | None) -> None:
+        self.path = folder / "manifest.json"
+        self.values: dict[str, Any]
+        if self.path.exists():
+            self.values = json.loads(self.path.read_text(encoding="utf-8"))
+            if self.values.get("format") != FORMAT:
+                raise InputError(f"{folder} was written by another version of fpa: choose another --output")
+            return
+        import torchvision
+
+        place = _device(device)
+        self.values = {
+            "format": FORMAT,
+            "versions": {
+                "fpa": __version__,
+                "torch": torch.__version__,
+                "torchvision": torchvision.__version__,
+                "numpy": np.__version__,
+                "python": platform.python_version(),
+            },
+            "device": torch.cuda.get_device_name() if place == "cuda" else place,
+            "threads": torch.get_num_threads(),
+            "seeds": {"seed": recipe.seed},
+            "timings": {},
+        }
+        self._write()
+
+    def done(self, stage: str) -> bool:
+        """Whether a stage has come to its end."""
+        return stage in self.values["timings"]
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Time a stage; what follows from it must be made again. Time before a kill is not counted."""
+        timings = self.values["timings"]
+        stale = {name, *SHOWN} if name not in SHOWN else {name}
+        self.values["timings"] = {key: value for key, value in timings.items() if key not in stale}
+        self._write()
+        began = time.monotonic()
+        yield
+        self.values["timings"][name] = round(time.monotonic() - began, 2)
+        self._write()
+
+    def _write(self) -> None:
+        write_text(self.path, json.dumps(self.values, indent=2) + "\n")
+
+
+def _device(device: str | None) -> str:
+    if device is not None:
+        return device
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"

@@ -1,0 +1,245 @@
+"""A whole study: what it leaves, what it skips, what survives a kill."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fpa import InputError
+from fpa.cli import main
+from fpa.fidelity import Fidelity
+from fpa.models import load_model, read_card, save_model, shipped_models
+from fpa.recipe import load_recipe
+from fpa.study import evaluate_model, read_study, run_study
+
+MODEL = [
+    "curves/block-000000.parquet",
+    "curves/block-000001.parquet",
+    "curves/evaluation.json",
+    "examples.npz",
+]
+MODEL += ["model.safetensors", "training.csv"]
+TOP = ["manifest.json", "recipe.yaml", "report.html", "table.csv", "table.md", "table.tex"]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("study") / "tiny"
+    return folder, run_study(load_recipe("tiny"), folder, device="cpu")
+
+
+def files(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def test_the_tree_it_leaves(finished):
+    folder, _ = finished
+    found = files(folder)
+    figures = [name for name in found if name.startswith("figures/")]
+    models = [f"{name}/{file}" for name in ("fpa", "none", "rectangle") for file in MODEL]
+    assert sorted(set(found) - set(figures)) == sorted(models + TOP)
+    stems = {name.rsplit(".", 1)[0] for name in figures}
+    assert sorted(figures) == sorted(f"{stem}.{kind}" for stem in stems for kind in ("pdf", "png"))
+    assert len(stems) >= 8
+
+
+def test_the_manifest_tells_how_it_was_made(finished):
+    manifest = json.loads((finished[0] / "manifest.json").read_text())
+    assert set(manifest) == {"format", "versions", "device", "threads", "seeds", "timings"}
+    assert {"fpa", "torch", "numpy", "python"} <= set(manifest["versions"])
+    expected = {"train", "evaluate none", "evaluate rectangle", "evaluate fpa", "tables", "figures", "report"}
+    assert set(manifest["timings"]) == expected
+
+
+def test_the_areas_are_those_of_the_stored_curves(finished):
+    folder, study = finished
+    again = read_study(folder)
+    for name, model in again.models.items():
+        curves = model.evaluation
+        assert len(curves.indices) == 40
+        for estimator, score in model.fidelity.items():
+            assert score.area == study.models[name].fidelity[estimator].area
+            plain = Fidelity.from_curves(curves.mif[estimator], curves.lif[estimator], curves.fractions)
+            if not any(one.left_out for other in again.models.values() for one in other.fidelity.values()):
+                assert plain.area == score.area
+
+
+def test_the_examples_are_images_of_the_evaluation_with_the_maps_of_the_curves(finished):
+    _, study = finished
+    for model in study.models.values():
+        examples = model.examples
+        assert examples.images.shape == (4, 3, 32, 32)
+        assert examples.foreground.shape == (4, 32, 32)
+        assert set(examples.indices) <= set(model.evaluation.indices)
+        place = {index: row for row, index in enumerate(model.evaluation.indices)}
+        rows = [place[index] for index in examples.indices]
+        assert np.array_equal(examples.targets, model.evaluation.targets[rows])
+        for name, ranks in examples.ranks.items():
+            order = ranks.reshape(4, -1)
+            assert np.array_equal(np.sort(order, 1), np.tile(np.arange(1024), (4, 1)))
+            scores = np.take_along_axis(examples.maps[name].reshape(4, -1), order.argsort(1), 1)
+            assert (np.diff(scores, axis=1) >= 0).all()
+        assert (examples.fill == 128).all()  # 0 in [-1, 1] as a byte
+
+
+def test_running_twice_changes_nothing(finished):
+    folder, _ = finished
+    before = {
+        path: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.rglob("*") if path.is_file()
+    }
+    run_study(load_recipe("tiny"), folder, device="cpu")
+    after = {
+        path: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.rglob("*") if path.is_file()
+    }
+    assert before == after
+
+
+def test_killed_at_random_moments_it_makes_the_same_tables(finished, tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "fpa",
+        "run",
+        "tiny",
+        "--device",
+        "cpu",
+        "--quiet",
+        "--output",
+        tmp_path / "s",
+    ]
+    chance = random.Random(1)
+    kills = 0
+    for _ in range(5):
+        process = subprocess.Popen([str(part) for part in command])
+        seen = len(files(tmp_path / "s")) if (tmp_path / "s").exists() else 0
+        deadline = time.monotonic() + 120
+        while process.poll() is None and time.monotonic() < deadline:  # until it has left something new
+            if (tmp_path / "s").exists() and len(files(tmp_path / "s")) > seen + 3:
+                time.sleep(chance.random())
+                break
+            time.sleep(0.01)
+        if process.poll() is not None:
+            break
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        kills += 1
+    assert kills >= 2
+    assert subprocess.run([str(part) for part in command], check=False).returncode == 0
+    assert files(tmp_path / "s") == files(finished[0])
+    for name in ("table.csv", "table.md", "table.tex"):
+        assert (tmp_path / "s" / name).read_bytes() == (finished[0] / name).read_bytes()
+
+
+class TestBadInput:
+    def test_a_changed_recipe_shows_the_difference(self, finished):
+        with pytest.raises(InputError, match=r"another recipe \(evaluation.points: 6 -> 11\).*--overwrite"):
+            run_study(load_recipe("tiny", {"evaluation.points": 11}), finished[0], device="cpu")
+
+    def test_damaged_files_are_named_and_repaired_on_request(self, finished, tmp_path):
+        import shutil
+
+        folder = tmp_path / "copy"
+        shutil.copytree(finished[0], folder)
+        shard, model = folder / "none/curves/block-000001.parquet", folder / "fpa/model.safetensors"
+        shard.write_bytes(shard.read_bytes()[:200])
+        with pytest.raises(InputError, match=r"block-000001.parquet is damaged.*--repair"):
+            run_study(load_recipe("tiny"), folder, device="cpu")
+        model.write_bytes(model.read_bytes()[:-50])
+        with pytest.raises(InputError, match=r"model.safetensors is not a complete safetensors file"):
+            run_study(load_recipe("tiny"), folder, device="cpu")
+        run_study(load_recipe("tiny"), folder, device="cpu", repair=True)
+        assert (folder / "table.csv").read_bytes() == (finished[0] / "table.csv").read_bytes()
+
+    def test_another_format(self, finished, tmp_path):
+        import shutil
+
+        folder = tmp_path / "old"
+        shutil.copytree(finished[0], folder)
+        (folder / "manifest.json").write_text(json.dumps({"format": 0}))
+        with pytest.raises(InputError, match=r"another version of fpa"):
+            read_study(folder)
+        with pytest.raises(InputError, match=r"another version of fpa"):
+            run_study(load_recipe("tiny"), folder, device="cpu")
+
+    def test_overwriting_a_folder_that_is_no_study(self, tmp_path):
+        (tmp_path / "thesis.txt").write_text("years of work")
+        with pytest.raises(InputError, match="holds no study: nothing was removed"):
+            run_study(load_recipe("tiny"), tmp_path, device="cpu", overwrite=True)
+        assert (tmp_path / "thesis.txt").exists()
+
+    def test_no_study(self, tmp_path):
+        with pytest.raises(InputError, match="holds no study"):
+            read_study(tmp_path)
+
+
+def test_one_saved_model_is_evaluated_alone(finished, tmp_path, capsys):
+    folder, study = finished
+    recipe = load_recipe("tiny", {"augmentations": ["fpa"]})
+    alone = evaluate_model(
+        folder / "fpa" / "model.safetensors", tmp_path / "one", recipe=recipe, device="cpu"
+    )
+    for name, score in alone.models["fpa"].fidelity.items():
+        whole = study.models["fpa"].evaluation
+        assert np.array_equal(alone.models["fpa"].evaluation.mif[name], whole.mif[name])
+        assert score.used == 40
+    recipe = load_recipe("tiny", {"augmentations": ["fpa"]})
+    other = folder / "none" / "model.safetensors"
+    assert read_card(other).augmentation == "none"
+    save_model(
+        load_model(other), replace(read_card(other), augmentation="fpa"), tmp_path / "other.safetensors"
+    )
+    with pytest.raises(InputError, match="is another model"):
+        evaluate_model(tmp_path / "other.safetensors", tmp_path / "one", recipe=recipe, device="cpu")
+
+
+def test_commands(finished, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = str(finished[0])
+    assert main(["run", "tiny", "--output", folder, "--device", "cpu"]) == 0
+    out = capsys.readouterr().out
+    assert "Signed-unsigned pairs" in out
+    assert "report.html" in out
+    assert main(["report", folder, "--output", str(tmp_path / "again")]) == 0
+    assert (tmp_path / "again" / "report.html").exists()
+    assert (tmp_path / "again" / "table.csv").read_bytes() == Path(folder, "table.csv").read_bytes()
+    assert main(["compare", folder, folder, "--output", str(tmp_path / "both")]) == 0
+    assert files(tmp_path / "both") == [
+        "comparison.csv", "overview-signed.pdf", "overview-signed.png", "overview-unsigned.pdf",
+        "overview-unsigned.png",
+    ]  # fmt: skip
+    command = [
+        "evaluate",
+        "shapes-fpa",
+        "--count",
+        "6",
+        "--ig_steps",
+        "2",
+        "--device",
+        "cpu",
+        "--output",
+        "one",
+    ]
+    assert main(command) == 0
+    assert "SG'_sum" in capsys.readouterr().out
+    assert main(["evaluate", "shapes-fap"]) == 2
+    assert "did you mean 'shapes-fpa'" in capsys.readouterr().err
+    assert main(["report", "nowhere"]) == 2
+
+
+def test_the_shipped_models_are_the_recipes():
+    assert shipped_models() == ["shapes-fpa", "shapes-none", "shapes-rectangle"]
+    recipe = load_recipe("shapes").to_dict()
+    for name in shipped_models():
+        card = load_model(name).card
+        assert card.recipe["training"] == recipe["training"]
+        assert card.recipe["fpa"] == recipe["fpa"]
+        assert name == f"shapes-{card.augmentation}"
+        assert card.accuracy >= (0.97 if card.augmentation == "none" else 0.94)

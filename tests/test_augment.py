@@ -80,6 +80,14 @@ def test_dense_and_sparse_squares_agree_at_a_realistic_size(squares):
         assert torch.equal(dense, fpa.mask_of(draws, (3, 96, 130)))
 
 
+def test_large_squares_fit():
+    fpa = FPA(1.0, 0.01, 0.02, 200)
+    draws = fpa.draw((2, 224, 230), generator=generator(3))
+    p1 = draws["p1"]
+    dense = _grow_squares(draws["uniform"] < p1, draws["uniform"], p1 * 0.02, 200)
+    assert torch.equal(dense, fpa.mask_of(draws, (2, 224, 230)))
+
+
 def kept_probability(height, width, p1, p2, s_max, squares):
     """P(pixel stays), closed form: not masked itself, and no square above and to the left reaches it."""
     q = p1 * p2 if squares == "selected" else p2

@@ -104,10 +104,19 @@ def test_trains_with_fields_overridden(capsys, tmp_path):
         (["train", "tiny", "--device", "tpu"], "device must be cpu, cuda or mps, got 'tpu'"),
         (["train", "cifar10", "--data.root", "nowhere", "--augment", "fpa"], "nowhere"),
         (["tran"], "invalid choice: 'tran'"),
+        (["train", "tiny", "--tracker", "foo"], "unknown tracker 'foo'"),
+        (["train", "tiny", "--training.gamma", "-1"], "training.gamma must be in (0, 1], got -1"),
+        (["train", "tiny", "--seeds", "0,0"], "--seeds must be different whole numbers"),
+        (["train", "words.yaml"], "training.epochs"),
+        (["evaluate", "shapes-fpa", "--dat", "shapes"], "did you mean --data"),
+        (["evaluate", "nothing.safetensors"], "there is no model file nothing.safetensors"),
+        (["run", "tiny", "--evaluation.estimators", "[ig_sun]"], "unknown estimator 'ig_sun'"),
+        (["compare", "here", "there"], "holds no study"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(capsys, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
+    Path("words.yaml").write_text("training: {epochs: many}")
     code, out, err = run(capsys, *arguments)
     assert code == 2
     assert message in err
@@ -134,7 +143,9 @@ def test_several_seeds_go_into_folders_of_their_own(capsys, tmp_path):
     assert [line.split()[2] for line in out.splitlines()] == ["0", "3"]
     cards = [read_card(tmp_path / f"seed{seed}" / "none" / "model.safetensors") for seed in (0, 3)]
     assert [card.recipe["seed"] for card in cards] == [0, 3]
-    assert run(capsys, "train", "tiny", "--seeds", "a")[2].startswith("fpa: --seeds must be whole numbers")
+    assert run(capsys, "train", "tiny", "--seeds", "a")[2].startswith(
+        "fpa: --seeds must be different whole numbers"
+    )
 
 
 def test_debug_shows_the_traceback(capsys):

@@ -72,6 +72,23 @@ def test_it_is_explain_and_perturbation_curves_on_every_image(net, tmp_path):
     np.testing.assert_allclose(other.unmasked, curves.others["probability"].unmasked, rtol=1e-5)
 
 
+def test_accuracy_does_not_depend_on_who_else_is_in_the_block(net, tmp_path):
+    images, labels = some(4), torch.tensor([0, 0, 0, -1])
+    found = [
+        run(
+            net,
+            (images, labels),
+            tmp_path / str(block),
+            block=block,
+            estimators=["random"],
+            outputs=["accuracy"],
+        )
+        for block in (4, 2, 1)
+    ]
+    for one in found[1:]:
+        assert one.others["accuracy"].unmasked.tolist() == found[0].others["accuracy"].unmasked.tolist()
+
+
 def test_the_mean_sorted_scores_come_along(net, tmp_path):
     images = some()
     images[3, 0, 0, 0] = torch.nan

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from fpa import InputError
 from fpa.cli import main
@@ -53,7 +54,10 @@ def test_the_tree_it_leaves(finished):
 
 def test_the_manifest_tells_how_it_was_made(finished):
     manifest = json.loads((finished[0] / "manifest.json").read_text())
-    assert set(manifest) == {"format", "versions", "device", "threads", "seeds", "timings"}
+    assert set(manifest) == {
+        "format", "versions", "device", "threads", "seeds", "blocks", "timings", "files",
+    }  # fmt: skip
+    assert manifest["blocks"] == dict.fromkeys(("none", "rectangle", "fpa"), 32)
     assert {"fpa", "torch", "numpy", "python"} <= set(manifest["versions"])
     expected = {"train", "evaluate none", "evaluate rectangle", "evaluate fpa", "tables", "figures", "report"}
     assert set(manifest["timings"]) == expected
@@ -157,6 +161,67 @@ class TestBadInput:
             run_study(load_recipe("tiny"), folder, device="cpu")
         run_study(load_recipe("tiny"), folder, device="cpu", repair=True)
         assert (folder / "table.csv").read_bytes() == (finished[0] / "table.csv").read_bytes()
+
+    def test_damaged_descriptions_are_named_and_repaired(self, finished, tmp_path):
+        import shutil
+
+        folder = tmp_path / "copy"
+        shutil.copytree(finished[0], folder)
+        for name in ("manifest.json", "none/curves/evaluation.json"):
+            (folder / name).write_text("{")
+            with pytest.raises(InputError, match=rf"{name} is damaged.*--repair"):
+                run_study(load_recipe("tiny"), folder, device="cpu")
+            run_study(load_recipe("tiny"), folder, device="cpu", repair=True)
+        assert (folder / "table.csv").read_bytes() == (finished[0] / "table.csv").read_bytes()
+
+    def test_what_is_missing_of_tables_and_figures_is_made_again(self, finished, tmp_path):
+        import shutil
+
+        folder = tmp_path / "copy"
+        shutil.copytree(finished[0], folder)
+        (folder / "table.md").unlink()
+        (folder / "figures" / "ranks.pdf").unlink()
+        run_study(load_recipe("tiny"), folder, device="cpu")
+        assert files(folder) == files(finished[0])
+
+    def test_curves_of_another_model_are_made_again(self, finished, tmp_path):
+        import shutil
+
+        folder = tmp_path / "copy"
+        shutil.copytree(finished[0], folder)
+        path = folder / "none" / "model.safetensors"
+        model, card = load_model(path), read_card(path)
+        with torch.no_grad():
+            model.head.weight.mul_(-0.5)
+        save_model(model, card, path)
+        before = (folder / "table.csv").read_text()
+        run_study(load_recipe("tiny"), folder, device="cpu")
+        assert (folder / "table.csv").read_text() != before
+
+    @pytest.mark.parametrize(
+        ("fields", "message"),
+        [
+            ({"data.name": "folder:/nowhere"}, "/nowhere"),
+            ({"evaluation.estimators": ["ig_sun"]}, "unknown estimator 'ig_sun'"),
+            ({"evaluation.estimators": ["random", "vg_abs"]}, "at least two besides random"),
+            ({"data.evaluation_images": 1}, "must be at least 2"),
+            ({"model": "alexnet"}, "does not take images"),
+        ],
+    )
+    def test_nothing_is_lost_or_claimed_before_the_input_is_known_to_be_good(
+        self, finished, tmp_path, fields, message
+    ):
+        import shutil
+
+        recipe = load_recipe("tiny", fields)
+        with pytest.raises(InputError, match=message):
+            run_study(recipe, tmp_path / "new", device="cpu")
+        assert not (tmp_path / "new").exists()
+        shutil.copytree(finished[0], tmp_path / "copy")
+        (tmp_path / "copy" / ".my.own.file").write_text("kept")
+        with pytest.raises(InputError, match=message):
+            run_study(recipe, tmp_path / "copy", device="cpu", overwrite=True)
+        assert files(tmp_path / "copy") == sorted([".my.own.file", *files(finished[0])])
 
     def test_another_format(self, finished, tmp_path):
         import shutil

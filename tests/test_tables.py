@@ -56,6 +56,8 @@ def test_the_headline_counts_contradictions(study):
 def test_latex_has_as_many_cells_in_every_line(study):
     lines = [line for line in latex(study).splitlines() if "&" in line]
     assert {line.count("&") for line in lines} == {3}
+    assert "MIF against LIF" in latex(study)
+    assert "fully masked image" in latex(study)
     assert "VG$'$\\textsubscript{sum}" in latex(study)
 
 
@@ -89,6 +91,17 @@ def test_studies_side_by_side(study):
     console = Console(width=120, file=io.StringIO(), record=True)
     console.print(comparison([study, other]))
     assert "shapes seed 1" in console.export_text()
+
+
+def test_the_footnote_follows_the_recipe(study):
+    black = replace(study, recipe=load_recipe("shapes", {"evaluation.reference": "black"}))
+    assert "start from black" in markdown(black)
+    assert "fully masked image" in markdown(study)
+
+
+def test_published_numbers_are_left_out_when_the_recipe_is_not_the_papers():
+    assert published(load_recipe("cifar10", {"training.epochs": 1})) == {}
+    assert published(load_recipe("cifar10", {"seed": 3})) != {}
 
 
 def test_a_zero_has_no_sign(study):

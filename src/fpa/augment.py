@@ -259,7 +259,8 @@ def _grow_squares(selected: Tensor, uniform: Tensor, square_below: Tensor, s_max
     starts = uniform < square_below
     # Where square_below is 0 nothing starts, and the division by it does not matter.
     side = torch.where(starts, _sides(uniform, square_below, s_max), 0.0)
-    reach = torch.where(selected & ~starts, 1.0, side).to(torch.int8)
+    # The reach of the largest square must fit.
+    reach = torch.where(selected & ~starts, 1.0, side).to(torch.int8 if s_max <= 127 else torch.int16)
     for _ in range(s_max - 1):
         from_left = torch.nn.functional.pad(reach[:, :, :-1], (1, 0))
         row = torch.maximum(reach, from_left)

@@ -110,9 +110,9 @@ def _evaluate_parser(after_command: list[str]) -> "ArgumentParser":
         "model_file", help="A .safetensors file written by fpa, or the name of a shipped model."
     )
     parser.add_argument(
-        "--images", default=None, type=str | None, help="A data set's name; default: the model's own."
+        "--data", default=None, type=str | None, help="A data set, as folder:PATH; default: the model's own."
     )
-    parser.add_argument("--root", default="data", type=str, help="Folder that holds the data sets.")
+    parser.add_argument("--data_root", default="data", type=str, help="Folder that holds the data sets.")
     parser.add_argument("--count", default=None, type=int | None, help="How many test images.")
     parser.add_argument("--ig_steps", default=200, type=int, help="Steps of integrated gradients.")
     _add_common(parser)
@@ -122,14 +122,14 @@ def _evaluate_parser(after_command: list[str]) -> "ArgumentParser":
 def _report_parser(after_command: list[str]) -> "ArgumentParser":
     parser = _empty_parser("report", "Make the tables, figures and report of a study again.")
     parser.add_argument("study", help="The folder of a study.")
-    _add_common(parser)
+    _add_output(parser)
     return parser
 
 
 def _compare_parser(after_command: list[str]) -> "ArgumentParser":
     parser = _empty_parser("compare", "Put several studies side by side.")
     parser.add_argument("studies", nargs="+", help="Folders of studies.")
-    _add_common(parser)
+    _add_output(parser)
     return parser
 
 
@@ -139,7 +139,7 @@ def _recipes_parser(after_command: list[str]) -> "ArgumentParser":
 
 def _add_recipe(parser: "ArgumentParser", after_command: list[str]) -> None:
     """The recipe as a positional argument, and every field of it as an option with its default from there."""
-    from fpa.recipe import Recipe, recipe_names, recipe_values
+    from fpa.recipe import Recipe, load_recipe, recipe_names
 
     parser.add_argument(
         "recipe",
@@ -149,18 +149,20 @@ def _add_recipe(parser: "ArgumentParser", after_command: list[str]) -> None:
     )
     _add_common(parser)
     parser.add_class_arguments(Recipe, skip={"name"})
-    values = recipe_values(_recipe_name(after_command))
+    values = load_recipe(_recipe_name(after_command)).to_dict()
     parser.set_defaults(_flat({key: value for key, value in values.items() if key != "name"}))
 
 
 def _add_common(parser: "ArgumentParser") -> None:
-    parser.add_argument(
-        "--output", default=None, type=Path | None, help="Folder of the results; default runs/RECIPE."
-    )
+    _add_output(parser)
     parser.add_argument(
         "--device", default=None, type=str | None, help="cpu, cuda or mps; default the best there is."
     )
     parser.add_argument("--overwrite", action="store_true", help="Throw away what is there and start anew.")
+
+
+def _add_output(parser: "ArgumentParser") -> None:
+    parser.add_argument("--output", default=None, type=Path | None, help="Folder of the results.")
     parser.add_argument("--quiet", action="store_true", help="Show errors only.")
     parser.add_argument("--debug", action="store_true", help="Show the traceback of an error.")
 
@@ -200,19 +202,21 @@ def _parse(parser: "ArgumentParser", argv: list[str]) -> "Namespace":
         message = " ".join(str(error).split())
         wrong = re.search(r"(--[\w.\-]+)", message) if "nrecognized" in message else None
         if wrong:
-            from dataclasses import fields
-
-            from fpa.recipe import Recipe
-
-            known = ["--augment", "--seeds", "--output", "--device", "--tracker", *FLAGS]
-            known += [f"--{name}" for name in _flat(Recipe().to_dict())] + [
-                f"--{f.name}" for f in fields(Recipe)
-            ]
-            near = difflib.get_close_matches(wrong[1], known, n=3, cutoff=0.5)
-            near = near or [k for k in known if k.rsplit(".", 1)[-1] == wrong[1].lstrip("-")]
+            known = _options(argv)
+            near = difflib.get_close_matches(wrong[1], known, n=3, cutoff=0.6)
+            near = near or [name for name in known if name.rsplit(".", 1)[-1] == wrong[1].lstrip("-")]
             if near:
                 message += f": did you mean {' or '.join(near)}?"
         raise InputError(message) from error
+
+
+def _options(argv: list[str]) -> list[str]:
+    """All options of the command that was given."""
+    command = next((argument for argument in argv if argument in PARSERS), None)
+    if command is None:
+        return ["--version", "--help"]
+    parser = PARSERS[command][0]([])
+    return [name for action in parser._actions for name in action.option_strings if name.startswith("--")]
 
 
 def _recipe(namespace: "Namespace") -> "Recipe":
@@ -248,27 +252,32 @@ def _evaluate(namespace: "Namespace") -> int:
     from fpa.models import model_path, read_card
     from fpa.progress import Display
     from fpa.recipe import DataSettings, EvaluationSettings, Recipe
-    from fpa.study import clear_study, evaluate_model
+    from fpa.study import evaluate_model
 
     path = model_path(namespace.model_file)
     card = read_card(path)
-    images = namespace.images or card.recipe.get("data", {}).get("name")
+    images = namespace.data or card.recipe.get("data", {}).get("name")
     if images is None:
-        raise InputError(f"{path} does not say what data it was trained on: give --images")
+        raise InputError(f"{path} does not say what data it was trained on: give --data")
     recipe = Recipe(
         name=path.stem if path.stem != "model" else card.augmentation,
         model=card.architecture,
         masking=card.recipe.get("masking", "constant"),
         data=DataSettings(
-            images, namespace.root, size=card.input_shape[-1], evaluation_images=namespace.count
+            images, namespace.data_root, size=card.input_shape[-1], evaluation_images=namespace.count
         ),
         evaluation=EvaluationSettings(ig_steps=namespace.ig_steps),
     )
     output = namespace.output or Path("runs") / f"evaluate-{recipe.name}"
-    if namespace.overwrite:
-        clear_study(output)
     with Display(quiet=namespace.quiet) as display:
-        study = evaluate_model(path, output, recipe=recipe, device=namespace.device, display=display)
+        study = evaluate_model(
+            path,
+            output,
+            recipe=recipe,
+            device=namespace.device,
+            display=display,
+            overwrite=namespace.overwrite,
+        )
     _show(namespace, study)
     if not namespace.quiet:
         print(f"tables and curves: {output}")
@@ -310,20 +319,20 @@ def _show(namespace: "Namespace", study: "Study") -> None:
     if namespace.quiet:
         return
     console = Console()
-    console.print(headline(study), style="bold", highlight=False)
+    console.print(headline(study), style="bold", highlight=False, markup=False)
     console.print(terminal(study))
     notes = {
         note for model in study.models.values() for score in model.fidelity.values() for note in score.notes
     }
     for note in sorted(notes):
-        console.print(f"note: {note}", highlight=False)
+        console.print(f"note: {note}", highlight=False, markup=False)
 
 
 def _train(namespace: "Namespace") -> int:
     from rich.console import Console
 
     from fpa.progress import Display
-    from fpa.train import Job, train_jobs
+    from fpa.train import Job, check_data, check_device, check_tracker, load_recipe_data, train_jobs
 
     recipe = _recipe(namespace)
     augmentations = namespace.augment.split(",") if namespace.augment else recipe.augmentations
@@ -333,27 +342,34 @@ def _train(namespace: "Namespace") -> int:
         for seed in _seeds(namespace, recipe.seed)
         for name in augmentations
     ]
-    if namespace.overwrite:
+    data = None
+    if namespace.overwrite:  # nothing is thrown away before it is known that the new training can start
+        check_device(namespace.device)
+        check_tracker(namespace.tracker)
+        data = load_recipe_data(recipe)
+        check_data(recipe, data)
         for job in jobs:
             _clear(job.folder)
     with Display(quiet=namespace.quiet) as display:
-        trained = train_jobs(jobs, device=namespace.device, tracker=namespace.tracker, display=display)
+        trained = train_jobs(
+            jobs, data=data, device=namespace.device, tracker=namespace.tracker, display=display
+        )
     if not namespace.quiet and os.environ.get("RANK", "0") == "0":  # one of several processes speaks
         console = Console()
         for one in trained:
             accuracy = f"test accuracy {100 * one.accuracy:5.1f}%"
             line = f"{one.augmentation:<10} seed {one.seed}  {accuracy}  {one.path}"
-            console.print(line, highlight=False, soft_wrap=True)
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
     return 0
 
 
 def _seeds(namespace: "Namespace", seed: int) -> list[int]:
     if namespace.seeds is None:
         return [seed]
-    try:
-        return [int(text) for text in namespace.seeds.split(",")]
-    except ValueError as error:
-        raise InputError(f"--seeds must be whole numbers with commas, got {namespace.seeds!r}") from error
+    texts = namespace.seeds.split(",")
+    if not all(text.isdigit() for text in texts) or len(set(texts)) < len(texts):
+        raise InputError(f"--seeds must be different whole numbers with commas, got {namespace.seeds!r}")
+    return [int(text) for text in texts]
 
 
 def _output(namespace: "Namespace", name: str, seed: int) -> Path:

@@ -25,7 +25,7 @@ from fpa.engine import Engine
 from fpa.errors import InputError, unknown
 from fpa.estimators import Estimator, Estimators, Settings, get_estimators, gradients_per_image, maps_of
 from fpa.masking import Constant, Masking
-from fpa.store import clear_temporaries, replacing, writable_folder, write_text
+from fpa.store import clear_temporaries, read_json, replacing, writable_folder, write_text
 
 Floats = NDArray[np.floating[Any]]
 Integers = NDArray[np.int64]
@@ -124,7 +124,7 @@ def evaluate(
     path = writable_folder(Path(folder))
     clear_temporaries(path)
     asked = {
-        "model": _fingerprint(engine.model),
+        "model": fingerprint(engine.model),
         "estimators": {name: _described(estimator) for name, estimator in named.items()},
         "settings": _described(chosen),
         "masking": _described(masking),
@@ -153,7 +153,8 @@ def evaluate(
         check_features(features, images)
         logits = engine.predict(images)
         targets = engine.explained(logits)
-        truth = engine.explained(logits, labels, "labels") if (labels >= 0).all() else targets
+        given = engine.explained(logits, labels.clamp(min=0), "labels")
+        truth = torch.where(labels.to(given.device) >= 0, given, targets)  # unknown: the class predicted
         maps = maps_of(engine, images, named, targets, indices, seed, chosen, masking)
         curves = curves_of(
             engine,
@@ -398,7 +399,7 @@ def _count(data: Any) -> int | None:
     return len(dataset) if dataset is not None and hasattr(dataset, "__len__") else None
 
 
-def _fingerprint(model: nn.Module) -> str:
+def fingerprint(model: nn.Module) -> str:
     """Of the weights: two models with the same weights and names are the same."""
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
@@ -426,8 +427,7 @@ def _manifest(path: Path) -> dict[str, Any] | None:
     file = path / "evaluation.json"
     if not file.exists():
         return None
-    stored: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return stored
+    return read_json(file)
 
 
 def _write_manifest(path: Path, stored: Mapping[str, Any]) -> None:

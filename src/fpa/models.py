@@ -142,11 +142,11 @@ def shipped_models() -> list[str]:
 def model_path(name: Path | str) -> Path:
     """The file of a model: a path, or the name of a model that ships with the package."""
     path = Path(name)
-    if path.suffix or path.exists() or path.parent != Path():
+    if str(name) in shipped_models():
+        return Path(str(resources.files("fpa") / "pretrained" / f"{name}.safetensors"))
+    if path.suffix or path.is_file() or path.parent != Path():
         return path
-    if str(name) not in shipped_models():
-        raise unknown("model file or shipped model", str(name), shipped_models())
-    return Path(str(resources.files("fpa") / "pretrained" / f"{name}.safetensors"))
+    raise unknown("model file or shipped model", str(name), shipped_models())
 
 
 def read_card(path: Path | str) -> ModelCard:

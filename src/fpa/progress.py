@@ -43,7 +43,7 @@ class Display:
     def say(self, text: str) -> None:
         """A line that stays."""
         if not self.quiet:
-            self.console.print(text, highlight=False, soft_wrap=True)
+            self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def training(self, name: str, done: float, loss: float, accuracy: float, pace: float) -> None:
         """Where the training of a model is: share done, loss and accuracy so far, images a second."""

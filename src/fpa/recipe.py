@@ -87,6 +87,8 @@ class TrainingSettings:
             raise InputError(f"training.momentum must be in [0, 1), got {self.momentum}")
         if not 0 <= self.weight_decay < math.inf:
             raise InputError(f"training.weight_decay must not be negative, got {self.weight_decay}")
+        if not 0 < self.gamma <= 1:
+            raise InputError(f"training.gamma must be in (0, 1], got {self.gamma}")
         if self.milestones != sorted(set(self.milestones)):
             raise InputError(f"training.milestones must rise, got {self.milestones}")
         if self.schedule == "cosine" and self.milestones:
@@ -244,12 +246,15 @@ def recipe_values(name: str) -> dict[str, Any]:
     import yaml
 
     source = Path(name)
-    if name.endswith((".yaml", ".yml")) or source.is_file():
-        if not source.is_file():
-            raise InputError(f"there is no recipe file {source}")
-        text = source.read_text(encoding="utf-8")
-    elif name in recipe_names():
+    if name in recipe_names():
         text = (resources.files("fpa") / "recipes" / f"{name}.yaml").read_text(encoding="utf-8")
+    elif source.suffix in (".yaml", ".yml") or source.is_file():
+        try:
+            text = source.read_text(encoding="utf-8")
+        except FileNotFoundError as error:
+            raise InputError(f"there is no recipe file {source}") from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"the recipe file {source} cannot be read: {error}") from error
     else:
         raise unknown("recipe", name, recipe_names())
     try:

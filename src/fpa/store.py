@@ -1,13 +1,18 @@
 """Files that appear whole or not at all."""
 
 import errno
+import json
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from fpa.errors import InputError
+
+TEMPORARY = ".fpa-tmp-"
+"""How the name of a file that is being written begins."""
 
 
 @contextmanager
@@ -16,7 +21,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
     A reader sees the old file or the new one, never half of one, also after a crash or a full disk.
     """
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
+    handle, name = tempfile.mkstemp(prefix=TEMPORARY, suffix=path.suffix, dir=path.parent)
     os.close(handle)
     temporary = Path(name)
     try:
@@ -53,10 +58,20 @@ def writable_folder(path: Path) -> Path:
 
 
 def clear_temporaries(folder: Path) -> None:
-    """Remove what a killed process left of files it was writing in `folder`."""
-    for leftover in folder.glob(".*.*"):
-        if leftover.is_file() and leftover.stem.count(".") >= 2:
-            leftover.unlink(missing_ok=True)
+    """Remove what a killed process left of files it was writing in `folder`; nothing else is touched."""
+    for leftover in folder.glob(f"{TEMPORARY}*"):
+        leftover.unlink(missing_ok=True)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON file written by fpa, or an error that names it."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} is damaged or missing ({error}): use --repair to make it anew") from error
+    if not isinstance(values, dict):
+        raise InputError(f"{path} is damaged: it holds no mapping; use --repair to make it anew")
+    return values
 
 
 def _umask() -> int:

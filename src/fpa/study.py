@@ -17,33 +17,33 @@ import json
 import platform
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-import yaml
 from torch import Tensor
 
 from fpa import __version__
 from fpa.curves import ranks
-from fpa.data import ImageData, evaluation_batches, unreadable
+from fpa.data import ImageData, Normalisation, evaluation_batches, unreadable
 from fpa.engine import Engine, Precision
 from fpa.errors import InputError
 from fpa.estimators import SETS, Estimator, Settings, explain, get_estimators
-from fpa.evaluate import Evaluation, evaluate, read_evaluation
+from fpa.evaluate import Evaluation, evaluate, fingerprint, read_evaluation
 from fpa.fidelity import Fidelity, common_images, reliability
 from fpa.masking import Masking, fully_masked, get_masking, noise_by_image
-from fpa.models import load_model, read_card
+from fpa.models import load_model, model_path, read_card
 from fpa.progress import Display
-from fpa.recipe import Recipe, differences, load_recipe
+from fpa.recipe import AUGMENTATIONS, Recipe, differences, load_recipe, recipe_names, recipe_values
 from fpa.results import Examples, ModelResult, Study
-from fpa.store import clear_temporaries, replacing, writable_folder, write_text
+from fpa.store import clear_temporaries, read_json, replacing, writable_folder, write_text
 from fpa.tables import latex, markdown, results_table
-from fpa.train import check_device, load_recipe_data, train
+from fpa.train import check_data, check_device, load_recipe_data, train
 
 FORMAT = 1
 """Version of the folder's layout."""
@@ -67,15 +67,15 @@ def run_study(
     display = display or Display(quiet=True)
     folder = Path(output)
     check_device(device)
-    if overwrite:
-        clear_study(folder)
-    _claim(folder, recipe)
+    data = load_recipe_data(recipe)
+    check_data(recipe, data)
+    check_evaluation(recipe, data)
     if repair:
         for path in damaged_files(folder):
             display.say(f"removed a damaged file, it will be made again: {path}")
-            path.unlink()
+            path.unlink(missing_ok=True)
+    _claim(folder, recipe, overwrite)
     manifest = _Manifest(folder, recipe, device)
-    data = load_recipe_data(recipe)
 
     missing = [name for name in recipe.augmentations if not (folder / name / "model.safetensors").exists()]
     if missing:
@@ -86,49 +86,64 @@ def run_study(
     for name in recipe.augmentations:
         _evaluate_stage(folder / name, recipe, data, device, display, manifest)
     study = read_study(folder)
-    for stage, path, make in _show_stages(study, folder, command):
-        if not manifest.done(stage) or not path.exists():
+    for stage, make in _show_stages(study, folder, command).items():
+        if not manifest.shown(stage):
             display.say(f"making {stage}")
             with manifest.stage(stage):
-                make()
+                manifest.values["files"][stage] = sorted(str(path.relative_to(folder)) for path in make())
     return study
 
 
 def evaluate_model(
-    model_path: Path | str,
+    model: Path | str,
     output: Path | str,
     *,
     recipe: Recipe,
     device: str | None = None,
     display: Display | None = None,
+    overwrite: bool = False,
 ) -> Study:
-    """Explain, perturb and score one saved model on the recipe's data: a study of one model."""
+    """Explain, perturb and score one saved model on the recipe's data: a study of one model.
+
+    `model` is a file or the name of a shipped model. The images are normalised as the model's card says.
+    """
     display = display or Display(quiet=True)
     check_device(device)
-    folder, card = Path(output), read_card(model_path)
-    recipe.augmentations = (
-        [card.augmentation] if card.augmentation in ("none", "rectangle", "fpa") else ["none"]
-    )
-    _claim(folder, recipe)
-    name = recipe.augmentations[0]
-    place = writable_folder(folder / name) / "model.safetensors"
-    if place.exists() and place.read_bytes() != Path(model_path).read_bytes():
-        raise InputError(f"{place} is another model: choose another --output")
+    folder, path = Path(output), model_path(model)
+    card = read_card(path)
+    name = card.augmentation if card.augmentation in AUGMENTATIONS else "none"
+    recipe = replace(recipe, augmentations=[name])
     data = load_recipe_data(recipe)
     if card.input_shape != data.input_shape:
-        raise InputError(f"{model_path} takes images {card.input_shape}, the data have {data.input_shape}")
+        raise InputError(f"{path} takes images {card.input_shape}, the data have {data.input_shape}")
     if card.classes != data.classes:
-        raise InputError(
-            f"{model_path} knows other classes ({card.classes[:3]}...) than the data ({data.classes[:3]}...)"
-        )
+        known, given = ", ".join(card.classes[:3]), ", ".join(data.classes[:3])
+        raise InputError(f"{path} knows other classes ({known}, ...) than the data ({given}, ...)")
+    data = replace(data, normalisation=Normalisation(card.mean, card.std))
+    check_evaluation(recipe, data)
+    _claim(folder, recipe, overwrite)
+    place = writable_folder(folder / name) / "model.safetensors"
+    if place.exists() and place.read_bytes() != path.read_bytes():
+        raise InputError(f"{place} is another model: choose another --output, or --overwrite")
     if not place.exists():
         with replacing(place) as temporary:
-            shutil.copyfile(model_path, temporary)
+            shutil.copyfile(path, temporary)
     manifest = _Manifest(folder, recipe, device)
     _evaluate_stage(folder / name, recipe, data, device, display, manifest)
     study = read_study(folder)
     write_tables(study, folder)
     return study
+
+
+def check_evaluation(recipe: Recipe, data: ImageData) -> None:
+    """Refuse, before anything is trained, an evaluation that could not be scored."""
+    estimators = recipe_estimators(recipe)
+    if sum(one.raw != "random" for one in estimators.values()) < 2:
+        raise InputError(
+            f"evaluation.estimators must name at least two besides random, got {', '.join(estimators)}"
+        )
+    if len(data.evaluation) < 2:
+        raise InputError("data.evaluation_images must be at least 2")
 
 
 def read_study(folder: Path | str) -> Study:
@@ -137,7 +152,7 @@ def read_study(folder: Path | str) -> Study:
     if not (folder / "recipe.yaml").exists():
         raise InputError(f"{folder} holds no study: there is no recipe.yaml")
     recipe = load_recipe(str(folder / "recipe.yaml"))
-    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    manifest = read_json(folder / "manifest.json")
     if manifest.get("format") != FORMAT:
         raise InputError(
             f"{folder} was written by another version of fpa "
@@ -183,10 +198,12 @@ def recipe_estimators(recipe: Recipe) -> dict[str, Estimator]:
 
 
 def published(recipe: Recipe) -> dict[str, dict[str, tuple[float, float]]]:
-    """The paper's numbers for this data set: augmentation -> estimator -> (A, half-width)."""
-    text = (resources.files("fpa") / "published.json").read_text(encoding="utf-8")
-    numbers = json.loads(text)
-    if recipe.name != recipe.data.name or recipe.name not in numbers:
+    """The paper's numbers where the recipe is the paper's: augmentation -> estimator -> (A, half-width)."""
+    numbers = json.loads((resources.files("fpa") / "published.json").read_text(encoding="utf-8"))
+    if recipe.name not in numbers or recipe.name not in recipe_names():
+        return {}
+    changed = differences(recipe.to_dict(), load_recipe(recipe.name).to_dict())
+    if any(not line.startswith(("seed:", "augmentations:", "data.evaluation_images:")) for line in changed):
         return {}
     return {
         augmentation: {
@@ -196,18 +213,23 @@ def published(recipe: Recipe) -> dict[str, dict[str, tuple[float, float]]]:
     }
 
 
-def write_tables(study: Study, folder: Path) -> None:
-    """table.csv, table.md and table.tex."""
-    write_text(folder / "table.csv", results_table(study).to_csv(index=False, float_format="%.6g"))
-    write_text(folder / "table.md", markdown(study))
-    write_text(folder / "table.tex", latex(study))
+def write_tables(study: Study, folder: Path) -> list[Path]:
+    """Write table.csv, table.md and table.tex."""
+    texts = {
+        "csv": results_table(study).to_csv(index=False, float_format="%.6g"),
+        "md": markdown(study),
+        "tex": latex(study),
+    }
+    for kind, text in texts.items():
+        write_text(folder / f"table.{kind}", text)
+    return [folder / f"table.{kind}" for kind in texts]
 
 
 def show_again(folder: Path, output: Path) -> Study:
     """Make the tables, figures and report of a study again, in its own folder or in another."""
     study = read_study(folder)
     writable_folder(output)
-    for _, _, make in _show_stages(study, output, f"fpa run {folder / 'recipe.yaml'} --output {folder}"):
+    for make in _show_stages(study, output, f"fpa run {folder / 'recipe.yaml'} --output {folder}").values():
         make()
     return study
 
@@ -236,11 +258,13 @@ def clear_study(folder: Path) -> None:
 
 
 def damaged_files(folder: Path) -> list[Path]:
-    """Model files, shards and examples of a study that cannot be read."""
+    """The files of a study that cannot be read, and blocks that nothing describes."""
     import pyarrow.parquet as pq
 
     readers: dict[str, Callable[[Path], Any]] = {
+        "manifest.json": read_json,
         "*/*.safetensors": load_tensors,
+        "*/curves/evaluation.json": read_json,
         "*/curves/block-*.parquet": pq.read_table,
         "*/examples.npz": _read_examples,
     }
@@ -251,6 +275,10 @@ def damaged_files(folder: Path) -> list[Path]:
                 read(path)
             except Exception:
                 damaged.append(path)
+    for block in sorted(folder.glob("*/curves/block-*.parquet")):
+        described = block.with_name("evaluation.json")
+        if block not in damaged and (described in damaged or not described.exists()):
+            damaged.append(block)
     return damaged
 
 
@@ -261,20 +289,21 @@ def load_tensors(path: Path) -> None:
     load_file(path)
 
 
-def _claim(folder: Path, recipe: Recipe) -> None:
+def _claim(folder: Path, recipe: Recipe, overwrite: bool) -> None:
     """Take the folder for this recipe, or refuse what is there."""
+    if overwrite:
+        clear_study(folder)
     path = folder / "recipe.yaml"
     if path.exists():
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-        changed = differences(recipe.to_dict(), found)
+        changed = differences(recipe.to_dict(), recipe_values(str(path)))
         if changed:
             raise InputError(
                 f"{folder} holds a study of another recipe ({'; '.join(changed)}): choose another --output, "
                 "or --overwrite to start anew"
             )
     writable_folder(folder)
-    for place in [folder, *(part for part in folder.rglob("*") if part.is_dir())]:
-        clear_temporaries(place)
+    for part in ("", "figures", *AUGMENTATIONS, *(f"{name}/curves" for name in AUGMENTATIONS)):
+        clear_temporaries(folder / part)
     if not path.exists():
         write_text(path, recipe.to_yaml())
 
@@ -289,11 +318,18 @@ def _evaluate_stage(
 ) -> None:
     """Explain and perturb with one model, unless that is done."""
     curves, examples = folder / "curves", folder / "examples.npz"
+    model = load_model(folder / "model.safetensors", _device(device))
+    described = curves / "evaluation.json"
+    if described.exists() and read_json(described).get("model") != fingerprint(model):
+        display.say(
+            f"{folder.name}: the model is another one than the curves were made with, making them again"
+        )
+        shutil.rmtree(curves)
+        examples.unlink(missing_ok=True)
     evaluated = any(curves.glob("block-*.parquet")) and read_evaluation(curves).complete
     if evaluated and examples.exists():
         return
     masking = get_masking(recipe.masking, data.normalisation.mean, data.normalisation.std)
-    model = load_model(folder / "model.safetensors", _device(device))
     asked = recipe.evaluation.precision
     engine = Engine(model, precision=None if asked == "auto" else Precision(asked, asked))
     settings = _settings(recipe, data)
@@ -314,6 +350,7 @@ def _evaluate_stage(
                     progress=tell,
                 )
             display.unreadable(lost)
+        manifest.values["blocks"][folder.name] = read_json(described)["block"]
         _write_examples(examples, engine, data, recipe, estimators, settings, masking)
 
 
@@ -417,26 +454,20 @@ SHOWN = ("tables", "figures", "report")
 """The stages that follow from the results of the others."""
 
 
-def _show_stages(
-    study: Study, folder: Path, command: str | None
-) -> list[tuple[str, Path, Callable[[], object]]]:
-    """What is made of the results: name, a file or folder it leaves, and how."""
+def _show_stages(study: Study, folder: Path, command: str | None) -> dict[str, Callable[[], Sequence[Path]]]:
+    """What is made of the results, each with a function that makes it and returns its files."""
 
-    def figures() -> None:
+    def figures() -> Sequence[Path]:
         from fpa.figures import save_study_figures
 
-        save_study_figures(study, folder / "figures")
+        return save_study_figures(study, folder / "figures")
 
-    def report() -> None:
+    def report() -> Sequence[Path]:
         from fpa.report import write_report
 
-        write_report(study, folder / "report.html", command)
+        return [write_report(study, folder / "report.html", command)]
 
-    return [
-        ("tables", folder / "table.csv", lambda: write_tables(study, folder)),
-        ("figures", folder / "figures", figures),
-        ("report", folder / "report.html", report),
-    ]
+    return {"tables": lambda: write_tables(study, folder), "figures": figures, "report": report}
 
 
 class _Manifest:
@@ -446,7 +477,7 @@ class _Manifest:
         self.path = folder / "manifest.json"
         self.values: dict[str, Any]
         if self.path.exists():
-            self.values = json.loads(self.path.read_text(encoding="utf-8"))
+            self.values = read_json(self.path)
             if self.values.get("format") != FORMAT:
                 raise InputError(f"{folder} was written by another version of fpa: choose another --output")
             return
@@ -465,13 +496,16 @@ class _Manifest:
             "device": torch.cuda.get_device_name() if place == "cuda" else place,
             "threads": torch.get_num_threads(),
             "seeds": {"seed": recipe.seed},
+            "blocks": {},
             "timings": {},
+            "files": {},
         }
         self._write()
 
-    def done(self, stage: str) -> bool:
-        """Whether a stage has come to its end."""
-        return stage in self.values["timings"]
+    def shown(self, stage: str) -> bool:
+        """Whether a stage has come to its end and all its files are still there."""
+        files = self.values["files"].get(stage, [])
+        return stage in self.values["timings"] and all((self.path.parent / name).exists() for name in files)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:

@@ -10,11 +10,29 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.table import Table
 
-NOTES = (
-    "A: area between the LIF and the MIF curve in percent, mean over images, "
-    "± half-width of the paired 95 % interval.",
-    "Integrated gradients start from the fully masked image; the paper says black.",
-)
+
+def notes(study: Study) -> list[str]:
+    """What a reader of the table must know."""
+    reference = study.recipe.evaluation.reference
+    start = {
+        "masked": "Integrated gradients start from the fully masked image; the paper says black.",
+        "black": "Integrated gradients start from black, as the paper says.",
+    }
+    return [
+        "A: area between the LIF and the MIF curve in percent, mean over images, "
+        "± half-width of the paired 95 % interval.",
+        start[reference],
+    ]
+
+
+def opposite_pairs(study: Study) -> dict[str, tuple[int, int, int]]:
+    """For every augmentation: signed-unsigned pairs, those ordered oppositely, those significantly so."""
+    counts = {}
+    for name, model in study.models.items():
+        pairs = [pair for pair in model.reliability.pairs if pair.kind == "signed-unsigned"]
+        opposite = sum(pair.opposite for pair in pairs)
+        counts[name] = len(pairs), opposite, sum(pair.contradiction for pair in pairs)
+    return counts
 
 
 def results_table(study: Study) -> "pd.DataFrame":
@@ -22,7 +40,9 @@ def results_table(study: Study) -> "pd.DataFrame":
     import pandas as pd
 
     rows = []
+    counts = opposite_pairs(study)
     for name, model in study.models.items():
+        pairs, opposite, significant = counts[name]
         for estimator in study.estimators:
             score = model.fidelity[estimator]
             published, _ = study.published.get(name, {}).get(estimator, (None, None))
@@ -31,6 +51,9 @@ def results_table(study: Study) -> "pd.DataFrame":
                 {
                     "augmentation": name,
                     "accuracy": model.accuracy,
+                    "signed_unsigned_pairs": pairs,
+                    "ordered_oppositely": opposite,
+                    "contradictions": significant,
                     "estimator": estimator,
                     "kind": "baseline" if signed is None else "signed" if signed else "unsigned",
                     "area": score.area,
@@ -50,16 +73,15 @@ def results_table(study: Study) -> "pd.DataFrame":
 
 def headline(study: Study) -> str:
     """How often MIF and LIF contradict each other over signed-unsigned pairs, for every augmentation."""
-    counts = {}
-    for name, model in study.models.items():
-        table = model.reliability.table()
-        if "signed-unsigned" in table.index and table.loc["signed-unsigned", "pairs"]:
-            row = table.loc["signed-unsigned"]
-            counts[name] = f"{augmentation_name(name)} {row.opposite} of {row.pairs} ({row.contradictions})"
+    counts = [
+        f"{augmentation_name(name)} {opposite} of {pairs} ({significant})"
+        for name, (pairs, opposite, significant) in opposite_pairs(study).items()
+        if pairs
+    ]
     if not counts:
         return "There are no pairs of a signed and an unsigned estimator to compare."
     return "Signed-unsigned pairs that MIF and LIF order oppositely (of them significantly): " + ", ".join(
-        counts.values()
+        counts
     )
 
 
@@ -131,7 +153,7 @@ def markdown(study: Study) -> str:
         lines.append(f"| {estimator_name(estimator)} | " + " | ".join(_flat(study, cells, "**{}**")) + " |")
     used = {score.used for model in study.models.values() for score in model.fidelity.values()}
     left = max(score.left_out for model in study.models.values() for score in model.fidelity.values())
-    lines += ["", f"{min(used)} images used, {left} left out. " + " ".join(NOTES), ""]
+    lines += ["", f"{min(used)} images used, {left} left out. " + " ".join(notes(study)), ""]
     return "\n".join(lines)
 
 
@@ -142,13 +164,19 @@ def latex(study: Study) -> str:
     lines.append(" & ".join(["Estimator", *(name for name, _ in columns)]) + " \\\\ \\midrule")
     accuracy = [(f"{100 * model.accuracy:.1f}\\,\\%", False, "") for model in study.models.values()]
     lines.append(" & ".join(["Accuracy", *_flat(study, accuracy, "{}")]) + " \\\\")
+    counts = [(f"{o} of {p} ({c})", False, "") for p, o, c in opposite_pairs(study).values()]
+    lines.append(" & ".join(["MIF against LIF (significant)", *_flat(study, counts, "{}")]) + " \\\\")
     for heading, (estimator, cells) in zip(_groups(study), _cells(study), strict=True):
         if heading:
             lines.append(f"\\midrule \\multicolumn{{{len(columns) + 1}}}{{l}}{{\\emph{{{heading}}}}} \\\\")
         values = [text.replace(" ± ", " \\pm ") for text in _flat(study, cells, "\\mathbf{{{}}}")]
         values = [f"${text}$" if "pm" in text else text for text in values]
         lines.append(" & ".join([estimator_name(estimator, "latex"), *values]) + " \\\\")
-    return "\n".join([*lines, "\\bottomrule", "\\end{tabular}", ""])
+    lines.append("\\bottomrule")
+    for note in notes(study):
+        text = note.replace("±", "$\\pm$").replace("%", "\\%")
+        lines.append(f"\\multicolumn{{{len(columns) + 1}}}{{l}}{{\\footnotesize {text}}} \\\\")
+    return "\n".join([*lines, "\\end{tabular}", ""])
 
 
 def terminal(study: Study) -> "Table":
@@ -156,7 +184,8 @@ def terminal(study: Study) -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, caption_justify="left", padding=(0, 2, 0, 0))
+    caption = Text("\n".join(notes(study)), style="dim")
+    table = Table(box=None, caption=caption, caption_justify="left", padding=(0, 2, 0, 0))
     table.add_column("estimator")
     for name, _ in _columns(study):
         table.add_column(name, justify="right")

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,7 +22,7 @@ from torch.nn import functional
 from fpa.augment import FPA, Draws, Rectangle
 from fpa.batches import Batches, first_images, training_batches
 from fpa.data import ArraySplit, ImageData, Normalisation, evaluation_batches, load_data
-from fpa.errors import InputError
+from fpa.errors import InputError, unknown
 from fpa.masking import Fill, get_masking
 from fpa.models import ModelCard, build_model, check_same_tensors, open_tensors, read_card, save_model
 from fpa.progress import Display
@@ -283,6 +284,7 @@ class Trainer:
         from accelerate.state import AcceleratorState, PartialState
 
         check_device(device)
+        check_tracker(tracker)
         if PartialState._shared_state and PartialState().num_processes == 1:
             AcceleratorState._reset_state(reset_partial_state=True)  # an earlier training's device
         self.accelerator = Accelerator(
@@ -303,6 +305,11 @@ class Trainer:
     def train(self, jobs: list[Job], data: ImageData) -> list[Trained]:
         """Train these models to the end."""
         check_data(self.recipe, data)
+        if self.recipe.training.batch_size % self.processes:
+            raise InputError(
+                f"training.batch_size {self.recipe.training.batch_size} cannot be shared equally by "
+                f"{self.processes} processes: choose a multiple of {self.processes}"
+            )
         devices = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices), _float32_arithmetic(tf32=self.precision != "float32"):
             runs = [self.start(job, data) for job in jobs]
@@ -565,7 +572,8 @@ def next_batch(run: Run, compiled: bool = False) -> tuple[Tensor, Tensor]:
         shape = (batch_size, images.shape[2], images.shape[3])
         draws = run.augment.draw(shape, images.device, run.draws)
         if isinstance(run.augment.masking, Fill):
-            noise = run.augment.masking.noise(images, run.draws)
+            noise = run.augment.masking.noise(images.new_empty((batch_size, *images.shape[1:])), run.draws)
+            noise = None if noise is None else noise[mine]
     prepared = _compiled_prepare if compiled else prepare
     return prepared(images, run.normalisation, run.augment, draws, noise, batch_size, mine), labels
 
@@ -666,6 +674,17 @@ def check_device(device: str | None) -> None:
         raise InputError("device mps was asked for, but PyTorch finds no Apple GPU here")
 
 
+TRACKERS = ("tensorboard", "wandb", "mlflow", "trackio")
+
+
+def check_tracker(tracker: str | None) -> None:
+    """Refuse a tracker that is not known or not installed."""
+    if tracker is not None and tracker not in TRACKERS:
+        raise unknown("tracker", tracker, TRACKERS)
+    if tracker is not None and find_spec(tracker) is None:
+        raise InputError(f"tracker {tracker!r} is not installed: pip install {tracker}")
+
+
 def check_data(recipe: Recipe, data: ImageData) -> None:
     """Refuse, before training, data that the recipe cannot be trained on."""
     if recipe.training.batch_size > len(data.train):
@@ -687,6 +706,16 @@ def check_data(recipe: Recipe, data: ImageData) -> None:
     if isinstance(augment, FPA):
         augment.check_size(*data.input_shape[1:])
     make_augment(recipe, "rectangle", data.normalisation)
+    model = build_model(recipe.model, classes, data.input_shape).eval()
+    try:
+        with torch.no_grad():
+            shape = tuple(model(torch.zeros(1, *data.input_shape)).shape)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(
+            f"model {recipe.model!r} does not take images {data.input_shape}: {error}"
+        ) from error
+    if shape != (1, classes):
+        raise InputError(f"model {recipe.model!r} returns {shape} for one image, not logits (1, {classes})")
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from safetensors.torch import load_file
 from fpa import InputError, load_model
 from fpa.data import FileSplit
 from fpa.recipe import load_recipe, recipe_names
+from fpa.study import run_study
 from fpa.train import load_recipe_data, train
 from miniatures import write_cifar10_binary, write_food101, write_image_folder, write_imagenet
 
@@ -60,19 +61,22 @@ def miniature(name, root):
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("name", PAPER)
 def test_every_recipe_runs_end_to_end_on_a_miniature(name, tmp_path):
-    """The official layout on disk, three models, a saved model that classifies."""
+    """The official layout on disk, from the files to the report, and a saved model that classifies."""
     miniature(name, tmp_path / "data")
     fields = {"data.root": str(tmp_path / "data"), "data.workers": 2, "training.epochs": 2}
     fields |= {"training.batch_size": 4, "training.milestones": [1] if name != "food101" else []}
-    if name == "cifar10":
-        fields |= {"data.train_images": 16}
-    else:
-        fields |= {"data.size": 48, "data.evaluation_images": 4}
+    fields |= {"evaluation.ig_steps": 2, "evaluation.sg_samples": 1, "evaluation.points": 3}
+    fields |= {"augmentations": ["none", "fpa"], "data.evaluation_images": 6, "evaluation.examples": 2}
+    fields |= {"data.train_images": 16} if name == "cifar10" else {"data.size": 48}
     recipe = load_recipe(name, fields)
     data = load_recipe_data(recipe)
-    trained = train(recipe, tmp_path / "out", data=data, device="cpu", augmentations=["none", "fpa"])
-    for run in trained:
-        model = load_model(run.path)
+    assert data.evaluation.tolist() == sorted(set(data.evaluation.tolist()))
+    study = run_study(recipe, tmp_path / "out", device="cpu")
+    assert (tmp_path / "out" / "report.html").exists()
+    assert study.published == {}  # a miniature is not the paper's study
+    for augmentation, result in study.models.items():
+        assert result.evaluation.indices.tolist() == data.evaluation.tolist()
+        model = load_model(tmp_path / "out" / augmentation / "model.safetensors")
         card = model.card
         assert card.classes == data.classes
         assert card.input_shape == data.input_shape
@@ -83,11 +87,8 @@ def test_every_recipe_runs_end_to_end_on_a_miniature(name, tmp_path):
         else:
             assert card.mean == card.std == (0.5, 0.5, 0.5)
         assert model(torch.zeros(2, *card.input_shape)).shape == (2, len(card.classes))
-        rates = [
-            line.split(",")[1] for line in (run.path.parent / "training.csv").read_text().splitlines()[1:]
-        ]
         first, second = recipe.training.learning_rate_at(0), recipe.training.learning_rate_at(1)
-        assert [float(rate) for rate in rates] == pytest.approx([first, second], rel=1e-4)
+        assert result.history["learning_rate"] == pytest.approx([first, second], rel=1e-4)
         assert second < first
 
 

@@ -243,7 +243,7 @@ def test_a_single_image_has_an_area_but_no_interval():
         ({"fractions": [0.1, 0.5, 1]}, "fractions must start at 0, the unmasked image, got 0.1"),
         ({"fractions": [0, 0.7, 0.5]}, r"fractions must ascend from 0, got \[0.0, 0.7, 0.5\]"),
         ({"fractions": [0, 0, 0]}, r"fractions must ascend from 0, got \[0.0, 0.0, 0.0\]"),
-        ({"normalise": "mean"}, "unknown normalisation 'mean': .*known: each, none"),
+        ({"normalise": "mean"}, "unknown normalisation 'mean'.*known: each, none"),
         ({"keep": [1, 0]}, r"keep must be bool \[2\], got int64 \[2\]"),
         ({"keep": [True]}, r"keep must be bool \[2\], got bool \[1\]"),
         ({"keep": [False, False]}, "no image is left to score: 2 of 2 images left out for being excluded"),

@@ -582,3 +582,11 @@ class TestInABrowser:
         self.open(browser, write_report(changed(study, "fpa", examples=None), tmp_path / "report.html"))
         assert browser.find_elements("css selector", "#curve-boards path.line")
         assert browser.get_log("browser") == []
+
+
+def test_the_verdict_says_when_there_is_nothing_to_explain():
+    study = made_up_study()
+    weak = replace(study.models["none"], accuracy=0.26)  # four classes, 40 images
+    told = verdict(replace(study, models={**study.models, "none": weak}))
+    assert "without augmentation does not classify better than chance (26.0 %)" in told
+    assert "chance" not in verdict(study) or "may be chance" in verdict(study)

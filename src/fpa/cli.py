@@ -110,26 +110,31 @@ def _evaluate_parser(after_command: list[str]) -> "ArgumentParser":
         "model_file", help="A .safetensors file written by fpa, or the name of a shipped model."
     )
     parser.add_argument(
-        "--data", default=None, type=str | None, help="A data set, as folder:PATH; default: the model's own."
+        "--data",
+        default=None,
+        type=str | None,
+        help="A data set's name or folder:PATH; default the model's own.",
     )
     parser.add_argument("--data_root", default="data", type=str, help="Folder that holds the data sets.")
-    parser.add_argument("--count", default=None, type=int | None, help="How many test images.")
+    parser.add_argument(
+        "--count", default=None, type=int | None, help="How many test images; default all of the data set's."
+    )
     parser.add_argument("--ig_steps", default=200, type=int, help="Steps of integrated gradients.")
-    _add_common(parser)
+    _add_common(parser, "runs/evaluate-MODEL")
     return parser
 
 
 def _report_parser(after_command: list[str]) -> "ArgumentParser":
     parser = _empty_parser("report", "Make the tables, figures and report of a study again.")
     parser.add_argument("study", help="The folder of a study.")
-    _add_output(parser)
+    _add_output(parser, "the study itself")
     return parser
 
 
 def _compare_parser(after_command: list[str]) -> "ArgumentParser":
     parser = _empty_parser("compare", "Put several studies side by side.")
     parser.add_argument("studies", nargs="+", help="Folders of studies.")
-    _add_output(parser)
+    _add_output(parser, "runs/comparison")
     return parser
 
 
@@ -147,22 +152,23 @@ def _add_recipe(parser: "ArgumentParser", after_command: list[str]) -> None:
         default="shapes",
         help=f"A recipe ({', '.join(recipe_names())}) or the path of a YAML file.",
     )
-    _add_common(parser)
+    _add_common(parser, "runs/RECIPE")
     parser.add_class_arguments(Recipe, skip={"name"})
     values = load_recipe(_recipe_name(after_command)).to_dict()
     parser.set_defaults(_flat({key: value for key, value in values.items() if key != "name"}))
 
 
-def _add_common(parser: "ArgumentParser") -> None:
-    _add_output(parser)
+def _add_common(parser: "ArgumentParser", default: str) -> None:
+    _add_output(parser, default)
     parser.add_argument(
         "--device", default=None, type=str | None, help="cpu, cuda or mps; default the best there is."
     )
     parser.add_argument("--overwrite", action="store_true", help="Throw away what is there and start anew.")
 
 
-def _add_output(parser: "ArgumentParser") -> None:
-    parser.add_argument("--output", default=None, type=Path | None, help="Folder of the results.")
+def _add_output(parser: "ArgumentParser", default: str) -> None:
+    help_ = f"Folder of the results; default {default}."
+    parser.add_argument("--output", default=None, type=Path | None, help=help_)
     parser.add_argument("--quiet", action="store_true", help="Show errors only.")
     parser.add_argument("--debug", action="store_true", help="Show the traceback of an error.")
 
@@ -200,6 +206,8 @@ def _parse(parser: "ArgumentParser", argv: list[str]) -> "Namespace":
         return namespace
     except ArgumentError as error:
         message = " ".join(str(error).split())
+        if "<class 'list'>" in message:
+            message += "; write a list as [one,two]"
         wrong = re.search(r"(--[\w.\-]+)", message) if "nrecognized" in message else None
         if wrong:
             known = _options(argv)
@@ -268,7 +276,8 @@ def _evaluate(namespace: "Namespace") -> int:
         ),
         evaluation=EvaluationSettings(ig_steps=namespace.ig_steps),
     )
-    output = namespace.output or Path("runs") / f"evaluate-{recipe.name}"
+    amount = "" if namespace.count is None else f"-{namespace.count}"
+    output = namespace.output or Path("runs") / f"evaluate-{recipe.name}{amount}"
     with Display(quiet=namespace.quiet) as display:
         study = evaluate_model(
             path,
@@ -314,17 +323,19 @@ def _compare(namespace: "Namespace") -> int:
 def _show(namespace: "Namespace", study: "Study") -> None:
     from rich.console import Console
 
-    from fpa.tables import headline, terminal
+    from fpa.tables import headline, notes, terminal
 
     if namespace.quiet:
         return
     console = Console()
     console.print(headline(study), style="bold", highlight=False, markup=False)
     console.print(terminal(study))
-    notes = {
+    for note in notes(study):
+        console.print(note, style="dim", highlight=False, markup=False)
+    told = {
         note for model in study.models.values() for score in model.fidelity.values() for note in score.notes
     }
-    for note in sorted(notes):
+    for note in sorted(told):
         console.print(f"note: {note}", highlight=False, markup=False)
 
 

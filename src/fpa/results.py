@@ -67,6 +67,17 @@ class Study:
     """For the paper's data sets: augmentation -> estimator -> (published A, half-width of its interval)."""
 
     @property
+    def not_above_chance(self) -> list[str]:
+        """The models whose accuracy is not above guessing by two standard errors: nothing to explain."""
+        chance = 1 / len(self.classes)
+        found = []
+        for name, model in self.models.items():
+            error = (chance * (1 - chance) / max(len(model.evaluation.labels), 1)) ** 0.5
+            if model.accuracy <= chance + 2 * error:
+                found.append(name)
+        return found
+
+    @property
     def estimators(self) -> list[str]:
         """All names, random first, then the signed, then the unsigned."""
         names = list(next(iter(self.models.values())).fidelity)

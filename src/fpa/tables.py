@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 def notes(study: Study) -> list[str]:
     """What a reader of the table must know."""
     reference = study.recipe.evaluation.reference
+    scores = [score for model in study.models.values() for score in model.fidelity.values()]
+    used, left = min(score.used for score in scores), max(score.left_out for score in scores)
     start = {
         "masked": "Integrated gradients start from the fully masked image; the paper says black.",
         "black": "Integrated gradients start from black, as the paper says.",
@@ -22,6 +24,11 @@ def notes(study: Study) -> list[str]:
         "A: area between the LIF and the MIF curve in percent, mean over images, "
         "± half-width of the paired 95 % interval.",
         start[reference],
+        f"{used} images used, {left} left out."
+        + "".join(
+            f" The model {augmentation_name(name)} does not classify better than chance: nothing to explain."
+            for name in study.not_above_chance
+        ),
     ]
 
 
@@ -151,9 +158,7 @@ def markdown(study: Study) -> str:
         if heading:
             lines.append(f"| *{heading}* |" + " |" * len(names))
         lines.append(f"| {estimator_name(estimator)} | " + " | ".join(_flat(study, cells, "**{}**")) + " |")
-    used = {score.used for model in study.models.values() for score in model.fidelity.values()}
-    left = max(score.left_out for model in study.models.values() for score in model.fidelity.values())
-    lines += ["", f"{min(used)} images used, {left} left out. " + " ".join(notes(study)), ""]
+    lines += ["", " ".join(notes(study)), ""]
     return "\n".join(lines)
 
 
@@ -184,8 +189,7 @@ def terminal(study: Study) -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    caption = Text("\n".join(notes(study)), style="dim")
-    table = Table(box=None, caption=caption, caption_justify="left", padding=(0, 2, 0, 0))
+    table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("estimator")
     for name, _ in _columns(study):
         table.add_column(name, justify="right")
@@ -234,10 +238,12 @@ def comparison(studies: list[Study]) -> "Table":
         for name, model in study.models.items():
             table.add_column(f"{title}\n{augmentation_name(name)}", justify="right")
             columns.append(model)
+    # Intervals fit 80 columns beside up to four models; the CSV file has them always.
+    shown = _with_interval if len(columns) <= 4 else lambda score: _with_interval(score).split(" ")[0]
     names = list(dict.fromkeys(name for study in studies for name in study.estimators))
     table.add_row("accuracy", *(f"{100 * model.accuracy:.1f} %" for model in columns))
     for name in names:
         scores = [model.fidelity.get(name) for model in columns]
-        cells = ["" if score is None else _with_interval(score) for score in scores]
+        cells = ["" if score is None else shown(score) for score in scores]
         table.add_row(estimator_name(name), *cells)
     return table

@@ -18,6 +18,8 @@ def verdict(study: Study) -> str:
     - As many: FPA changes nothing; if there are none at all, that the evaluation was consistent without it.
     - Better, but over half of the pairs are still ordered oppositely with FPA: that too.
     - One model, or none with FPA: that its effect is not known.
+    - A model whose accuracy is not above guessing by two standard errors: that it has not learned its
+      task, so that there is nothing to explain; this takes the place of the second sentence.
 
     Where two models are compared, the accuracy of both ends the second sentence.
     """
@@ -34,6 +36,13 @@ def verdict(study: Study) -> str:
         interval = f"{'' if counts else '95 % interval '}{count.low:.0f} to {count.high:.0f}"
         counts.append(f"{count.value:.0f} ({interval}) {_trained(model)}")
     first = f"Of the {pairs} pairs of {whose}, MIF and LIF order oppositely {_listed(counts)}."
+    if study.not_above_chance:
+        weak = _listed([_trained(study.models[name]) for name in study.not_above_chance])
+        accuracies = ", ".join(
+            f"{100 * study.models[name].accuracy:.1f} %" for name in study.not_above_chance
+        )
+        found = f"does not classify better than chance ({accuracies})"
+        return f"{first} But the model {weak} {found}: there is nothing to explain."
     if compared:
         without, with_it = (model.reliability.opposite[kind] for model in compared)
         judgement = _judgement(without, with_it, pairs)

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -35,6 +36,10 @@ TOP = ["manifest.json", "recipe.yaml", "report.html", "table.csv", "table.md", "
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("study") / "tiny"
     return folder, run_study(load_recipe("tiny"), folder, device="cpu")
+
+
+def copied(folder, place):
+    return Path(shutil.copytree(folder, place))
 
 
 def files(folder):
@@ -148,10 +153,7 @@ class TestBadInput:
             run_study(load_recipe("tiny", {"evaluation.points": 11}), finished[0], device="cpu")
 
     def test_damaged_files_are_named_and_repaired_on_request(self, finished, tmp_path):
-        import shutil
-
-        folder = tmp_path / "copy"
-        shutil.copytree(finished[0], folder)
+        folder = copied(finished[0], tmp_path / "copy")
         shard, model = folder / "none/curves/block-000001.parquet", folder / "fpa/model.safetensors"
         shard.write_bytes(shard.read_bytes()[:200])
         with pytest.raises(InputError, match=r"block-000001.parquet is damaged.*--repair"):
@@ -163,10 +165,7 @@ class TestBadInput:
         assert (folder / "table.csv").read_bytes() == (finished[0] / "table.csv").read_bytes()
 
     def test_damaged_descriptions_are_named_and_repaired(self, finished, tmp_path):
-        import shutil
-
-        folder = tmp_path / "copy"
-        shutil.copytree(finished[0], folder)
+        folder = copied(finished[0], tmp_path / "copy")
         for name in ("manifest.json", "none/curves/evaluation.json"):
             (folder / name).write_text("{")
             with pytest.raises(InputError, match=rf"{name} is damaged.*--repair"):
@@ -175,20 +174,14 @@ class TestBadInput:
         assert (folder / "table.csv").read_bytes() == (finished[0] / "table.csv").read_bytes()
 
     def test_what_is_missing_of_tables_and_figures_is_made_again(self, finished, tmp_path):
-        import shutil
-
-        folder = tmp_path / "copy"
-        shutil.copytree(finished[0], folder)
+        folder = copied(finished[0], tmp_path / "copy")
         (folder / "table.md").unlink()
         (folder / "figures" / "ranks.pdf").unlink()
         run_study(load_recipe("tiny"), folder, device="cpu")
         assert files(folder) == files(finished[0])
 
     def test_curves_of_another_model_are_made_again(self, finished, tmp_path):
-        import shutil
-
-        folder = tmp_path / "copy"
-        shutil.copytree(finished[0], folder)
+        folder = copied(finished[0], tmp_path / "copy")
         path = folder / "none" / "model.safetensors"
         model, card = load_model(path), read_card(path)
         with torch.no_grad():
@@ -211,23 +204,18 @@ class TestBadInput:
     def test_nothing_is_lost_or_claimed_before_the_input_is_known_to_be_good(
         self, finished, tmp_path, fields, message
     ):
-        import shutil
-
         recipe = load_recipe("tiny", fields)
         with pytest.raises(InputError, match=message):
             run_study(recipe, tmp_path / "new", device="cpu")
         assert not (tmp_path / "new").exists()
-        shutil.copytree(finished[0], tmp_path / "copy")
+        copied(finished[0], tmp_path / "copy")
         (tmp_path / "copy" / ".my.own.file").write_text("kept")
         with pytest.raises(InputError, match=message):
             run_study(recipe, tmp_path / "copy", device="cpu", overwrite=True)
         assert files(tmp_path / "copy") == sorted([".my.own.file", *files(finished[0])])
 
     def test_another_format(self, finished, tmp_path):
-        import shutil
-
-        folder = tmp_path / "old"
-        shutil.copytree(finished[0], folder)
+        folder = copied(finished[0], tmp_path / "old")
         (folder / "manifest.json").write_text(json.dumps({"format": 0}))
         with pytest.raises(InputError, match=r"another version of fpa"):
             read_study(folder)

@@ -70,6 +70,13 @@ OUTPUTS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 }
 
 
+def check_outputs(outputs: Sequence[str]) -> None:
+    """Refuse an output that does not exist."""
+    for name in outputs:
+        if name not in OUTPUTS:
+            raise unknown("output", name, OUTPUTS)
+
+
 @torch.inference_mode(False)
 def perturbation_curves(
     model: nn.Module | Engine,
@@ -110,9 +117,7 @@ def perturbation_curves(
     maps = check_maps(maps, images)
     shares = check_fractions(points, fractions)
     numbers = check_indices(indices, len(images))
-    for name in outputs:
-        if name not in OUTPUTS:
-            raise unknown("output", name, OUTPUTS)
+    check_outputs(outputs)
     check_features(features, images)
     logits = engine.predict(images)
     classes = engine.explained(logits, targets)

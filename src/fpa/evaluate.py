@@ -20,9 +20,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fpa.curves import OUTPUTS, check_features, check_fractions, curves_of, not_finite, problems
+from fpa.curves import check_features, check_fractions, check_outputs, curves_of, not_finite, problems
 from fpa.engine import Engine
-from fpa.errors import InputError, unknown
+from fpa.errors import InputError
 from fpa.estimators import Estimator, Estimators, Settings, get_estimators, gradients_per_image, maps_of
 from fpa.masking import Constant, Masking
 from fpa.store import clear_temporaries, read_json, replacing, writable_folder, write_text
@@ -115,9 +115,7 @@ def evaluate(
     named, chosen = get_estimators(estimators), settings or Settings()
     shares = check_fractions(points, fractions)
     masking = masking or Constant()
-    for name in outputs:
-        if name not in OUTPUTS:
-            raise unknown("output", name, OUTPUTS)
+    check_outputs(outputs)
     if block is not None and block < 1:
         raise InputError(f"a block must have at least 1 image, got {block}")
     engine = Engine.of(model)

@@ -30,10 +30,10 @@ import torch
 import torchvision
 from torch import Tensor, nn
 
+from fpa.blocks import Evaluation, evaluate_blocks
 from fpa.data import load_data
 from fpa.engine import Engine, Precision, fold_batch_norm
 from fpa.estimators import PAPER, Settings, gradients_per_image
-from fpa.evaluate import Evaluation, evaluate
 
 PRECISIONS = ("float32", "tf32", "bfloat16")
 CHECKED = [("tf32", "tf32"), ("bfloat16", "tf32"), ("tf32", "bfloat16"), ("bfloat16", "bfloat16")]
@@ -119,7 +119,7 @@ def timed_evaluation(
 ) -> tuple[float, Evaluation]:
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
-        found = evaluate(engine, images, folder, settings=settings, progress=False)
+        found = evaluate_blocks(engine, images, folder, settings=settings, progress=False)
         wait(device)
         return time.perf_counter() - start, found
 

@@ -11,9 +11,9 @@ import time
 
 import torch
 
+from fpa.blocks import evaluate_blocks
 from fpa.engine import Engine
 from fpa.estimators import Settings
-from fpa.evaluate import evaluate
 from fpa.models import build_model
 
 
@@ -33,7 +33,9 @@ def main() -> None:
     settings = Settings(ig_steps=4, sg_samples=2) if chosen.tiny else Settings()
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
-        evaluate(engine, images, folder, settings=settings, points=3 if chosen.tiny else 21, progress=False)
+        evaluate_blocks(
+            engine, images, folder, settings=settings, points=3 if chosen.tiny else 21, progress=False
+        )
         seconds = time.perf_counter() - began
     batches = {kind: engine.batch_size(kind, images[:1]) for kind in ("gradients", "forwards")}
     print(

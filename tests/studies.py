@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from fpa.blocks import Evaluation
 from fpa.estimators import PAPER
-from fpa.evaluate import Evaluation
 from fpa.fidelity import Fidelity, common_images, reliability
 from fpa.recipe import load_recipe
 from fpa.results import Examples, ModelResult, Study

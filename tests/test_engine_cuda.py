@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from fpa.blocks import evaluate_blocks
 from fpa.curves import perturbation_curves
 from fpa.engine import Engine, Precision
 from fpa.estimators import Settings, explain
-from fpa.evaluate import evaluate
 from fpa.fidelity import Fidelity
 from fpa.models import build_model
 
@@ -71,10 +71,10 @@ def test_global_switches_come_back(net, images):
 
 
 def test_blocks_resume_on_cuda(net, images, tmp_path):
-    whole = evaluate(net, images, tmp_path / "a", settings=FEW, block=16, progress=False)
-    evaluate(net, images[:32], tmp_path / "b", settings=FEW, block=16, progress=False)
+    whole = evaluate_blocks(net, images, tmp_path / "a", settings=FEW, block=16, progress=False)
+    evaluate_blocks(net, images[:32], tmp_path / "b", settings=FEW, block=16, progress=False)
     (tmp_path / "b" / "block-000001.parquet").unlink()
-    again = evaluate(net, images, tmp_path / "b", settings=FEW, block=16, progress=False)
+    again = evaluate_blocks(net, images, tmp_path / "b", settings=FEW, block=16, progress=False)
     np.testing.assert_allclose(whole.unmasked, again.unmasked, rtol=1e-4)
     np.testing.assert_allclose(whole.lif["random"], again.lif["random"], rtol=0.05, atol=0.05)
 

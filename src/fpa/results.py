@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fpa.evaluate import Evaluation
+from fpa.blocks import Evaluation
 from fpa.fidelity import Fidelity, Reliability
 from fpa.recipe import Recipe
 

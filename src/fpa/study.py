@@ -29,12 +29,12 @@ import torch
 from torch import Tensor
 
 from fpa import __version__
+from fpa.blocks import Evaluation, evaluate_blocks, fingerprint, read_evaluation
 from fpa.curves import ranks
 from fpa.data import ImageData, Normalisation, evaluation_batches, unreadable
 from fpa.engine import Engine, Precision
 from fpa.errors import InputError
 from fpa.estimators import SETS, Estimator, Settings, explain, get_estimators
-from fpa.evaluate import Evaluation, evaluate, fingerprint, read_evaluation
 from fpa.fidelity import Fidelity, common_images, reliability
 from fpa.masking import Masking, fully_masked, get_masking, noise_by_image
 from fpa.models import load_model, model_path, read_card
@@ -338,7 +338,7 @@ def _evaluate_stage(
         if not evaluated:
             lost: set[Path] = set()
             with display.evaluating(folder.name, len(data.evaluation)) as tell:
-                evaluate(
+                evaluate_blocks(
                     engine,
                     _Batches(data, recipe.data.workers, lost),
                     curves,

@@ -8,12 +8,12 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from fpa import evaluate as module
+from fpa import blocks as module
+from fpa.blocks import evaluate_blocks, read_evaluation
 from fpa.curves import perturbation_curves
 from fpa.engine import Engine
 from fpa.errors import InputError
 from fpa.estimators import Settings, explain
-from fpa.evaluate import evaluate, read_evaluation
 from fpa.masking import Constant, Uniform
 
 FEW = Settings(ig_steps=3, sg_samples=2)
@@ -30,7 +30,7 @@ def net():
 
 
 def run(net, data, folder, **changes):
-    return evaluate(
+    return evaluate_blocks(
         net, data, folder, **{"settings": FEW, "block": 4, "points": 5, "progress": False, **changes}
     )
 

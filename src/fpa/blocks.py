@@ -82,7 +82,7 @@ Batch = Tensor | Sequence[Any]
 Data = Tensor | tuple[Tensor, Tensor] | Iterable[Batch]
 
 
-def evaluate(
+def evaluate_blocks(
     model: nn.Module | Engine,
     data: Data,
     folder: str | Path,
@@ -106,9 +106,9 @@ def evaluate(
     object that does.
 
     >>> import tempfile
-    >>> model = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
+    >>> model, images = nn.Sequential(nn.Flatten(), nn.Linear(16, 3)), torch.rand(6, 1, 4, 4)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     found = evaluate(model, torch.rand(6, 1, 4, 4), folder, estimators="vg_abs", progress=False)
+    ...     found = evaluate_blocks(model, images, folder, estimators="vg_abs", progress=False)
     >>> found.mif["vg_abs"].shape, found.left_out
     ((6, 21), {'vg_abs': 0})
     """
@@ -230,7 +230,7 @@ def read_evaluation(folder: str | Path) -> Evaluation:
     path = Path(folder)
     stored, shards = _manifest(path), sorted(path.glob("block-*.parquet"))
     if stored is None or not shards:
-        raise InputError(f"{path} holds no evaluation: run fpa.evaluate.evaluate with this folder first")
+        raise InputError(f"{path} holds no evaluation: run fpa.blocks.evaluate_blocks with this folder first")
     tables = [_read_shard(shard) for shard in shards]
     told = [problem for table in tables for problem in json.loads(table.schema.metadata[b"problems"])]
     fractions = np.array(json.loads(tables[0].schema.metadata[b"fractions"]))

@@ -1,8 +1,9 @@
 """Memory and speed of all ten estimators and their curves on ResNet-50 at 224 px, with default settings.
 
-    python benchmarks/memory_224.py [--gib 8] [--images 16] [--device cuda] [--tiny]
+    python benchmarks/memory_224.py [--gib 8] [--images 16] [--photos FOLDER] [--device cuda] [--tiny]
 
 On CUDA the process is allowed `--gib` of memory; nothing else is set: m = 200, 21 points, ten estimators.
+Images are random, or the first validation photos of an image folder (val/CLASS/*.jpg).
 """
 
 import argparse
@@ -12,6 +13,7 @@ import time
 import torch
 
 from fpa.blocks import evaluate_blocks
+from fpa.data import evaluation_batches, load_data
 from fpa.engine import Engine
 from fpa.estimators import Settings
 from fpa.models import build_model
@@ -22,6 +24,7 @@ def main() -> None:
     parser.add_argument("--gib", type=float, default=8.0)
     parser.add_argument("--images", type=int, default=16)
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--photos")
     parser.add_argument("--tiny", action="store_true", help="few steps, to see that it runs")
     chosen = parser.parse_args()
     if chosen.device == "cuda":
@@ -29,6 +32,10 @@ def main() -> None:
         torch.cuda.set_per_process_memory_fraction(min(1.0, chosen.gib * 2**30 / total))
     model = build_model("resnet50", 1000, (3, 224, 224)).to(chosen.device).eval()
     images = torch.randn(chosen.images, 3, 224, 224)
+    if chosen.photos:
+        data = load_data(f"folder:{chosen.photos}", size=224, evaluation_images=chosen.images)
+        _, pixels, _ = next(evaluation_batches(data.test, data.evaluation, chosen.images, "cpu"))
+        images = data.normalisation(pixels)
     engine = Engine(model)
     settings = Settings(ig_steps=4, sg_samples=2) if chosen.tiny else Settings()
     with tempfile.TemporaryDirectory() as folder:

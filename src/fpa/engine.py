@@ -8,6 +8,7 @@ private copies of the model, so the model itself stays exactly as it was found.
 
 import copy
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -135,6 +136,11 @@ class Engine:
         except ImportError:  # not on Windows
             return 0
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+    @property
+    def compile_seconds(self) -> float:
+        """Seconds that first calls of compiled passes took so far."""
+        return sum(runner.compile_seconds for runner in self._runners.values())
 
     def images(self, images: Tensor) -> Tensor:
         """The images on the engine's device in its precision, detached, after a look at their shape."""
@@ -384,6 +390,8 @@ class _Runner:
         if channels_last:
             self.module.to(memory_format=torch.channels_last)
         self.compiled = False
+        self.compile_seconds = 0.0
+        self._compiled_for: set[tuple[bool, torch.Size]] = set()
         self._call = self._eager_call
 
     def _eager_call(self, rows: Tensor) -> Tensor:
@@ -406,20 +414,27 @@ class _Runner:
 
     def logits(self, rows: Tensor, *, eager: bool = False) -> Tensor:
         with torch.no_grad(), self._context():
-            return self._eager_call(rows) if eager else self._or_eager(lambda: self._call(rows))
+            return self._eager_call(rows) if eager else self._or_eager(lambda: self._call(rows), rows)
 
     def gradients(self, rows: Tensor, targets: Tensor, *, eager: bool = False) -> Tensor:
         rows = rows.detach().requires_grad_()
         with torch.enable_grad(), self._context():
             if eager:
                 return _gradient(self._eager_call(rows), targets, rows)
-            return self._or_eager(lambda: _gradient(self._call(rows), targets, rows))
+            return self._or_eager(lambda: _gradient(self._call(rows), targets, rows), rows)
 
-    def _or_eager(self, run: Callable[[], Tensor]) -> Tensor:
+    def _or_eager(self, run: Callable[[], Tensor], rows: Tensor) -> Tensor:
         if not self.compiled:
             return run()
+        kind = (rows.requires_grad, rows.shape)
         try:
-            return run()
+            if kind in self._compiled_for:
+                return run()
+            began = time.monotonic()
+            result = run()  # the first call of a kind compiles
+            self.compile_seconds += time.monotonic() - began
+            self._compiled_for.add(kind)
+            return result
         except InputError:
             raise
         except Exception as error:

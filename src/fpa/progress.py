@@ -64,9 +64,9 @@ class Display:
             )
 
     @contextmanager
-    def evaluating(self, name: str, images: int) -> Iterator["Evaluating"]:
+    def evaluating(self, name: str, images: int, estimators: int) -> Iterator["Evaluating"]:
         """Show how a model's explanations and curves come along."""
-        yield Evaluating(self, f"{name} curves", images)
+        yield Evaluating(self, f"{name} curves", images, estimators)
 
     def bar(self, name: str, done: float, values: str) -> None:
         """Move a bar of the live display."""
@@ -90,8 +90,8 @@ class Display:
 class Evaluating:
     """Images explained and perturbed so far; every estimator of an image is done at once."""
 
-    def __init__(self, display: Display, name: str, images: int) -> None:
-        self.display, self.name, self.images = display, name, images
+    def __init__(self, display: Display, name: str, images: int, estimators: int) -> None:
+        self.display, self.name, self.images, self.estimators = display, name, images, estimators
         self.done = self.skipped = 0
         self.began = self.told = time.monotonic()
 
@@ -100,7 +100,8 @@ class Evaluating:
         self.done += images
         now = time.monotonic()
         pace = (self.done - self.skipped) / max(now - self.began, 1e-9)
-        self.display.bar(self.name, self.done / self.images, f"{self.done} images {pace:.1f}/s")
+        values = f"{self.estimators} estimators, {pace:.1f} images/s"
+        self.display.bar(self.name, self.done / self.images, values)
         if not self.display.live and (now - self.told > 10 or self.done == self.images):
             self.told = now
             left = (self.images - self.done) / pace

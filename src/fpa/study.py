@@ -80,7 +80,7 @@ def run_study(
     missing = [name for name in recipe.augmentations if not (folder / name / "model.safetensors").exists()]
     if missing:
         with manifest.stage("train"):
-            train(recipe, folder, data=data, device=device, display=display)
+            train(recipe, folder, data=data, device=device, display=display, timings=manifest.compilation)
     else:  # still checks that the models there are the recipe's
         train(recipe, folder, data=data, device=device)
     for name in recipe.augmentations:
@@ -337,7 +337,7 @@ def _evaluate_stage(
     with manifest.stage(f"evaluate {folder.name}"):
         if not evaluated:
             lost: set[Path] = set()
-            with display.evaluating(folder.name, len(data.evaluation)) as tell:
+            with display.evaluating(folder.name, len(data.evaluation), len(estimators)) as tell:
                 evaluate_blocks(
                     engine,
                     _Batches(data, recipe.data.workers, lost),
@@ -351,6 +351,8 @@ def _evaluate_stage(
                 )
             display.unreadable(lost)
         manifest.values["blocks"][folder.name] = read_json(described)["block"]
+        if engine.compile_seconds:
+            manifest.compilation[f"evaluate {folder.name}"] = round(engine.compile_seconds, 2)
         _write_examples(examples, engine, data, recipe, estimators, settings, masking)
 
 
@@ -498,9 +500,16 @@ class _Manifest:
             "seeds": {"seed": recipe.seed},
             "blocks": {},
             "timings": {},
+            "compilation": {},
             "files": {},
         }
         self._write()
+
+    @property
+    def compilation(self) -> dict[str, float]:
+        """Seconds of each stage that were spent on compiling, part of its timing."""
+        seconds: dict[str, float] = self.values.setdefault("compilation", {})
+        return seconds
 
     def shown(self, stage: str) -> bool:
         """Whether a stage has come to its end and all its files are still there."""

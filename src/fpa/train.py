@@ -7,7 +7,8 @@ step, and a checkpoint holds the rest, so a run that was killed ends with the we
 import json
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.util import find_spec
@@ -153,22 +154,31 @@ class Run:
         weights = {f"model.{name}": value for name, value in self.model.state_dict().items()}
         return weights | momenta | {"totals": self.totals}
 
-    def save(self) -> None:
-        """Write a checkpoint and the history; weights that are no longer finite never replace good ones."""
-        tensors = {name: value.detach().cpu().contiguous() for name, value in self.tensors().items()}
-        if not all(bool(value.isfinite().all()) for value in tensors.values()):
-            return
-        tensors |= {"random.draws": self.draws.get_state(), "random.global": torch.get_rng_state()}
+    def snapshot(self) -> Callable[[], None]:
+        """Copy the state of this moment; the function returned writes it, while training may go on.
+
+        Weights that are no longer finite never replace good ones.
+        """
+        tensors = {
+            name: value.detach().to("cpu", copy=True).contiguous() for name, value in self.tensors().items()
+        }
+        states = {"random.draws": self.draws.get_state(), "random.global": torch.get_rng_state()}
         card = {
             "recipe": self.recipe.to_dict(),
             "epoch": self.epoch,
             "step": self.step,
             "history": [asdict(row) for row in self.history],
         }
-        with replacing(self.checkpoint) as temporary:
-            temporary.write_bytes(to_safetensors(tensors, {"checkpoint": json.dumps(card)}))
-        write_history(self.history, self.folder / "training.csv")
-        self.saved = time.monotonic()
+        history = list(self.history)
+
+        def write() -> None:
+            if not all(bool(value.isfinite().all()) for value in tensors.values()):
+                return
+            with replacing(self.checkpoint) as temporary:
+                temporary.write_bytes(to_safetensors(tensors | states, {"checkpoint": json.dumps(card)}))
+            write_history(history, self.folder / "training.csv")
+
+        return write
 
     def restore(self) -> None:
         """Go on from the checkpoint, if there is one."""
@@ -210,16 +220,18 @@ def train(
     device: str | None = None,
     tracker: str | None = None,
     display: Display | None = None,
+    timings: dict[str, float] | None = None,
 ) -> list[Trained]:
     """Train a recipe's models into `output`/AUGMENTATION/model.safetensors, going on with what is there.
 
     On CUDA all models advance together in one captured graph, elsewhere one after another.
-    `tracker` is one of accelerate's: tensorboard, wandb, mlflow, trackio.
+    `tracker` is one of accelerate's: tensorboard, wandb, mlflow, trackio. `timings` gets the seconds spent on
+    compiling, under "train".
     """
     names = list(augmentations or recipe.augmentations)
     replace(recipe, augmentations=names)  # checks the names
     jobs = [Job(recipe, name, Path(output) / name) for name in names]
-    return train_jobs(jobs, data=data, device=device, tracker=tracker, display=display)
+    return train_jobs(jobs, data=data, device=device, tracker=tracker, display=display, timings=timings)
 
 
 def train_jobs(
@@ -229,6 +241,7 @@ def train_jobs(
     device: str | None = None,
     tracker: str | None = None,
     display: Display | None = None,
+    timings: dict[str, float] | None = None,
 ) -> list[Trained]:
     """Train models of one recipe, their augmentations and seeds as the jobs say; see `train`."""
     finished: dict[int, Trained] = {}
@@ -250,6 +263,8 @@ def train_jobs(
         data = load_recipe_data(recipe) if data is None else data
         for job, trained in zip(missing, trainer.train(missing, data), strict=True):
             finished[id(job)] = trained
+        if timings is not None and trainer.compile_seconds:
+            timings["train"] = round(trainer.compile_seconds, 2)
     return [finished[id(job)] for job in jobs]
 
 
@@ -301,6 +316,8 @@ class Trainer:
         self.device: torch.device = self.accelerator.device
         self.processes: int = self.accelerator.num_processes
         self.captured = self.device.type == "cuda" and recipe.training.compile and self.processes == 1
+        self.writing: list[Future[None]] = []
+        self.compile_seconds = 0.0
 
     def train(self, jobs: list[Job], data: ImageData) -> list[Trained]:
         """Train these models to the end."""
@@ -311,14 +328,23 @@ class Trainer:
                 f"{self.processes} processes: choose a multiple of {self.processes}"
             )
         devices = [self.device] if self.device.type == "cuda" else []
-        with torch.random.fork_rng(devices), _float32_arithmetic(tf32=self.precision != "float32"):
+        with (
+            torch.random.fork_rng(devices),
+            _float32_arithmetic(tf32=self.precision != "float32"),
+            ThreadPoolExecutor(1) as self.writer,
+        ):
             runs = [self.start(job, data) for job in jobs]
             left = list(runs)
             while left:
                 group, until = self._next_group(left)
                 if group[0].position < until:
-                    stepper = CapturedSteps(group, self) if self.captured else EagerSteps(group, self)
+                    stepper: Steps = EagerSteps(group, self)
+                    if self.captured:
+                        began = time.monotonic()
+                        stepper = CapturedSteps(group, self)
+                        self.compile_seconds += time.monotonic() - began
                     self._advance(group, until, stepper, data)
+                self._written()
                 for run in group:
                     if run.epoch >= self.recipe.training.epochs:
                         left.remove(run)
@@ -450,12 +476,20 @@ class Trainer:
         return total
 
     def _save(self, group: list[Run]) -> None:
+        """Write checkpoints beside the training; the disk may be slow, the state is that of now."""
         if self.accelerator.is_main_process:
+            self._written()
             for run in group:
                 run.check(run.totals.cpu())
-                run.save()
+            self.writing = [self.writer.submit(run.snapshot()) for run in group]
         for run in group:
             run.saved = time.monotonic()
+
+    def _written(self) -> None:
+        """Wait for the checkpoints being written; what went wrong with them is raised here."""
+        for write in self.writing:
+            write.result()
+        self.writing = []
 
     def _finish(self, run: Run, data: ImageData) -> None:
         self.display.unreadable(getattr(run.batches, "unreadable", ()))

@@ -1,0 +1,234 @@
+"""Check each conclusion of the paper over the stored results of the CIFAR-10 studies.
+
+    python benchmarks/cifar10_conclusions.py [docs/results/cifar10]
+
+Prints a table and writes it as conclusions.md. Exit code 1 if a conclusion does not hold for a seed. The
+last group, claims, is only stated: each with a paired test over images, Holm-corrected where it has
+several parts, whatever comes out.
+"""
+
+import argparse
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from fpa.estimators import PAPER
+from fpa.fidelity import Fidelity, Reliability, holm, paired_test, reliability, spearman
+from fpa.names import augmentation_name, estimator_name
+
+SIGNED = [name for name, estimator in PAPER.items() if estimator.signed and name != "random"]
+UNSIGNED = [name for name, estimator in PAPER.items() if not estimator.signed and name != "random"]
+AUGMENTATIONS = ("none", "rectangle", "fpa")
+LEAST_ACCURACY = {"none": 0.923, "rectangle": 0.924, "fpa": 0.920}
+LEAST_RATIO = {"ig_sum": 3.0, "vgx_sum": 3.0, "sgx_sum": 1.6}
+
+
+@dataclass
+class Results:
+    """The stored results of one seed."""
+
+    seed: int
+    table: pd.DataFrame
+    curves: pd.DataFrame
+    scores: dict[str, dict[str, Fidelity]]
+    """By augmentation and estimator, made again from the areas of the images."""
+    reliability: dict[str, Reliability]
+
+    def area(self, augmentation: str, estimator: str) -> float:
+        return self.scores[augmentation][estimator].area
+
+    def curve(self, augmentation: str, estimator: str, order: str) -> pd.DataFrame:
+        curves = self.curves
+        rows = (curves.augmentation == augmentation) & (curves.estimator == estimator)
+        return curves[rows & (curves.order == order)].sort_values("fraction")
+
+    def published(self, augmentation: str) -> dict[str, float]:
+        rows = self.table[self.table.augmentation == augmentation]
+        return dict(zip(rows.estimator, rows.published_area, strict=True))
+
+
+@dataclass
+class Finding:
+    """A statement about one seed, whether it holds, and what was seen."""
+
+    statement: str
+    holds: bool
+    seen: str
+
+
+def read_results(folder: Path) -> Results:
+    areas = pd.read_parquet(folder / "areas.parquet")
+
+    def score(augmentation: str, estimator: str) -> Fidelity:
+        """A straight line from 1 has the same area as the curve it stands for."""
+        lines = [
+            np.stack([np.ones(len(areas)), 2 * areas[f"{augmentation}.{estimator}.{order}"] / 100 - 1], 1)
+            for order in ("mif", "lif")
+        ]
+        return Fidelity.from_curves(*lines, [0, 1], normalise="none")
+
+    scores = {name: {one: score(name, one) for one in PAPER} for name in AUGMENTATIONS}
+    seed = json.loads((folder / "manifest.json").read_text())["seeds"]["seed"]
+    table, curves = pd.read_csv(folder / "table.csv"), pd.read_csv(folder / "curves.csv")
+    return Results(seed, table, curves, scores, {name: reliability(scores[name]) for name in scores})
+
+
+def conclusions(results: Results) -> list[Finding]:
+    """What the paper concludes and the stored results must show."""
+    found = []
+    table = results.table
+    for name, least in LEAST_ACCURACY.items():
+        accuracy = float(table[table.augmentation == name].accuracy.iloc[0])
+        statement = f"accuracy, {augmentation_name(name)}: at least {100 * least:.1f} %"
+        found.append(Finding(statement, accuracy >= least, f"{100 * accuracy:.2f} %"))
+    fpa = {name: results.area("fpa", name) for name in PAPER}
+    lowest, highest = min(SIGNED, key=fpa.__getitem__), max(UNSIGNED, key=fpa.__getitem__)
+    found.append(
+        Finding(
+            "with FPA every signed estimator beats every unsigned one",
+            fpa[lowest] > fpa[highest],
+            f"lowest signed {_a(lowest, fpa)}, highest unsigned {_a(highest, fpa)}",
+        )
+    )
+    leaders = sorted(PAPER, key=fpa.__getitem__)[-2:]
+    found.append(
+        Finding(
+            "SG'_sum and IG_sum lead with FPA",
+            set(leaders) == {"sgx_sum", "ig_sum"},
+            ", ".join(_a(name, fpa) for name in reversed(leaders)),
+        )
+    )
+    worst = min(UNSIGNED, key=fpa.__getitem__)
+    found.append(Finding("VG_abs is the worst unsigned one with FPA", worst == "vg_abs", _a(worst, fpa)))
+    for name, least in LEAST_RATIO.items():
+        ratio = fpa[name] / results.area("none", name)
+        statement = f"FPA raises A of {estimator_name(name)} at least {least:g}-fold"
+        found.append(Finding(statement, ratio >= least, f"{ratio:.2f}-fold"))
+    for name in AUGMENTATIONS:
+        first = {one: results.curve(name, one, "lif").iloc[1] for one in SIGNED}
+        rises = name == "fpa"
+        holds = all(
+            row["mean"] - row.interval > 1 if rises else row["mean"] + row.interval < 1
+            for row in first.values()
+        )
+        statement = "LIF curves of signed estimators " + (
+            "rise above 1 first with FPA" if rises else f"fall at once, {augmentation_name(name)}"
+        )
+        seen = ", ".join(f"{estimator_name(one)} {row['mean']:.3f}" for one, row in first.items())
+        found.append(Finding(statement, holds, f"at 5 %: {seen}"))
+    random = {name: results.area(name, "random") for name in AUGMENTATIONS}
+    found.append(
+        Finding(
+            "|A| of random below 0.5",
+            max(map(abs, random.values())) < 0.5,
+            ", ".join(f"{augmentation_name(name)} {area:+.2f}" for name, area in random.items()),
+        )
+    )
+    for name in ("none", "fpa"):
+        published = results.published(name)
+        ours = [results.area(name, one) for one in PAPER]
+        correlation = float(spearman(ours, [published[one] for one in PAPER]))
+        statement = f"rank correlation with the published A at least 0.9, {augmentation_name(name)}"
+        found.append(Finding(statement, correlation >= 0.9, f"{correlation:.3f}"))
+    for name in AUGMENTATIONS:
+        pairs = [pair for pair in results.reliability[name].pairs if pair.kind == "signed-unsigned"]
+        count = sum(pair.contradiction for pair in pairs)
+        holds = count <= 2 if name == "fpa" else count >= 12
+        limit = "at most 2" if name == "fpa" else "at least 12"
+        statement = f"signed-unsigned contradictions, {augmentation_name(name)}: {limit} of 18"
+        found.append(Finding(statement, holds, f"{count} of {len(pairs)}"))
+    return found
+
+
+def claims(results: Results) -> list[Finding]:
+    """Further claims of the paper, stated plainly with a paired test."""
+    found = []
+    for name in AUGMENTATIONS:
+        scores = results.scores[name]
+        others = {one: scores[one].area for one in UNSIGNED if one != "sqsg_sum"}
+        rival = max(others, key=others.__getitem__)
+        test = paired_test(scores["sqsg_sum"], scores[rival])
+        found.append(
+            Finding(
+                f"SQ-SG is the best unsigned estimator, {augmentation_name(name)}",
+                test.difference > 0 and test.p < 0.05,
+                f"{test.difference:+.2f} against {estimator_name(rival)}, p = {test.p:.1g}",
+            )
+        )
+    tests = {
+        one: paired_test(results.scores["fpa"][one], results.scores["none"][one], of="mif") for one in PAPER
+    }
+    found.append(_all_of("MIF curves fall more slowly with FPA", tests))
+    for name in AUGMENTATIONS:
+        scores = results.scores[name]
+        tests = {one: paired_test(scores[one], scores["random"]) for one in PAPER if one != "random"}
+        found.append(_all_of(f"every estimator beats random, {augmentation_name(name)}", tests))
+    for name in AUGMENTATIONS:
+        rising = {}
+        for one in UNSIGNED:
+            curve = results.curve(name, one, "lif")
+            above = curve[curve["mean"] - curve.interval > 1]
+            if len(above):
+                rising[one] = above.loc[above["mean"].idxmax()]
+        seen = ", ".join(
+            f"{estimator_name(one)} up to {row['mean']:.3f} at {row.fraction:.0%}"
+            for one, row in rising.items()
+        )
+        statement = f"unsigned LIF curves do not rise, {augmentation_name(name)}"
+        found.append(Finding(statement, not rising, seen or "none is above 1 beyond its interval"))
+    return found
+
+
+def _all_of(statement: str, tests: dict) -> Finding:
+    """Whether every difference is positive, Holm-corrected."""
+    adjusted = dict(zip(tests, holm([test.p for test in tests.values()]), strict=True))
+    fails = [one for one, test in tests.items() if not (test.difference > 0 and adjusted[one] < 0.05)]
+    least = min(tests, key=lambda one: tests[one].difference)
+    seen = f"{len(tests) - len(fails)} of {len(tests)}; smallest difference {tests[least].difference:+.2f} "
+    seen += f"({estimator_name(least)}, p = {adjusted[least]:.1g})"
+    if fails:
+        seen += "; not: " + ", ".join(
+            f"{estimator_name(one)} {tests[one].difference:+.2f} (p = {adjusted[one]:.1g})" for one in fails
+        )
+    return Finding(statement, not fails, seen)
+
+
+def _a(name: str, areas: dict[str, float]) -> str:
+    return f"{estimator_name(name)} {areas[name]:.1f}"
+
+
+def markdown(title: str, findings: dict[int, list[Finding]]) -> list[str]:
+    seeds = list(findings)
+    lines = [f"| {title} | " + " | ".join(f"seed {seed}" for seed in seeds) + " |"]
+    lines.append("|---" * (len(seeds) + 1) + "|")
+    for row in zip(*findings.values(), strict=True):
+        cells = [f"{'holds' if one.holds else '**does not hold**'}: {one.seen}" for one in row]
+        lines.append(f"| {row[0].statement} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", nargs="?", type=Path, default=Path("docs/results/cifar10"))
+    chosen = parser.parse_args()
+    studies = [read_results(path) for path in sorted(chosen.folder.glob("seed-*"))]
+    if not studies:
+        print(f"{chosen.folder} holds no results", file=sys.stderr)
+        return 2
+    held = {results.seed: conclusions(results) for results in studies}
+    stated = {results.seed: claims(results) for results in studies}
+    lines = [*markdown("conclusion", held), "", *markdown("claim", stated), ""]
+    (chosen.folder / "conclusions.md").write_text("\n".join(lines))
+    print("\n".join(lines))
+    failed = [(seed, one) for seed, findings in held.items() for one in findings if not one.holds]
+    for seed, one in failed:
+        print(f"does not hold for seed {seed}: {one.statement} ({one.seen})", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""The whole CIFAR-10 study on one GPU: time of every stage, share of the floor, and other tools beside it.
+
+    python benchmarks/cifar10_gpu.py --data data --output runs/cifar10 --json cifar10_gpu.json
+
+1. `fpa run cifar10` from raw data to table, figures and report, in a process of its own, stage by stage;
+2. the floor of training: steps times the step of three models captured in one graph, and the eager step;
+3. the floor of an evaluation: passes times the best time of a pass of the bare model in the same precision;
+4. Captum at its best setting and Quantus' pixel flipping, on `--few` images, scaled to the same work.
+
+All in one run. `--tiny` makes everything small, on a CPU too, to see that it works.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from explain_gpu import FORWARDS_PER_IMAGE, captum_seconds, floor, load, quantus_seconds
+from fpa.data import load_data
+from fpa.estimators import PAPER, Settings, gradients_per_image
+from fpa.recipe import load_recipe
+from train_gpu import measure, prepared
+
+TINY = {"training.epochs": 1, "data.train_images": 128, "data.evaluation_images": 8, "evaluation.ig_steps": 3}
+
+
+def run_study(data: str, output: Path, seed: int, tiny: bool) -> tuple[float, dict[str, Any]]:
+    """Seconds from the start of the process to its end, and the manifest it leaves."""
+    command = [sys.executable, "-m", "fpa", "run", "cifar10", "--data.root", data, "--seed", str(seed)]
+    command += ["--output", str(output)]
+    command += [f"--{name}={value}" for name, value in (TINY if tiny else {}).items()]
+    command += ["--training.milestones=[]"] if tiny else []
+    print("$ fpa " + " ".join(command[3:]), flush=True)
+    began = time.perf_counter()
+    subprocess.run(command, check=True, env=os.environ | {"COLUMNS": "80"})
+    return time.perf_counter() - began, json.loads((output / "manifest.json").read_text())
+
+
+def training_steps(data: Any, tiny: bool) -> dict[str, float]:
+    """Milliseconds a step: three models in one graph, and one model eagerly."""
+    recipe = load_recipe("cifar10")
+    steps, rounds = (1, 1) if tiny else (400, 5)
+    three, _ = prepared(recipe, data, ["none", "rectangle", "fpa"], True)
+    captured = measure({"three": three}, steps, rounds)["three"]
+    del three
+    eager, _ = prepared(recipe, data, ["fpa"], False)
+    return {
+        "captured_three": captured,
+        "eager_one": measure({"one": eager}, max(1, steps // 4), rounds)["one"],
+    }
+
+
+def cell(value: str | float | None) -> str:
+    return value if isinstance(value, str) else "" if value is None else f"{value:.2f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", default="data", help="folder that holds CIFAR-10")
+    parser.add_argument("--output", type=Path, default=Path("runs/cifar10"))
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--few", type=int, default=512, help="images for Captum and Quantus")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--tiny", action="store_true")
+    chosen = parser.parse_args()
+    tiny, device = chosen.tiny, "cuda" if torch.cuda.is_available() else "cpu"
+    if (chosen.output / "manifest.json").exists():
+        raise SystemExit(f"{chosen.output} holds a study already: its stages would not be timed anew")
+    wall, manifest = run_study(chosen.data, chosen.output, chosen.seed, tiny)
+
+    data = load_data("cifar10", chosen.data)
+    model = load(str(chosen.output / "none" / "model.safetensors"), device)
+    settings = Settings(ig_steps=3) if tiny else Settings()
+    few = data.normalisation(data.test.images[: 4 if tiny else chosen.few])
+    best = floor(model, "bfloat16", [8] if tiny else [4096], device, device == "cuda")
+    captum = captum_seconds(model, few, settings, device)
+    quantus = quantus_seconds(model, few, device)
+    milliseconds = training_steps(data, tiny)
+
+    count = len(data.evaluation) if not tiny else 8
+    epochs, steps = (1, 2) if tiny else (40, len(data.train) // 64)
+    gradients = gradients_per_image("paper", settings)
+    floors = {
+        "train": epochs * steps * milliseconds["captured_three"] / 1e3,
+        "evaluate": count * (gradients / best["gradients"] + FORWARDS_PER_IMAGE / best["forwards"]),
+    }
+    peers = {
+        "train": 3 * epochs * steps * milliseconds["eager_one"] / 1e3,
+        "evaluate": count * (captum["seconds_an_image"] + len(PAPER) * 2 * 20 * quantus["seconds_a_forward"]),
+    }
+    timings, compilation = manifest["timings"], manifest["compilation"]
+    rows = []
+    for stage, seconds in timings.items():
+        kind = stage.split()[0]
+        compiling = compilation.get(stage, 0.0)
+        rows.append(
+            {
+                "stage": stage,
+                "seconds": seconds,
+                "of which compiling": compiling,
+                "floor": floors.get(kind),
+                "share of the floor": floors[kind] / (seconds - compiling) if kind in floors else None,
+                "others": peers.get(kind),
+                "times as long": peers[kind] / seconds if kind in peers else None,
+            }
+        )
+    rest = wall - sum(timings.values())
+    rows.append({"stage": "start, data, reading", "seconds": rest})
+    theirs = peers["train"] + 3 * peers["evaluate"]
+    rows.append(
+        {
+            "stage": "all",
+            "seconds": wall,
+            "of which compiling": sum(compilation.values()),
+            "floor": floors["train"] + 3 * floors["evaluate"],
+            "share of the floor": (floors["train"] + 3 * floors["evaluate"]) / wall,
+            "others": theirs,
+            "times as long": theirs / wall,
+        }
+    )
+    head = list(rows[0])
+    print("\n| " + " | ".join(head) + " |\n" + "|---" * len(head) + "|")
+    for row in rows:
+        print("| " + " | ".join(cell(row.get(name)) for name in head) + " |")
+    print("others: eager training one model after another; Captum and Quantus for the evaluation")
+    gpu = torch.cuda.get_device_name() if device == "cuda" else "cpu"
+    result = {"device": gpu, "torch": torch.__version__, "wall": wall, "rows": rows, "floor": best}
+    result |= {"captum": captum, "quantus": quantus, "training": milliseconds, "few": len(few)}
+    print(json.dumps({key: value for key, value in result.items() if key != "rows"}, indent=1))
+    if chosen.json:
+        chosen.json.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""Put the results of CIFAR-10 studies into a folder of small files: no weights, no images but in figures.
+
+    python benchmarks/cifar10_results.py runs/cifar10 runs/cifar10-seed1 --commit $(git rev-parse HEAD)
+
+For every study: recipe, manifest, tables, training histories, mean curves with intervals, and each image's
+areas under its MIF and LIF curves, from which every number and test can be made again. For all together:
+the spread of A over the seeds beside the interval over images. `cifar10_conclusions.py` reads this folder.
+"""
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from fpa.figures import overview, save
+from fpa.results import Study
+from fpa.study import read_study
+
+FIGURES = ("curves-signed", "curves-unsigned", "fidelity", "ranks", "lif-over-scores", "sign-fluctuation")
+
+
+def mean_curves(study: Study) -> pd.DataFrame:
+    """Mean normalised logit along every curve, with the half-width of its 95 % interval."""
+    rows = []
+    for augmentation, model in study.models.items():
+        found = model.evaluation
+        for estimator, score in model.fidelity.items():
+            for order, curves in (("mif", found.mif[estimator]), ("lif", found.lif[estimator])):
+                values = curves[score.kept].astype(np.float64) / found.unmasked[score.kept, None]
+                half = 1.96 * values.std(0, ddof=1) / np.sqrt(len(values))
+                for fraction, mean, width in zip(found.fractions, values.mean(0), half, strict=True):
+                    rows.append((augmentation, estimator, order, fraction, mean, width))
+    return pd.DataFrame(rows, columns=["augmentation", "estimator", "order", "fraction", "mean", "interval"])
+
+
+def image_areas(study: Study) -> pd.DataFrame:
+    """The areas in percent of the images used, a row an image, columns augmentation.estimator.order."""
+    first = next(iter(next(iter(study.models.values())).fidelity.values()))
+    columns = {
+        "index": next(iter(study.models.values())).evaluation.indices[first.kept].astype(np.int32),
+    }
+    for augmentation, model in study.models.items():
+        for estimator, score in model.fidelity.items():
+            for order, areas in (("mif", score.mif_areas), ("lif", score.lif_areas)):
+                columns[f"{augmentation}.{estimator}.{order}"] = areas[first.kept].astype(np.float32)
+    return pd.DataFrame(columns)
+
+
+def spread(studies: list[Study]) -> pd.DataFrame:
+    """A of every seed, its spread (standard deviation over seeds) and the distance to the published A."""
+    rows = []
+    for augmentation in studies[0].models:
+        for estimator in studies[0].estimators:
+            scores = [study.models[augmentation].fidelity[estimator] for study in studies]
+            areas = np.array([score.area for score in scores])
+            published, _ = studies[0].published.get(augmentation, {}).get(estimator, (np.nan, np.nan))
+            difference, over = areas.mean() - published, areas.std(ddof=1)
+            rows.append(
+                {"augmentation": augmentation, "estimator": estimator}
+                | {f"seed_{study.recipe.seed}": a for study, a in zip(studies, areas, strict=True)}
+                | {
+                    "mean": areas.mean(),
+                    "spread_over_seeds": over,
+                    "interval_over_images": max(score.interval for score in scores),
+                    "mean_then_divide": np.mean([score.area_mean_then_divide for score in scores]),
+                    "published": published,
+                    "difference": difference,
+                    "to_explain": abs(difference) > max(5, 3 * over),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("studies", nargs="+", type=Path)
+    parser.add_argument("--commit", required=True, help="the commit the studies were made with")
+    parser.add_argument("--output", type=Path, default=Path("docs/results/cifar10"))
+    chosen = parser.parse_args()
+    studies = [read_study(folder) for folder in chosen.studies]
+    for folder, study in zip(chosen.studies, studies, strict=True):
+        place = chosen.output / f"seed-{study.recipe.seed}"
+        place.mkdir(parents=True, exist_ok=True)
+        manifest = {"commit": chosen.commit, **study.manifest}
+        manifest.pop("files", None)
+        (place / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
+        for name in ("recipe.yaml", "table.csv", "table.md"):
+            shutil.copyfile(folder / name, place / name)
+        histories = [
+            pd.read_csv(folder / name / "training.csv").assign(augmentation=name) for name in study.models
+        ]
+        pd.concat(histories).to_csv(place / "training.csv", index=False)
+        mean_curves(study).to_csv(place / "curves.csv", index=False, float_format="%.6g")
+        image_areas(study).to_parquet(
+            place / "areas.parquet", index=False, compression="zstd", use_dictionary=False,
+            column_encoding=dict.fromkeys(image_areas(study).columns, "BYTE_STREAM_SPLIT"),
+        )  # fmt: skip
+    spread(studies).to_csv(chosen.output / "spread.csv", index=False, float_format="%.4f")
+    for name in FIGURES:
+        for source in (chosen.studies[0] / "figures").glob(f"{name}.png"):
+            shutil.copyfile(source, chosen.output / source.name)
+    for signed in (True, False):
+        stem = chosen.output / f"seeds-{'signed' if signed else 'unsigned'}"
+        for path in save(overview(studies, signed=signed), stem):
+            if path.suffix == ".pdf":
+                path.unlink()
+    for path in sorted(chosen.output.rglob("*")):
+        if path.is_file():
+            print(f"{path.stat().st_size / 1024:8.0f} KiB  {path}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""Which of the paper's open choices move which numbers of the CIFAR-10 study.
+
+    python benchmarks/cifar10_variations.py runs/cifar10 --data data
+    python benchmarks/cifar10_variations.py runs/cifar10 --data data --train everywhere no-crop
+
+Evaluated anew with the study's own models (without augmentation and with FPA): the noise of SmoothGrad, its
+number of samples, the reference of integrated gradients, and the mean of the curves before the division.
+Trained anew with `--train`: squares at every pixel (Algorithm 1 as printed), no random crop, 90 epochs.
+Every A is over the same images, the first `--count` of the test set. Rows are added to `--output`.
+"""
+
+import argparse
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+from fpa.batches import first_images
+from fpa.blocks import Evaluation, evaluate_blocks
+from fpa.data import ImageData, load_data
+from fpa.engine import Engine
+from fpa.estimators import Settings
+from fpa.fidelity import Fidelity, reliability
+from fpa.masking import get_masking
+from fpa.models import load_model, read_card
+from fpa.recipe import Recipe, load_recipe
+from fpa.train import train
+
+SMOOTH = ["sg_abs", "sgx_sum", "sgx_abs", "sqsg_sum"]
+INTEGRATED = ["ig_sum", "ig_abs"]
+NINETY = {"training.epochs": 90, "training.milestones": [30, 60]}
+TRAINED: dict[str, dict[str, Any]] = {
+    "everywhere": {"augmentations": ["fpa"], "fpa.squares": "everywhere"},
+    "no-crop": {"augmentations": ["none", "fpa"]},
+    "90-epochs": {"augmentations": ["none", "fpa"], **NINETY},
+}
+
+
+class Variations:
+    """Scores of every variation over the same images, as rows of a table."""
+
+    def __init__(self, data: ImageData, count: int, device: str, tiny: bool, output: Path) -> None:
+        self.images = data.normalisation(data.test.images[:count])
+        self.labels = data.test.labels[:count]
+        self.data, self.device, self.tiny, self.output = data, device, tiny, output
+        self.rows: list[dict[str, Any]] = []
+        if output.exists():
+            self.rows = pd.read_csv(output).to_dict("records")
+
+    def evaluate(self, engine: Engine, estimators: str | list[str], settings: Settings) -> Evaluation:
+        if self.tiny:
+            settings = replace(settings, ig_steps=3, sg_samples=2)
+        with tempfile.TemporaryDirectory() as folder:
+            return evaluate_blocks(
+                engine, (self.images, self.labels), folder, estimators=estimators, settings=settings,
+                progress=False,
+            )  # fmt: skip
+
+    def add(self, variation: str, augmentation: str, found: Evaluation, began: float) -> None:
+        scores = {
+            name: Fidelity.from_curves(found.mif[name], found.lif[name], found.fractions)
+            for name in found.mif
+        }
+        opposite = None
+        if "random" in scores:  # all ten
+            pairs = [pair for pair in reliability(scores).pairs if pair.kind == "signed-unsigned"]
+            opposite = sum(pair.contradiction for pair in pairs)
+        accuracy = float((found.labels == found.targets).mean())
+        for name, score in scores.items():
+            self.rows.append(
+                {
+                    "variation": variation,
+                    "augmentation": augmentation,
+                    "estimator": name,
+                    "area": score.area,
+                    "interval": score.interval,
+                    "mean_then_divide": score.area_mean_then_divide,
+                    "accuracy": accuracy,
+                    "contradictions": opposite,
+                    "images": score.used,
+                }
+            )
+        pd.DataFrame(self.rows).to_csv(self.output, index=False, float_format="%.4f")
+        print(f"{augmentation:9} {variation:12} {time.perf_counter() - began:6.1f} s", flush=True)
+
+    def of_settings(self, model: Path, augmentation: str) -> None:
+        """The study's own model with other settings of the estimators."""
+        engine = Engine(load_model(model, self.device), expected_rows=10**7 if not self.tiny else 0)
+        for variation, estimators, settings in self.settings():
+            began = time.perf_counter()
+            self.add(variation, augmentation, self.evaluate(engine, estimators, settings), began)
+
+    def settings(self) -> Iterator[tuple[str, str | list[str], Settings]]:
+        normalisation = self.data.normalisation
+        black: Any = get_masking("black", normalisation.mean, normalisation.std)
+        yield "default", "paper", Settings()
+        for sigma in (0.05, 0.1, 0.2, 0.3):
+            yield f"sigma {sigma:g}", SMOOTH, Settings(sigma=sigma)
+        yield "n 50", SMOOTH, Settings(sg_samples=50)
+        yield "black", INTEGRATED, Settings(reference=black)
+
+    def of_training(self, name: str, recipe: Recipe, folder: Path) -> None:
+        """Models trained in another way, with the default settings of the estimators."""
+        data = replace(self.data, crop=0) if name == "no-crop" else self.data
+        began = time.perf_counter()
+        for trained in train(recipe, folder / name, data=data, device=self.device):
+            accuracy = read_card(trained.path).accuracy
+            print(f"{trained.augmentation:9} {name:12} accuracy {accuracy:.4f}", flush=True)
+        print(f"{'':9} {name:12} {time.perf_counter() - began:6.1f} s of training", flush=True)
+        for augmentation in recipe.augmentations:
+            began = time.perf_counter()
+            model = load_model(folder / name / augmentation / "model.safetensors", self.device)
+            engine = Engine(model, expected_rows=10**7 if not self.tiny else 0)
+            self.add(name, augmentation, self.evaluate(engine, "paper", Settings()), began)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("study", type=Path, help="folder of a CIFAR-10 study")
+    parser.add_argument("--data", default="data", help="folder that holds CIFAR-10")
+    parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--train", nargs="*", default=[], choices=list(TRAINED))
+    parser.add_argument("--output", type=Path, default=Path("variations.csv"))
+    parser.add_argument("--tiny", action="store_true", help="few images and steps, to see that it runs")
+    chosen = parser.parse_args()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    data = load_data("cifar10", chosen.data)
+    variations = Variations(data, 3 if chosen.tiny else chosen.count, device, chosen.tiny, chosen.output)
+    if not chosen.train:
+        for augmentation in ("none", "fpa"):
+            variations.of_settings(chosen.study / augmentation / "model.safetensors", augmentation)
+    for name in chosen.train:
+        fields = dict(TRAINED[name])
+        if chosen.tiny:
+            fields |= {"training.epochs": 1, "training.milestones": [], "data.train_images": 128}
+            variations.data = replace(data, train=first_images(data.train, 128), evaluation=torch.arange(8))
+        variations.of_training(name, load_recipe("cifar10", fields), chosen.study / "variations")
+
+
+if __name__ == "__main__":
+    main()

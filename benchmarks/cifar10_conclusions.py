@@ -123,7 +123,7 @@ def conclusions(results: Results) -> list[Finding]:
     random = {name: results.area(name, "random") for name in AUGMENTATIONS}
     found.append(
         Finding(
-            "|A| of random below 0.5",
+            "A of random is within 0.5 of 0",
             max(map(abs, random.values())) < 0.5,
             ", ".join(f"{augmentation_name(name)} {area:+.2f}" for name, area in random.items()),
         )

@@ -106,7 +106,7 @@ class Variations:
 
     def of_training(self, name: str, recipe: Recipe, folder: Path) -> None:
         """Models trained in another way, with the default settings of the estimators."""
-        data = replace(self.data, crop=0) if name == "no-crop" else self.data
+        data = replace(self.data, crop_padding=0) if name == "no-crop" else self.data
         began = time.perf_counter()
         for trained in train(recipe, folder / name, data=data, device=self.device):
             accuracy = read_card(trained.path).accuracy

@@ -23,7 +23,15 @@ from torch import Tensor, nn
 from fpa.curves import check_features, check_fractions, check_outputs, curves_of, not_finite, problems
 from fpa.engine import Engine
 from fpa.errors import InputError
-from fpa.estimators import Estimator, Estimators, Settings, get_estimators, gradients_per_image, maps_of
+from fpa.estimators import (
+    Estimator,
+    Estimators,
+    Method,
+    Settings,
+    get_estimators,
+    gradients_per_image,
+    maps_of,
+)
 from fpa.masking import Constant, Masking
 from fpa.store import clear_temporaries, read_json, replacing, writable_folder, write_text
 
@@ -412,11 +420,15 @@ def _described(value: Any) -> Any:
         return value
     if isinstance(value, (tuple, list)):
         return [_described(part) for part in value]
+    if isinstance(value, Method):
+        return value.described()
     if isinstance(value, Tensor):
         return hashlib.sha256(value.detach().cpu().contiguous().numpy().tobytes()).hexdigest()[:16]
     name = getattr(value, "__qualname__", type(value).__qualname__)
     if is_dataclass(value) and not isinstance(value, type):
-        parts = {entry.name: _described(getattr(value, entry.name)) for entry in fields(value)}
+        parts = {
+            entry.name: _described(getattr(value, entry.name)) for entry in fields(value) if entry.compare
+        }
         return parts if isinstance(value, (Settings, Estimator)) else {"name": name, **parts}
     return name
 

@@ -149,6 +149,10 @@ def evaluate_blocks(
                 f"{path} holds blocks of {stored['block']} images, not {block}: use another folder"
             )
     total = _count(data)
+    by_number = {name: one.raw for name, one in named.items() if isinstance(one.raw, Method)}
+    for name, method in by_number.items():
+        method.check(name, range(total or 0))
+    numbered = any(method.needs_numbers for method in by_number.values()) and _shuffled(data)
     if total is not None:
         inner = sum(0 < fraction < 1 for fraction in shares)
         per_image = gradients_per_image(named, chosen) + 2 * inner * len(named)
@@ -205,7 +209,9 @@ def evaluate_blocks(
 
         seen = 0
         try:
-            for number, (images, labels, indices) in enumerate(_blocks(data, block, engine, chosen)):
+            for number, (images, labels, indices) in enumerate(
+                _blocks(data, block, engine, chosen, numbered)
+            ):
                 block = block or block_size(engine, images, chosen)
                 seen += len(indices)
                 place = path / f"block-{number:06d}.parquet"
@@ -343,12 +349,17 @@ class _Pending:
 
 
 def _blocks(
-    data: Data, block: int | None, engine: Engine, settings: Settings
+    data: Data, block: int | None, engine: Engine, settings: Settings, numbered: bool
 ) -> Iterator[tuple[Tensor, Tensor, list[int]]]:
     """The data cut into blocks of equal size (the last may be smaller): images, labels, indices."""
     held: list[tuple[Tensor, Tensor, Tensor]] = []
     size, first = 0, 0
     for batch in [data] if isinstance(data, Tensor) or _is_pair(data) else data:
+        if numbered and not (isinstance(batch, (tuple, list)) and len(batch) == 3):
+            raise InputError(
+                "precomputed maps belong to images by number, and the loader shuffles them: use "
+                "shuffle=False, or yield (images, labels, indices)"
+            )
         images, labels, indices = _parts(batch, first)
         if len(images) == 0:
             continue
@@ -390,6 +401,12 @@ def _parts(batch: Any, first: int) -> tuple[Tensor, Tensor, Tensor]:
             f"expected [{count}] of each"
         )
     return images, labels.to("cpu", torch.int64), indices.to("cpu", torch.int64)
+
+
+def _shuffled(data: object) -> bool:
+    from torch.utils.data import SequentialSampler
+
+    return not isinstance(getattr(data, "sampler", None), (SequentialSampler, type(None)))
 
 
 def _is_pair(data: object) -> bool:

@@ -46,6 +46,9 @@ class Task:
 class Method:
     """Base of the raw maps that need more than model, images and targets; see `fpa.methods`."""
 
+    needs_numbers = False
+    """Whether the maps depend on the numbers of the images in their data set."""
+
     @property
     def nonnegative(self) -> bool:
         """Whether it is known that no value is negative."""

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 import torch
@@ -111,11 +111,13 @@ class Captum(Method):
         of_layer = isinstance(explainer, _captum().LayerAttribution)
 
         def run(rows: Tensor, at: slice) -> Tensor:
+            batch = task.engine.batch_size("gradients", task.images[:1])
             chosen = {
                 "baselines": None if baselines is None else baselines[at].to(rows),
                 "abs": False,  # the reduction's affair
                 "n_steps": task.settings.ig_steps,
-                "internal_batch_size": len(rows),
+                "internal_batch_size": 2 * len(rows),  # LayerConductance takes no less
+                "perturbations_per_eval": max(1, batch // len(rows)),
                 "interpolate_mode": "bilinear",
                 **_windows(rows),
             }
@@ -187,7 +189,7 @@ def _windows(images: Tensor) -> dict[str, Any]:
     return {
         "sliding_window_shapes": (channels, *window),
         "strides": (channels, *(max(1, side // 2) for side in window)),
-        "feature_mask": (rows[:, None] * cells[1] + columns).expand(1, *images.shape[1:]),
+        "feature_mask": (rows[:, None] * cells[1] + columns).expand(1, *images.shape[1:]).contiguous(),
     }
 
 
@@ -372,6 +374,7 @@ class Maps(Method):
 
     source: Any
     array: str | None = None
+    needs_numbers: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if isinstance(self.source, str):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -46,7 +46,7 @@ class Task:
 class Method:
     """Base of the raw maps that need more than model, images and targets; see `fpa.methods`."""
 
-    needs_numbers = False
+    needs_numbers: ClassVar[bool] = False
     """Whether the maps depend on the numbers of the images in their data set."""
 
     @property

@@ -7,6 +7,7 @@ Few models are so, hence they get a private copy that is; the user's model is ne
 import copy
 import hashlib
 import inspect
+import pickle
 import re
 import warnings
 import weakref
@@ -350,7 +351,8 @@ def _fitted(engine: Engine, images: Tensor) -> _Fitted:
         expected = engine.predict(images[:1])
         with torch.no_grad():
             found = fitted(probe).to(expected)
-        most = 1e-3 * expected.abs().max().clamp(min=1e-3)
+        # Wide enough for half precision and TF32: what is looked for is a ReLU that got lost.
+        most = 1e-2 * expected.abs().max().clamp(min=1e-3)
         if not bool((((found - expected).abs() <= most) | ~expected.isfinite()).all()):
             raise InputError(
                 "Captum's methods need a model without operations in place; this one changes without them "
@@ -454,17 +456,24 @@ def _read(path: Path, array: str | None) -> Tensor:
         raise InputError(f"there is no file of maps {path}")
     try:
         arrays, get = kinds[path.suffix](path)
+        if array is None and len(arrays) != 1:
+            listed = ", ".join(sorted(arrays)[:16])
+            raise InputError(
+                f"{path} holds {len(arrays)} arrays ({listed}): name one as in maps:{path}#ARRAY"
+            )
+        if array is not None and array not in arrays:
+            raise unknown(f"array of {path}", array, arrays)
+        return _as_tensor(get(arrays[0] if array is None else array), f"the maps in {path}")
     except InputError:
         raise
+    except pickle.UnpicklingError as error:
+        raise InputError(
+            f"the maps in {path} cannot be read: it holds more than tensors, and loading that could execute "
+            "code; save a tensor or a dict of tensors"
+        ) from error
     except Exception as error:
         said = " ".join(str(error).split())[:200]
         raise InputError(f"the maps in {path} cannot be read: {said}") from error
-    if array is None and len(arrays) != 1:
-        listed = ", ".join(sorted(arrays)[:16])
-        raise InputError(f"{path} holds {len(arrays)} arrays ({listed}): name one as in maps:{path}#ARRAY")
-    if array is not None and array not in arrays:
-        raise unknown(f"array of {path}", array, arrays)
-    return _as_tensor(get(arrays[0] if array is None else array), f"the maps in {path}")
 
 
 _Arrays = tuple[list[str], Callable[[str], Any]]

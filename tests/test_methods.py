@@ -118,6 +118,16 @@ def test_relus_may_be_written_in_any_way(net, kind, method):
     close(found, expected)
 
 
+def test_a_layer_whose_output_the_model_overwrites(net):
+    """An in-place ReLU right after the layer must not replace what the layer said."""
+    images, targets = some_images(), torch.tensor([0, 3, 1])
+    expected = attr.LayerGradCam(net, net.first).attribute(images, target=targets).sum(1).detach()
+    other = Net("in place").eval()
+    other.load_state_dict(net.state_dict())
+    name = "captum:LayerGradCam@first"
+    close(explain(other, images, name, targets=targets)[name], expected)
+
+
 def test_a_torchvision_resnet_and_the_sum_of_deeplift():
     """Its blocks use one in-place ReLU twice; DeepLift's scores add up to the difference of the logits."""
     torch.manual_seed(0)
@@ -235,6 +245,9 @@ def test_the_layer_is_the_last_convolution_that_sees_places():
     maps = explain(model, images, names)
     close(maps[names[0]], maps[names[1]])
     assert not torch.allclose(maps[names[0]], maps[names[2]])
+    small = attr.LayerGradCam(model, model.body[2]).attribute(images, target=model(images).argmax(1))
+    assert small.shape[2:] == (6, 6)
+    close(maps[names[0]], attr.LayerAttribution.interpolate(small, (16, 16), "bilinear")[:, 0].detach())
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,15 @@ from torch import Tensor, nn
 from fpa.curves import check_features, check_fractions, check_outputs, curves_of, not_finite, problems
 from fpa.engine import Engine
 from fpa.errors import InputError
-from fpa.estimators import Estimator, Estimators, Settings, get_estimators, gradients_per_image, maps_of
+from fpa.estimators import (
+    Estimator,
+    Estimators,
+    Method,
+    Settings,
+    get_estimators,
+    gradients_per_image,
+    maps_of,
+)
 from fpa.masking import Constant, Masking
 from fpa.store import clear_temporaries, read_json, replacing, writable_folder, write_text
 
@@ -141,6 +149,10 @@ def evaluate_blocks(
                 f"{path} holds blocks of {stored['block']} images, not {block}: use another folder"
             )
     total = _count(data)
+    by_number = {name: one.raw for name, one in named.items() if isinstance(one.raw, Method)}
+    for name, method in by_number.items():
+        method.check(name, range(total or 0))
+    numbered = any(method.needs_numbers for method in by_number.values()) and _shuffled(data)
     if total is not None:
         inner = sum(0 < fraction < 1 for fraction in shares)
         per_image = gradients_per_image(named, chosen) + 2 * inner * len(named)
@@ -197,7 +209,9 @@ def evaluate_blocks(
 
         seen = 0
         try:
-            for number, (images, labels, indices) in enumerate(_blocks(data, block, engine, chosen)):
+            for number, (images, labels, indices) in enumerate(
+                _blocks(data, block, engine, chosen, numbered)
+            ):
                 block = block or block_size(engine, images, chosen)
                 seen += len(indices)
                 place = path / f"block-{number:06d}.parquet"
@@ -335,12 +349,17 @@ class _Pending:
 
 
 def _blocks(
-    data: Data, block: int | None, engine: Engine, settings: Settings
+    data: Data, block: int | None, engine: Engine, settings: Settings, numbered: bool
 ) -> Iterator[tuple[Tensor, Tensor, list[int]]]:
     """The data cut into blocks of equal size (the last may be smaller): images, labels, indices."""
     held: list[tuple[Tensor, Tensor, Tensor]] = []
     size, first = 0, 0
     for batch in [data] if isinstance(data, Tensor) or _is_pair(data) else data:
+        if numbered and not (isinstance(batch, (tuple, list)) and len(batch) == 3):
+            raise InputError(
+                "precomputed maps belong to images by number, and the loader shuffles them: use "
+                "shuffle=False, or yield (images, labels, indices)"
+            )
         images, labels, indices = _parts(batch, first)
         if len(images) == 0:
             continue
@@ -384,6 +403,12 @@ def _parts(batch: Any, first: int) -> tuple[Tensor, Tensor, Tensor]:
     return images, labels.to("cpu", torch.int64), indices.to("cpu", torch.int64)
 
 
+def _shuffled(data: object) -> bool:
+    from torch.utils.data import SequentialSampler
+
+    return not isinstance(getattr(data, "sampler", None), (SequentialSampler, type(None)))
+
+
 def _is_pair(data: object) -> bool:
     return isinstance(data, tuple) and all(isinstance(part, Tensor) for part in data)
 
@@ -412,11 +437,15 @@ def _described(value: Any) -> Any:
         return value
     if isinstance(value, (tuple, list)):
         return [_described(part) for part in value]
+    if isinstance(value, Method):
+        return value.described()
     if isinstance(value, Tensor):
         return hashlib.sha256(value.detach().cpu().contiguous().numpy().tobytes()).hexdigest()[:16]
     name = getattr(value, "__qualname__", type(value).__qualname__)
     if is_dataclass(value) and not isinstance(value, type):
-        parts = {entry.name: _described(getattr(value, entry.name)) for entry in fields(value)}
+        parts = {
+            entry.name: _described(getattr(value, entry.name)) for entry in fields(value) if entry.compare
+        }
         return parts if isinstance(value, (Settings, Estimator)) else {"name": name, **parts}
     return name
 

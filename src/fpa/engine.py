@@ -121,6 +121,13 @@ class Engine:
         """The engine itself, or a new one with default settings for a model."""
         return model if isinstance(model, Engine) else cls(model)
 
+    def copy(self) -> nn.Module:
+        """A frozen copy of the model in eval mode, to do with as one likes."""
+        private = None if self._plain is None else _private_copy(self._plain)
+        if private is None:
+            raise InputError(f"the model ({type(self.model).__name__}) cannot be copied")
+        return private
+
     @property
     def accumulate(self) -> torch.dtype:
         """The precision of images, sums and results: float32, or float64 for a float64 model."""

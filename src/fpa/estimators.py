@@ -3,16 +3,19 @@
 An estimator is a *raw map* [N, C, H, W], optionally multiplied with the input (the paper's prime, an `x`
 in the name), reduced over the channels: `sum` adds them, `abs` adds their absolute values. Estimators
 computed together share their passes: all ten of the set "paper" cost ig_steps + sg_samples + 1 gradients
-an image.
+an image. Other people's methods (Captum's by name, precomputed maps, Quantus' functions) are in
+`fpa.methods`.
 """
 
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -28,11 +31,48 @@ _NOISE, _RANDOM = 1, 2  # streams of random numbers
 
 
 @dataclass(frozen=True)
+class Task:
+    """All that a map may depend on; images [N, C, H, W] and targets [N] are on the engine's device."""
+
+    engine: Engine
+    images: Tensor
+    targets: Tensor
+    indices: Sequence[int]
+    seed: int
+    settings: "Settings"
+    masking: Masking
+
+
+class Method:
+    """Base of the raw maps that need more than model, images and targets; see `fpa.methods`."""
+
+    needs_numbers: ClassVar[bool] = False
+    """Whether the maps depend on the numbers of the images in their data set."""
+
+    @property
+    def nonnegative(self) -> bool:
+        """Whether it is known that no value is negative."""
+        return False
+
+    def described(self) -> Any:
+        """JSON that differs where the maps would."""
+        raise NotImplementedError
+
+    def check(self, name: str, indices: Sequence[int], shape: Sequence[int] | None = None) -> None:
+        """Refuse, before any work, images [C, H, W] of these numbers that estimator `name` cannot explain."""
+
+    def raw_map(self, name: str, task: Task) -> Tensor:
+        """[N, C, H, W] or [N, 1, H, W] for the images of the task."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
 class Estimator:
     """A raw map and its way to two dimensions.
 
     `raw` is "vg", "ig", "sg", "sqsg" or "random", a callable `(model, images, targets) -> [N, C, H, W]`
-    (or already [N, H, W]), or a Captum attribution object.
+    (or already [N, H, W]), a Captum attribution object, precomputed maps (an array, a tensor, a path),
+    or a Quantus-style function; see `fpa.methods` for the last two.
 
     >>> Estimator("vg", "sum", times_input=True).signed, Estimator("vg", "abs").signed
     (True, False)
@@ -41,22 +81,34 @@ class Estimator:
     raw: str | RawMap | Any
     reduction: Reduction = "sum"
     times_input: bool = False
+    kind: Literal["signed", "unsigned"] | None = field(default=None, compare=False)
+    """Overrules `signed`; the maps are the same."""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.raw, str):
+            object.__setattr__(self, "raw", _adopted(self.raw))
+        if self.kind not in (None, "signed", "unsigned"):
+            raise unknown("kind of estimator", str(self.kind), ("signed", "unsigned"))
         if self.reduction not in ("sum", "abs"):
             raise unknown("reduction", str(self.reduction), ("sum", "abs"))
         if isinstance(self.raw, str) and self.raw not in RAW_MAPS:
             raise unknown("raw map", self.raw, RAW_MAPS)
-        if not isinstance(self.raw, str) and not callable(self.raw) and not hasattr(self.raw, "attribute"):
+        accepted = isinstance(self.raw, (str, Method)) or callable(self.raw) or hasattr(self.raw, "attribute")
+        if not accepted:
             raise InputError(
-                "an estimator must be a name, a callable (model, images, targets) -> [N, C, H, W] or a "
-                f"Captum attribution object, got {type(self.raw).__name__}"
+                "an estimator must be a name, a callable (model, images, targets) -> [N, C, H, W], an array "
+                f"of maps or a Captum attribution object, got {type(self.raw).__name__}"
             )
 
     @property
     def signed(self) -> bool:
         """Whether negative scores, evidence against the class, can occur."""
-        return self.reduction == "sum" and (self.raw != "sqsg" or self.times_input) and self.raw != "random"
+        if self.kind is not None:
+            return self.kind == "signed"
+        if self.reduction == "abs" or self.raw == "random":
+            return False
+        nonnegative = self.raw == "sqsg" or (isinstance(self.raw, Method) and self.raw.nonnegative)
+        return self.times_input or not nonnegative
 
     def reduce(self, raw: Tensor, images: Tensor) -> Tensor:
         """The map [N, H, W] of a raw map [N, C, H, W] for these images."""
@@ -119,7 +171,8 @@ def get_estimators(estimators: Estimators = "paper") -> dict[str, Estimator]:
     """Estimators by name: a set, one name, several, or a mapping of names to estimators or callables.
 
     Besides the ten of the set "paper" every `vg`, `ig`, `sg`, `sqsg`, with an `x` for times input where
-    it makes sense, can be had as `_sum` and as `_abs`.
+    it makes sense, can be had as `_sum` and as `_abs`. `captum:DeepLift` is a method of Captum's (also
+    `captum:DeepLift_abs`, `captum:LayerGradCam@layer4`), `maps:FILE` or `maps:FILE#ARRAY` precomputed maps.
 
     >>> list(get_estimators(["vg_sum", "random"]))
     ['vg_sum', 'random']
@@ -209,6 +262,10 @@ def maps_of(
     masking: Masking,
 ) -> dict[str, Tensor]:
     """`explain` for arguments already checked and on the device; never waits for the device."""
+    task = Task(engine, images, targets, indices, seed, settings, masking)
+    for name, estimator in estimators.items():
+        if isinstance(estimator.raw, Method):
+            estimator.raw.check(name, indices, images.shape[1:])
     needed = {estimator.raw for estimator in estimators.values() if isinstance(estimator.raw, str)}
     raws = _gradient_maps(engine, images, needed, targets, indices, seed, settings, masking)
     if "random" in needed:
@@ -217,9 +274,11 @@ def maps_of(
     for name, estimator in estimators.items():
         if isinstance(estimator.raw, str):
             raw = raws[estimator.raw]
+        elif isinstance(estimator.raw, Method):
+            raw = estimator.raw.raw_map(name, task)
         else:
             raw = _custom(engine, name, estimator, images, targets)
-        maps[name] = estimator.reduce(raw, images) if raw.ndim == 4 else raw
+        maps[name] = estimator.reduce(raw, images)
     return maps
 
 
@@ -253,7 +312,7 @@ def _gradient_maps(
 
     if "ig" in needed:
         steps, total = settings.ig_steps, torch.zeros_like(images)
-        away = images - _reference(settings.reference, images, masking, seed, indices)
+        away = images - reference_images(settings.reference, images, masking, seed, indices)
 
         def interpolated(start: int, stop: int, image: Tensor) -> Tensor:
             step = torch.arange(start, stop, device=device) - image * steps + 1
@@ -311,7 +370,10 @@ def _add_by_image(total: Tensor, per_image: int, start: int, stop: int, rows: Te
         at += count
 
 
-def _reference(reference: Any, images: Tensor, masking: Masking, seed: int, indices: Sequence[int]) -> Tensor:
+def reference_images(
+    reference: Any, images: Tensor, masking: Masking, seed: int, indices: Sequence[int]
+) -> Tensor:
+    """Where the path of integrated gradients starts, [N, C, H, W]; see `Settings.reference`."""
     if isinstance(reference, str) and reference == "black":
         low, high = images.nan_to_num().aminmax()
         if low < -1.01 or high > 1.01:
@@ -339,20 +401,34 @@ def _custom(engine: Engine, name: str, estimator: Estimator, images: Tensor, tar
     """The raw map of a callable or a Captum object, which may do with the model what it likes."""
     attribute = getattr(estimator.raw, "attribute", None)
     raw_map: Any = estimator.raw
-    models = [engine.model, *_models_inside(raw_map)]
 
-    def part(size: int) -> Tensor:
-        rows, classes = images[start : start + size].to(engine.dtype).clone(), targets[start : start + size]
+    def part(rows: Tensor, at: slice) -> Any:
         if attribute is not None:
-            return _checked(name, attribute(rows.requires_grad_(), target=classes), rows).to(images)
-        return _checked(name, raw_map(engine.model, rows, classes), rows).to(images)
+            return attribute(rows.requires_grad_(), target=targets[at])
+        return raw_map(engine.model, rows, targets[at])
 
-    parts, start = [], 0
     with ExitStack() as stack:
-        for model in models:
+        for model in (engine.model, *_models_inside(raw_map)):
             stack.enter_context(untouched(model))
-        stack.enter_context(torch.inference_mode(False))
-        stack.enter_context(torch.enable_grad())
+        return in_parts(engine, name, images, part)
+
+
+def in_parts(
+    engine: Engine, name: str, images: Tensor, run: Callable[[Tensor, slice], Any], share: int = 1
+) -> Tensor:
+    """Raw maps [N, C, H, W] or [N, 1, H, W] from `run(rows, where)`, which gets a few images at a time.
+
+    Their number is the engine's batch size of gradient passes, divided by `share`.
+    """
+    parts: list[Tensor] = []
+    start = 0
+
+    def part(batch: int) -> Tensor:
+        at = slice(start, start + max(1, batch // share))
+        rows = images[at].to(engine.dtype).clone()
+        return checked_map(name, run(rows, at), rows.shape).to(images)
+
+    with torch.inference_mode(False), torch.enable_grad():
         while start < len(images):
             raw = engine.attempt("gradients", images[:1], part)
             if raw is not None:
@@ -361,13 +437,15 @@ def _custom(engine: Engine, name: str, estimator: Estimator, images: Tensor, tar
     return torch.cat(parts)
 
 
-def _checked(name: str, raw: Any, images: Tensor) -> Tensor:
-    shape = tuple(images.shape)
-    accepted = [shape, (shape[0], 1, *shape[2:]), (shape[0], *shape[2:])]
-    if not isinstance(raw, Tensor) or tuple(raw.shape) not in accepted:
+def checked_map(name: str, raw: Any, shape: Sequence[int]) -> Tensor:
+    """What estimator `name` returned for images of this shape, as a tensor [N, C, H, W] or [N, 1, H, W]."""
+    if isinstance(raw, np.ndarray):
+        raw = torch.from_numpy(np.ascontiguousarray(raw))
+    plain, full = (shape[0], *shape[2:]), tuple(shape)
+    if not isinstance(raw, Tensor) or tuple(raw.shape) not in (full, (shape[0], 1, *shape[2:]), plain):
         found = list(raw.shape) if isinstance(raw, Tensor) else type(raw).__name__
-        raise InputError(f"estimator {name} must return a tensor {list(shape)} for these images, got {found}")
-    return raw.detach()
+        raise InputError(f"estimator {name} must return a tensor {list(full)} for these images, got {found}")
+    return (raw.unsqueeze(1) if raw.ndim == 3 else raw).detach()
 
 
 def _models_inside(raw: Any) -> list[nn.Module]:
@@ -377,12 +455,29 @@ def _models_inside(raw: Any) -> list[nn.Module]:
     return [forward] if isinstance(forward, nn.Module) else []
 
 
+def _adopted(raw: Any) -> Any:
+    """Arrays, tensors and paths become maps, Quantus-style functions what calls them; the rest stays."""
+    if isinstance(raw, (Tensor, np.ndarray, Path)):
+        from fpa.methods import Maps
+
+        return Maps(raw)
+    if callable(raw) and not isinstance(raw, Method):
+        from fpa.methods import from_quantus, is_quantus
+
+        return from_quantus(raw) if is_quantus(raw) else raw
+    return raw
+
+
 def _by_name(name: str) -> Estimator:
     if name in PAPER:
         return PAPER[name]
+    if name.startswith(("captum:", "maps:")):
+        from fpa.methods import by_name
+
+        return by_name(name)
     match = re.fullmatch(r"(vg|ig|sg|sqsg)(x?)_(sum|abs)", name)
     if match is None or match[1] + match[2] == "igx":
-        raise unknown("estimator", name, (*PAPER, *SETS))
+        raise unknown("estimator", name, (*PAPER, *SETS, "captum:METHOD", "maps:FILE"))
     return Estimator(match[1], "sum" if match[3] == "sum" else "abs", times_input=bool(match[2]))
 
 

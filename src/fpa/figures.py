@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fpa.augment import FPA, Rectangle
 from fpa.errors import InputError, unknown
-from fpa.names import augmentation_name, estimator_name
+from fpa.names import augmentation_name, estimator_name, shortened
 from fpa.results import ModelResult, Study
 from fpa.store import replacing, writable_folder
 
@@ -58,6 +58,7 @@ _AUGMENTATIONS = {
     "rectangle": _Look("#E69F00", (0, (5, 1.5, 1, 1.5)), "^"),
     "fpa": _Look("#0072B2", "-", "o"),
 }
+_MOST = 16  # characters of the name of an estimator
 _OTHERS = [
     _Look("#D55E00", "-", "o"),
     _Look("#0072B2", (0, (5, 1.5)), "s"),
@@ -367,7 +368,7 @@ def rank_slopes(study: Study) -> Figure:
     a red dot and both lines are red.
     """
     count = max(len(model.reliability.by_mif) for model in study.models.values())
-    wide = 1.3 + 0.145 * max(len(_short(estimator_name(name))) for name in study.signed)
+    wide = 1.3 + 0.145 * max(len(estimator_name(name, most=_MOST)) for name in study.signed)
     figure = Figure(figsize=(max(wide * len(study.models), 3.4), 0.9 + 0.24 * count))
     axes = figure.subplots(1, len(study.models), squeeze=False, gridspec_kw={"wspace": 0.12})[0]
     for axis, (augmentation, model) in zip(axes, study.models.items(), strict=True):
@@ -524,15 +525,11 @@ def _quiet_fonts() -> Iterator[None]:
 
 def _plain(text: str, most: int = 60) -> str:
     """Text from data on one line, shortened, and not read as mathematics."""
-    return _short(" ".join(text.split()), most).replace("$", r"\$")
+    return shortened(" ".join(text.split()), most).replace("$", r"\$")
 
 
 def _estimator(name: str) -> str:
-    return estimator_name(_short(name), "mathtext")
-
-
-def _short(text: str, most: int = 16) -> str:
-    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
+    return estimator_name(name, "mathtext", _MOST)
 
 
 def _augmentation(name: str) -> str:

@@ -150,7 +150,7 @@ class EvaluationSettings:
     """Explaining, perturbing and scoring; see fpa.estimators.Settings.
 
     Attributes:
-        estimators: The set paper, or names of estimators.
+        estimators: The set paper, or names of estimators, also captum:METHOD and maps:FILE.
         ig_steps: Steps of integrated gradients.
         sg_samples: Noisy copies of SmoothGrad and its squared variant.
         sigma: Standard deviation of their noise, as a share of each image's range.

@@ -34,7 +34,7 @@ from fpa.curves import ranks
 from fpa.data import ImageData, Normalisation, evaluation_batches, unreadable
 from fpa.engine import Engine, Precision
 from fpa.errors import InputError
-from fpa.estimators import SETS, Estimator, Settings, explain, get_estimators
+from fpa.estimators import SETS, Estimator, Method, Settings, explain, get_estimators
 from fpa.fidelity import Fidelity, common_images, reliability
 from fpa.masking import Masking, fully_masked, get_masking, noise_by_image
 from fpa.models import load_model, model_path, read_card
@@ -142,6 +142,9 @@ def check_evaluation(recipe: Recipe, data: ImageData) -> None:
         raise InputError(
             f"evaluation.estimators must name at least two besides random, got {', '.join(estimators)}"
         )
+    for name, one in estimators.items():
+        if isinstance(one.raw, Method):
+            one.raw.check(name, data.evaluation.tolist(), data.input_shape)
     if len(data.evaluation) < 2:
         raise InputError("data.evaluation_images must be at least 2")
 

@@ -149,10 +149,7 @@ def evaluate_blocks(
     def compute(images: Tensor, labels: Tensor, indices: list[int]) -> "_Pending":
         images = engine.images(images)
         check_features(features, images)
-        logits = engine.predict(images)
-        targets = engine.explained(logits)
-        given = engine.explained(logits, labels.clamp(min=0), "labels")
-        truth = torch.where(labels.to(given.device) >= 0, given, targets)  # unknown: the class predicted
+        logits, targets, truth = predicted(engine, images, labels)
         maps = maps_of(engine, images, named, targets, indices, seed, chosen, masking)
         curves = curves_of(
             engine,
@@ -182,7 +179,7 @@ def evaluate_blocks(
         return _Pending(columns, not_finite(images, maps, curves), sums, curves.fractions, labels, indices)
 
     pending: list[tuple[Path, _Pending]] = []
-    with _progress(total, progress) as tell:
+    with telling(total, progress) as tell:
 
         def settle(most: int) -> None:
             nonlocal stored
@@ -197,7 +194,7 @@ def evaluate_blocks(
 
         seen = 0
         try:
-            for number, (images, labels, indices) in enumerate(_blocks(data, block, engine, chosen)):
+            for number, (images, labels, indices) in enumerate(blocks_of(data, block, engine, chosen)):
                 block = block or block_size(engine, images, chosen)
                 seen += len(indices)
                 place = path / f"block-{number:06d}.parquet"
@@ -268,6 +265,14 @@ def read_evaluation(folder: str | Path) -> Evaluation:
     return output("", scores=scores, others=others)
 
 
+def predicted(engine: Engine, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The logits, the classes predicted, and the true ones: those predicted where the label is -1, unknown."""
+    logits = engine.predict(images)
+    targets = engine.explained(logits)
+    given = engine.explained(logits, labels.clamp(min=0), "labels")
+    return logits, targets, torch.where(labels.to(given.device) >= 0, given, targets)
+
+
 def _sorted_sum(maps: Tensor) -> Tensor:
     """How many of the maps [N, H, W] are finite, then the sum of their scores at places of the LIF order."""
     values = maps.flatten(1).double() if maps.device.type != "mps" else maps.flatten(1)
@@ -334,7 +339,7 @@ class _Pending:
         return told
 
 
-def _blocks(
+def blocks_of(
     data: Data, block: int | None, engine: Engine, settings: Settings
 ) -> Iterator[tuple[Tensor, Tensor, list[int]]]:
     """The data cut into blocks of equal size (the last may be smaller): images, labels, indices."""
@@ -473,7 +478,8 @@ class Tell(Protocol):
 
 
 @contextmanager
-def _progress(total: int | None, shown: bool | Tell) -> Iterator[Tell]:
+def telling(total: int | None, shown: bool | Tell) -> Iterator[Tell]:
+    """Shows the progress of `total` images: not at all, as the terminal allows, or as the object given does."""
     if not isinstance(shown, bool):
         yield shown
     elif not shown:

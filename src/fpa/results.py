@@ -12,6 +12,18 @@ from fpa.fidelity import Fidelity, Reliability
 from fpa.recipe import Recipe
 
 
+def above_chance(accuracy: float, images: int, classes: int) -> bool:
+    """Whether an accuracy over so many images is above guessing by two standard errors.
+
+    >>> above_chance(0.6, 100, 2), above_chance(0.59, 100, 2)
+    (False, False)
+    >>> above_chance(0.61, 100, 2)
+    True
+    """
+    chance = 1 / classes
+    return accuracy > chance + 2 * (chance * (1 - chance) / max(images, 1)) ** 0.5
+
+
 @dataclass(frozen=True)
 class Examples:
     """A few evaluation images with the maps of every estimator, for figures and the explorer."""
@@ -69,13 +81,11 @@ class Study:
     @property
     def not_above_chance(self) -> list[str]:
         """The models whose accuracy is not above guessing by two standard errors: nothing to explain."""
-        chance = 1 / len(self.classes)
-        found = []
-        for name, model in self.models.items():
-            error = (chance * (1 - chance) / max(len(model.evaluation.labels), 1)) ** 0.5
-            if model.accuracy <= chance + 2 * error:
-                found.append(name)
-        return found
+        return [
+            name
+            for name, model in self.models.items()
+            if not above_chance(model.accuracy, len(model.evaluation.labels), len(self.classes))
+        ]
 
     @property
     def estimators(self) -> list[str]:

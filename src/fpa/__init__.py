@@ -16,13 +16,16 @@ if TYPE_CHECKING:
     from fpa.estimators import explain
     from fpa.fidelity import Fidelity
     from fpa.models import load_model
+    from fpa.trust import Audit, audit
 
 _HOME = {
+    "Audit": "trust",
     "Engine": "engine",
     "FPA": "augment",
     "Fidelity": "fidelity",
     "Rectangle": "augment",
     "InputError": "errors",
+    "audit": "trust",
     "explain": "estimators",
     "load_model": "models",
     "perturbation_curves": "curves",
@@ -30,10 +33,12 @@ _HOME = {
 
 __all__ = [
     "FPA",
+    "Audit",
     "Engine",
     "Fidelity",
     "InputError",
     "Rectangle",
+    "audit",
     "explain",
     "load_model",
     "perturbation_curves",

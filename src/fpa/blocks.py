@@ -266,7 +266,7 @@ def read_evaluation(folder: str | Path) -> Evaluation:
 
 
 def predicted(engine: Engine, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The logits, the classes predicted, and the true ones: those predicted where the label is -1, unknown."""
+    """The logits, the classes predicted and the true ones; where the label is -1, unknown, the predicted."""
     logits = engine.predict(images)
     targets = engine.explained(logits)
     given = engine.explained(logits, labels.clamp(min=0), "labels")
@@ -479,7 +479,7 @@ class Tell(Protocol):
 
 @contextmanager
 def telling(total: int | None, shown: bool | Tell) -> Iterator[Tell]:
-    """Shows the progress of `total` images: not at all, as the terminal allows, or as the object given does."""
+    """Shows the progress of `total` images: not at all, as the terminal allows, or with the object given."""
     if not isinstance(shown, bool):
         yield shown
     elif not shown:

@@ -124,6 +124,41 @@ def _evaluate_parser(after_command: list[str]) -> "ArgumentParser":
     return parser
 
 
+def _audit_parser(after_command: list[str]) -> "ArgumentParser":
+    parser = _empty_parser(
+        "audit",
+        "Can the evaluation of explanations on this model be trusted? "
+        "Exit code 0: reliable, 3: unreliable, 4: cannot tell, 2: bad input.",
+    )
+    parser.add_argument(
+        "model_file", help="A .safetensors file written by fpa, or the name of a shipped model."
+    )
+    parser.add_argument(
+        "--data",
+        default=None,
+        type=str | None,
+        help="A data set's name or folder:PATH; default the model's own.",
+    )
+    parser.add_argument("--data_root", default="data", type=str, help="Folder that holds the data sets.")
+    parser.add_argument(
+        "--count", default=None, type=int | None, help="How many test images; default all of the data set's."
+    )
+    parser.add_argument(
+        "--maskings",
+        default="constant,mean,blur,uniform",
+        type=str,
+        help="What removing a pixel means: the one that is judged, then others to compare, with commas.",
+    )
+    parser.add_argument("--points", default=21, type=int, help="Points of a perturbation curve.")
+    parser.add_argument("--ig_steps", default=200, type=int, help="Steps of integrated gradients.")
+    parser.add_argument("--seed", default=0, type=int, help="Seed of everything random.")
+    _add_output(parser, "runs/audit-MODEL")
+    parser.add_argument(
+        "--device", default=None, type=str | None, help="cpu, cuda or mps; default the best there is."
+    )
+    return parser
+
+
 def _report_parser(after_command: list[str]) -> "ArgumentParser":
     parser = _empty_parser("report", "Make the tables, figures and report of a study again.")
     parser.add_argument("study", help="The folder of a study.")
@@ -293,6 +328,47 @@ def _evaluate(namespace: "Namespace") -> int:
     return 0
 
 
+def _audit(namespace: "Namespace") -> int:
+    from rich.console import Console
+
+    from fpa.data import load_data
+    from fpa.estimators import Settings
+    from fpa.models import load_model, model_path, read_card
+    from fpa.progress import Display
+    from fpa.store import writable_folder
+    from fpa.study import _Batches, _device
+    from fpa.train import check_device
+    from fpa.trust import audit
+
+    check_device(namespace.device)
+    path = model_path(namespace.model_file)
+    card = read_card(path)
+    images = namespace.data or card.recipe.get("data", {}).get("name")
+    data = load_data(
+        images, namespace.data_root, evaluation_images=namespace.count, size=card.input_shape[-1]
+    )
+    name = path.stem if path.stem != "model" else card.augmentation
+    output = namespace.output or Path("runs") / f"audit-{name}"
+    writable_folder(output)
+    with Display(quiet=namespace.quiet) as display, display.evaluating(name, len(data.evaluation)) as tell:
+        found = audit(
+            load_model(path, _device(namespace.device)),
+            _Batches(data, 8, set()),
+            name=f"{name} on {data.name}",
+            settings=Settings(ig_steps=namespace.ig_steps),
+            maskings=namespace.maskings.split(","),
+            points=namespace.points,
+            seed=namespace.seed,
+            progress=tell,
+        )
+    found.save(output / "audit.json")
+    found.report(output / "audit.html")
+    if not namespace.quiet:
+        Console().print(found)
+        print(f"page: {output / 'audit.html'}")
+    return found.exit_code
+
+
 def _report(namespace: "Namespace") -> int:
     from fpa.study import show_again
 
@@ -417,6 +493,7 @@ COMMANDS = {
     "run": _run_study,
     "train": _train,
     "evaluate": _evaluate,
+    "audit": _audit,
     "report": _report,
     "compare": _compare,
     "recipes": _recipes,
@@ -425,6 +502,7 @@ PARSERS = {
     "run": (_run_parser, "Run a whole study: train, explain, perturb, score, show."),
     "train": (_train_parser, "Train the models of a recipe."),
     "evaluate": (_evaluate_parser, "Explain, perturb and score one saved model."),
+    "audit": (_audit_parser, "Can the evaluation of explanations on a model be trusted?"),
     "report": (_report_parser, "Make a study's tables, figures and report again."),
     "compare": (_compare_parser, "Put several studies side by side."),
     "recipes": (_recipes_parser, "List the recipes that ship with fpa."),

@@ -508,7 +508,8 @@ def share_kept(values: Arrayish, whole: Arrayish, *, draws: int = 1000, seed: in
     drawn = means[:, 1:] / means[:, :1]
     found = parts.mean(axis=0) / total.mean()
     return [
-        Estimate(float(value), *_percentiles(column, 0.95)) for value, column in zip(found, drawn.T, strict=True)
+        Estimate(float(value), *_percentiles(column, 0.95))
+        for value, column in zip(found, drawn.T, strict=True)
     ]
 
 

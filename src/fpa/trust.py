@@ -6,7 +6,7 @@ Its thresholds are the constants below, and docs/audit.md gives the reasons for 
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -16,12 +16,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fpa.blocks import Batch, Data, Tell, blocks_of, predicted, telling
+from fpa.blocks import Tell, blocks_of, predicted, telling
 from fpa.curves import check_fractions, curves_of
+from fpa.data import Normalisation
 from fpa.engine import Engine
 from fpa.errors import InputError
-from fpa.estimators import PAPER, Estimator, Estimators, Settings, get_estimators, gradients_per_image, maps_of
+from fpa.estimators import (
+    PAPER,
+    Estimator,
+    Estimators,
+    Settings,
+    get_estimators,
+    gradients_per_image,
+    maps_of,
+)
 from fpa.fidelity import Estimate, Fidelity, Reliability, ranking_agreement, reliability, share_kept
+from fpa.inputs import ImageBatches, classifier, image_batches, input_channels
 from fpa.masking import Constant, Masking, get_masking
 from fpa.names import estimator_name
 from fpa.recipe import suggested_fpa
@@ -155,8 +165,8 @@ def _stops(evidence: Evidence) -> list[str]:
         )
     if not abs(evidence.logit_change) > evidence.logit_spread:
         found.append(
-            f"Nothing to explain: masking everything changes the logit by {abs(evidence.logit_change):.2g} on "
-            f"average, no more than its spread over images ({evidence.logit_spread:.2g})."
+            f"Nothing to explain: masking everything changes the logit by {abs(evidence.logit_change):.2g} "
+            f"on average, no more than its spread over images ({evidence.logit_spread:.2g})."
         )
     if evidence.used < FEWEST_IMAGES:
         left = evidence.images - evidence.used
@@ -189,8 +199,8 @@ def _kept(ending: str) -> Any:
     def sentence(evidence: Evidence) -> str:
         found = evidence.kept[MASKED[0]]
         return (
-            f"With {MASKED[0]} % of the pixels masked at random the logit keeps {_percent(found.value)} of its "
-            f"size ({_percent(found.low)} to {_percent(found.high)}; {ending} {_percent(LEAST_KEPT)})."
+            f"With {MASKED[0]} % of the pixels masked at random the logit keeps {_percent(found.value)} of "
+            f"its size ({_percent(found.low)} to {_percent(found.high)}; {ending} {_percent(LEAST_KEPT)})."
         )
 
     return sentence
@@ -209,10 +219,10 @@ _SENTENCES = {
     },
 }
 
-HEADLINES: dict[Verdict, str] = {
-    "reliable": "Reliable: masking pixels of this model tests the explanations.",
-    "unreliable": "Unreliable: masking pixels of this model tests how it takes masking, not the explanations.",
-    "cannot tell": "Cannot tell whether masking pixels of this model tests the explanations.",
+MEANINGS: dict[Verdict, str] = {
+    "reliable": "masking pixels of this model tests the explanations.",
+    "unreliable": "masking pixels of this model tests the model, not the explanations.",
+    "cannot tell": "it stays open whether masking pixels of this model tests the explanations.",
 }
 
 
@@ -264,7 +274,7 @@ class Audit:
     @property
     def headline(self) -> str:
         """The verdict in a sentence."""
-        return HEADLINES[self.verdict]
+        return f"{self.verdict.capitalize()}: {MEANINGS[self.verdict]}"
 
     @property
     def rows(self) -> list[Row]:
@@ -288,6 +298,7 @@ class Audit:
         """Everything as plain values, as in audit.json."""
         values = {
             "format": 1,
+            "name": self.name,
             "verdict": self.verdict,
             "exit_code": self.exit_code,
             "headline": self.headline,
@@ -301,9 +312,7 @@ class Audit:
                 "least_kept": LEAST_KEPT,
                 "same_ranking": SAME_RANKING,
             },
-            "evidence": {
-                name: getattr(self.evidence, name) for name in Evidence.__dataclass_fields__
-            },
+            "evidence": {name: getattr(self.evidence, name) for name in Evidence.__dataclass_fields__},
             "maskings": self.maskings,
             "fractions": self.fractions,
             "kept": self.kept,
@@ -321,7 +330,7 @@ class Audit:
 
         file = StringIO()
         Console(file=file, width=80, color_system=None).print(self)
-        return file.getvalue().rstrip("\n")
+        return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
 
     def _repr_html_(self) -> str:
         from fpa.report.trust import audit_fragment
@@ -335,7 +344,7 @@ class Audit:
 
         yield Text(self.headline, style=f"bold {_COLOURS[self.verdict]}")
         for sentence in self.because:
-            yield Padding(Text(sentence), (0, 0, 0, 2))
+            yield Padding(Text(sentence), (0, 0, 0, 2), expand=False)
         rows = self.rows
         if rows:
             table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
@@ -350,15 +359,17 @@ class Audit:
                     group = row.group
                     table.add_row(Text(group, style="italic"))
                 state = Text(row.state, style=_STATES.get(row.state, ""))
-                table.add_row(Text(f"  {row.what}"), row.found, row.interval, row.limit, state)
+                table.add_row(
+                    Text(f"  {estimator_name(row.what)}"), row.found, row.interval, row.limit, state
+                )
             yield Text()
             yield table
         yield Text()
         yield Text("What to do", style="bold")
         for sentence in self.advice:
-            yield Padding(Text(sentence), (0, 0, 0, 2))
+            yield Padding(Text(sentence), (0, 0, 0, 2), expand=False)
         if self.command:
-            yield Padding(Text(self.command, style="bold"), (0, 0, 0, 4))
+            yield Padding(Text(self.command, style="bold"), (0, 0, 0, 4), expand=False)
 
 
 _COLOURS = {"reliable": "green", "unreliable": "red", "cannot tell": "yellow"}
@@ -367,7 +378,7 @@ _STATES = {"good": "green", "bad": "red", "unclear": "yellow"}
 
 def audit(
     model: nn.Module | Engine,
-    loader: Data,
+    loader: Any,
     *,
     estimators: Estimators = "paper",
     count: int | None = None,
@@ -375,17 +386,23 @@ def audit(
     maskings: Sequence[str | Masking] = MASKINGS,
     points: int = 21,
     seed: int = 0,
+    normalisation: Normalisation | None = None,
+    device: torch.device | str | None = None,
+    name: str = "",
     progress: bool | Tell = True,
 ) -> Audit:
     """Can the evaluation of explanations on this model be trusted? See docs/audit.md for the rule.
 
-    - `loader`: images [N, C, H, W], (images, labels), or anything that yields such batches. Without labels
-      the agreement with the unmasked prediction stands in for the accuracy.
+    - `loader`: images [N, C, H, W], (images, labels), or anything that yields such batches, see
+      `fpa.inputs.image_batches`, which also says what `normalisation` is for. Without labels the agreement
+      with the unmasked prediction stands in for the accuracy.
     - `estimators`: at least one signed and one unsigned; random masking is measured in any case.
     - `count`: how many images, the first of the loader; default all.
     - `maskings`: what removing a pixel means. The first is judged; the others, with the same maps, tell
       whether the ranking of the estimators survives another one.
     - `points`: of a perturbation curve.
+    - `device`: where to work; by default where the model is.
+    - `name`: what is audited, for the page.
 
     >>> import fpa
     >>> from fpa.data import load_data
@@ -405,10 +422,13 @@ def audit(
         )
     if count is not None and count < 1:
         raise InputError(f"count must be at least 1, got {count}")
-    by_name = _named_maskings(maskings)
+    by_name = _named_maskings(maskings, normalisation)
     fractions = sorted({*check_fractions(points), *(percent / 100 for percent in MASKED)})
+    inner = model.model if isinstance(model, Engine) else model
+    batches = image_batches(loader, normalisation, input_channels(inner))
+    engine = model if isinstance(model, Engine) else Engine(classifier(model, batches.first, device))
     curves = _measure(
-        Engine.of(model), loader, named, settings or Settings(), by_name, fractions, seed, count, progress
+        engine, batches, named, settings or Settings(), by_name, fractions, seed, count, progress
     )
     evidence, figures = _evidence(curves, signed, fractions)
     verdict, because = judge(evidence)
@@ -422,6 +442,7 @@ def audit(
         maskings=tuple(by_name),
         signed=signed,
         fractions=tuple(curves.fractions.tolist()),
+        name=name,
         **figures,
     )
 
@@ -443,7 +464,7 @@ class _Curves(NamedTuple):
 
 def _measure(
     engine: Engine,
-    loader: Data,
+    batches: ImageBatches,
     estimators: Mapping[str, Estimator],
     settings: Settings,
     maskings: Mapping[str, Masking],
@@ -454,17 +475,17 @@ def _measure(
 ) -> _Curves:
     """Every image is explained once, under the first masking, and perturbed under each."""
     judged = next(iter(maskings))
-    total = _count(loader, count)
+    total = count if batches.dataset is None else min(len(batches.dataset), count or len(batches.dataset))
     inner = sum(0 < fraction < 1 for fraction in fractions)
     per_image = gradients_per_image(estimators, settings) + 2 * inner * len(estimators) * len(maskings)
     engine.expected_rows = max(engine.expected_rows, (total or 0) * per_image)
     blocks: list[dict[tuple[str, ...], Tensor]] = []
     with telling(total, progress) as tell:
-        for images, labels, indices in blocks_of(_first(loader, count), None, engine, settings):
+        for images, labels, indices in blocks_of(_first(batches, count), None, engine, settings):
             images = engine.images(images)
             logits, targets, truth = predicted(engine, images, labels)
             maps = maps_of(engine, images, estimators, targets, indices, seed, settings, maskings[judged])
-            block = {("labels",): labels, ("targets",): targets}
+            block: dict[tuple[str, ...], Tensor] = {("labels",): labels, ("targets",): targets}
             for name, masking in maskings.items():
                 curves = curves_of(
                     engine, images, maps, fractions, logits, targets, indices, seed, masking, "pixels",
@@ -527,7 +548,9 @@ def _evidence(
 
     fidelity = {
         name: {
-            one: Fidelity.from_curves(curves.mif[name][one], curves.lif[name][one], curves.fractions, keep=usable)
+            one: Fidelity.from_curves(
+                curves.mif[name][one], curves.lif[name][one], curves.fractions, keep=usable
+            )
             for one in curves.mif[name]
         }
         for name in curves.mif
@@ -633,7 +656,7 @@ def _rows(audit: Audit) -> Iterator[Row]:
         yield Row(under, f"{what}, {percent} % masked", *_shares(found), "", "")
     for name, found in evidence.rise.items():
         word = "rises" if found.low > 0 else "falls" if found.high < 0 else "unclear"
-        yield Row(f"LIF at first {MASKED[0]} %", estimator_name(name), *_shares(found, "+"), "", word)
+        yield Row(f"LIF over the first {MASKED[0]} %", name, *_shares(found, "+"), "", word)
     for name, found in evidence.agreement.items():
         state = Criterion(found, SAME_RANKING, "above").state
         word = {"good": "survives", "bad": "differs"}.get(state, "unclear")
@@ -658,26 +681,31 @@ def _percent(share: float, sign: str = "") -> str:
 def _with_random(estimators: Mapping[str, Estimator]) -> dict[str, Estimator]:
     given = estimators.get("random", PAPER["random"])
     if given.raw != "random":
-        raise InputError("the name 'random' is that of the random baseline: call the estimator something else")
+        raise InputError(
+            "the name 'random' is that of the random baseline: call the estimator something else"
+        )
     return {"random": given, **estimators}
 
 
-def _named_maskings(maskings: Sequence[str | Masking]) -> dict[str, Masking]:
+def _named_maskings(
+    maskings: Sequence[str | Masking], normalisation: Normalisation | None
+) -> dict[str, Masking]:
     given = [maskings] if isinstance(maskings, str) else list(maskings)
-    names = [one if isinstance(one, str) else getattr(one, "__name__", type(one).__name__).lower() for one in given]
+    names = [
+        one if isinstance(one, str) else getattr(one, "__name__", type(one).__name__).lower() for one in given
+    ]
     if not given or len(set(names)) < len(names):
         raise InputError(f"maskings must be one or more different ones, got {', '.join(names) or 'none'}")
-    return dict(zip(names, map(get_masking, given), strict=True))
+    scale = (normalisation.mean, normalisation.std) if normalisation else (None, None)
+    return {name: get_masking(one, *scale) for name, one in zip(names, given, strict=True)}
 
 
-def _first(loader: Data, count: int | None) -> Iterable[Batch]:
+def _first(batches: ImageBatches, count: int | None) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """The batches of the first `count` images."""
-    left = math.inf if count is None else count
-    whole = isinstance(loader, Tensor) or (isinstance(loader, tuple) and all(isinstance(p, Tensor) for p in loader))
-    for batch in [loader] if whole else loader:
-        parts = [batch] if isinstance(batch, Tensor) else list(batch)
-        few = int(min(left, len(parts[0])))
-        yield [part[:few] for part in parts]
+    left: float = math.inf if count is None else count
+    for images, labels, indices in batches:
+        few = int(min(left, len(images)))
+        yield images[:few], labels[:few], indices[:few]
         left -= few
         if left <= 0:
             return

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,7 +15,10 @@ from fpa.report.explorer import explorer_data, numbers
 from fpa.results import ModelResult, Study
 from fpa.store import writable_folder, write_text
 
-__all__ = ["verdict", "write_report"]
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+__all__ = ["page_environment", "verdict", "write_report"]
 
 # Colour (c) and line style (d) classes of report.css, so that lines differ in more than colour.
 _AUGMENTATION_LINES = {"none": "c0 d2", "rectangle": "c1 d3", "fpa": "c2 d0"}
@@ -35,9 +38,9 @@ def write_report(study: Study, path: str | Path, command: str | None = None) -> 
     return target
 
 
-def _page(study: Study, command: str | None) -> str:
+def page_environment() -> "Environment":
+    """The templates of the package's pages, with the filters they use; text from data is escaped."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
-    from jinja2.utils import htmlsafe_json_dumps
     from markupsafe import Markup
 
     environment = Environment(
@@ -53,6 +56,13 @@ def _page(study: Study, command: str | None) -> str:
         "estimator": lambda name: Markup(estimator_name(name, "html")),
         "estimator_text": estimator_name,
     }
+    return environment
+
+
+def _page(study: Study, command: str | None) -> str:
+    from jinja2.utils import htmlsafe_json_dumps
+    from markupsafe import Markup
+
     files = resources.files("fpa.report")
     explorer = explorer_data(study)
     data = {
@@ -71,29 +81,35 @@ def _page(study: Study, command: str | None) -> str:
         "explorer": explorer,
     }
     kind, pairs = pairs_counted(next(iter(study.models.values())).reliability)
-    return environment.get_template("report.html.jinja").render(
-        study=study,
-        verdict=verdict(study),
-        kind=kind,
-        kinds=KINDS,
-        pairs=pairs,
-        groups=_groups(study),
-        best={name: _best(study, model) for name, model in study.models.items()},
-        disagreements=_disagreements(study),
-        notes=_notes(study),
-        published=any(study.published.get(name) for name in study.models),
-        masked_reference=_recipe_value(study.recipe.to_dict(), "reference") in (None, "masked"),
-        augmentation_lines=_augmentation_lines(study),
-        estimator_lines=_estimator_lines(study),
-        shown_first=_shown_first(study),
-        history=[(c, t) for c, t in _HISTORY.items() if any(m.history.get(c) for m in study.models.values())],
-        explorer=explorer,
-        facts=list(_facts({key: value for key, value in study.manifest.items() if key != "timings"})),
-        timings=[(what, _duration(value)) for what, value in _facts(study.manifest.get("timings", {}))],
-        command=command,
-        css=Markup((files / "report.css").read_text(encoding="utf-8")),
-        js=Markup((files / "report.js").read_text(encoding="utf-8")),
-        data=htmlsafe_json_dumps(data, allow_nan=False, separators=(",", ":")),
+    return (
+        page_environment()
+        .get_template("report.html.jinja")
+        .render(
+            study=study,
+            verdict=verdict(study),
+            kind=kind,
+            kinds=KINDS,
+            pairs=pairs,
+            groups=_groups(study),
+            best={name: _best(study, model) for name, model in study.models.items()},
+            disagreements=_disagreements(study),
+            notes=_notes(study),
+            published=any(study.published.get(name) for name in study.models),
+            masked_reference=_recipe_value(study.recipe.to_dict(), "reference") in (None, "masked"),
+            augmentation_lines=_augmentation_lines(study),
+            estimator_lines=_estimator_lines(study),
+            shown_first=_shown_first(study),
+            history=[
+                (c, t) for c, t in _HISTORY.items() if any(m.history.get(c) for m in study.models.values())
+            ],
+            explorer=explorer,
+            facts=list(_facts({key: value for key, value in study.manifest.items() if key != "timings"})),
+            timings=[(what, _duration(value)) for what, value in _facts(study.manifest.get("timings", {}))],
+            command=command,
+            css=Markup((files / "report.css").read_text(encoding="utf-8")),
+            js=Markup((files / "report.js").read_text(encoding="utf-8")),
+            data=htmlsafe_json_dumps(data, allow_nan=False, separators=(",", ":")),
+        )
     )
 
 

@@ -50,7 +50,7 @@ FEWEST_IMAGES = 100
 """Fewer images that can be used: cannot tell."""
 FEWEST_PAIRS = 6
 """Fewer pairs of a signed and an unsigned estimator: cannot tell."""
-MOST_OPPOSITE = 1 / 3
+MOST_OPPOSITE = 1 / 4
 """The share of signed-unsigned pairs ordered oppositely by MIF and LIF must lie below."""
 LEAST_KEPT = 0.8
 """The share of the logit kept with 10 % of the pixels masked at random must lie above."""

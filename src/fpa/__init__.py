@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fpa.engine import Engine
     from fpa.errors import InputError
     from fpa.estimators import explain
+    from fpa.evaluation import Result, evaluate, load_result
     from fpa.fidelity import Fidelity
     from fpa.models import load_model
     from fpa.trust import Audit, audit
@@ -24,10 +25,13 @@ _HOME = {
     "FPA": "augment",
     "Fidelity": "fidelity",
     "Rectangle": "augment",
+    "Result": "evaluation",
     "InputError": "errors",
     "audit": "trust",
+    "evaluate": "evaluation",
     "explain": "estimators",
     "load_model": "models",
+    "load_result": "evaluation",
     "perturbation_curves": "curves",
 }
 
@@ -38,9 +42,12 @@ __all__ = [
     "Fidelity",
     "InputError",
     "Rectangle",
+    "Result",
     "audit",
+    "evaluate",
     "explain",
     "load_model",
+    "load_result",
     "perturbation_curves",
 ]
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
 Verdict = Literal["reliable", "unreliable", "cannot tell"]
-State = Literal["good", "bad", "unclear", ""]
+State = Literal["good", "bad", "unclear"]
 
 EXIT_CODES: dict[Verdict, int] = {"reliable": 0, "unreliable": 3, "cannot tell": 4}
 
@@ -148,7 +148,8 @@ def judge(evidence: Evidence) -> tuple[Verdict, tuple[str, ...]]:
         verdict = "unreliable"
     elif not stops and states == {"good"}:
         verdict = "reliable"
-    said = [_SENTENCES[name][criterion.state](evidence) for name, criterion in judged.items()]
+    worst_first = sorted(judged.items(), key=lambda item: ("bad", "unclear", "good").index(item[1].state))
+    said = [_SENTENCES[name][criterion.state](evidence) for name, criterion in worst_first]
     return verdict, (*stops, *said)
 
 
@@ -630,9 +631,10 @@ def _scope(verdict: Verdict, evidence: Evidence, judged: str) -> tuple[str, ...]
     differ = [name for name, found in evidence.agreement.items() if not found.low > SAME_RANKING]
     if verdict != "reliable" or not differ:
         return ()
+    under = " and ".join(filter(None, (", ".join(differ[:-1]), differ[-1])))
     return (
-        f"The verdict holds for the masking {judged!r}: under {' and '.join(differ)} the ranking of the "
-        "estimators may be another one.",
+        f"The verdict holds for the masking {judged}: under {under} the ranking of the estimators may be "
+        "another one.",
     )
 
 

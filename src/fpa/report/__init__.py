@@ -14,6 +14,7 @@ from fpa.report._verdict import pairs_counted, verdict
 from fpa.report.explorer import explorer_data, numbers
 from fpa.results import ModelResult, Study
 from fpa.store import writable_folder, write_text
+from fpa.tables import percent
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -63,6 +64,7 @@ def _page(study: Study, command: str | None) -> str:
     from jinja2.utils import htmlsafe_json_dumps
     from markupsafe import Markup
 
+    environment = page_environment()
     files = resources.files("fpa.report")
     explorer = explorer_data(study)
     data = {
@@ -81,35 +83,30 @@ def _page(study: Study, command: str | None) -> str:
         "explorer": explorer,
     }
     kind, pairs = pairs_counted(next(iter(study.models.values())).reliability)
-    return (
-        page_environment()
-        .get_template("report.html.jinja")
-        .render(
-            study=study,
-            verdict=verdict(study),
-            kind=kind,
-            kinds=KINDS,
-            pairs=pairs,
-            groups=_groups(study),
-            best={name: _best(study, model) for name, model in study.models.items()},
-            disagreements=_disagreements(study),
-            notes=_notes(study),
-            published=any(study.published.get(name) for name in study.models),
-            masked_reference=_recipe_value(study.recipe.to_dict(), "reference") in (None, "masked"),
-            augmentation_lines=_augmentation_lines(study),
-            estimator_lines=_estimator_lines(study),
-            shown_first=_shown_first(study),
-            history=[
-                (c, t) for c, t in _HISTORY.items() if any(m.history.get(c) for m in study.models.values())
-            ],
-            explorer=explorer,
-            facts=list(_facts({key: value for key, value in study.manifest.items() if key != "timings"})),
-            timings=[(what, _duration(value)) for what, value in _facts(study.manifest.get("timings", {}))],
-            command=command,
-            css=Markup((files / "report.css").read_text(encoding="utf-8")),
-            js=Markup((files / "report.js").read_text(encoding="utf-8")),
-            data=htmlsafe_json_dumps(data, allow_nan=False, separators=(",", ":")),
-        )
+    return environment.get_template("report.html.jinja").render(
+        study=study,
+        verdict=verdict(study),
+        kind=kind,
+        kinds=KINDS,
+        pairs=pairs,
+        groups=_groups(study),
+        best={name: _best(study, model) for name, model in study.models.items()},
+        disagreements=_disagreements(study),
+        notes=_notes(study),
+        published=any(study.published.get(name) for name in study.models),
+        masked_reference=_reference(study) == "masked",
+        percent=percent,
+        augmentation_lines=_augmentation_lines(study),
+        estimator_lines=_estimator_lines(study),
+        shown_first=_shown_first(study),
+        history=[(c, t) for c, t in _HISTORY.items() if any(m.history.get(c) for m in study.models.values())],
+        explorer=explorer,
+        facts=list(_facts({key: value for key, value in study.manifest.items() if key != "timings"})),
+        timings=[(what, _duration(value)) for what, value in _facts(study.manifest.get("timings", {}))],
+        command=command,
+        css=Markup((files / "report.css").read_text(encoding="utf-8")),
+        js=Markup((files / "report.js").read_text(encoding="utf-8")),
+        data=htmlsafe_json_dumps(data, allow_nan=False, separators=(",", ":")),
     )
 
 
@@ -211,10 +208,11 @@ def _facts(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         yield prefix, ", ".join(map(str, values)) if isinstance(values, list | tuple) else values
 
 
-def _recipe_value(values: Mapping[str, Any], key: str) -> Any:
-    """The value of a field at any depth, None if there is none."""
-    inner = (_recipe_value(value, key) for value in values.values() if isinstance(value, Mapping))
-    return values.get(key, next((value for value in inner if value is not None), None))
+def _reference(study: Study) -> Any:
+    """Where integrated gradients start."""
+    if study.recipe is None:
+        return study.manifest.get("settings", {}).get("reference")
+    return study.recipe.evaluation.reference
 
 
 def _number(value: float, digits: int = 1, sign: bool = False) -> str:

@@ -3,10 +3,12 @@
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from rich.console import Console
 from scipy.stats import spearmanr
 from torch import nn
@@ -122,8 +124,6 @@ class TestRule:
         assert judge(evidence(**changes))[0] == verdict
 
     def test_thresholds_are_those_of_the_documentation(self):
-        from pathlib import Path
-
         page = (Path(__file__).parent.parent / "docs" / "audit.md").read_text()
         row = r"\| `{}` \| ([^|]+?) \|"
         told = {
@@ -372,7 +372,7 @@ class TestCommand:
     def test_leaves_a_page_and_json_and_says_it_with_the_exit_code(self, capsys, tmp_path):
         command = [
             "audit", "shapes-fpa", "--count", "6", "--ig_steps", "2", "--points", "3",
-            "--maskings", "constant", "--device", "cpu", "--output", str(tmp_path),
+            "--maskings", "[constant]", "--device", "cpu", "--output", str(tmp_path),
         ]  # fmt: skip
         assert main(command) == 4
         out = capsys.readouterr().out
@@ -382,11 +382,43 @@ class TestCommand:
         assert main([*command, "--quiet"]) == 4
         assert capsys.readouterr() == ("", "")
 
+    def test_a_model_of_ones_own_with_photos_of_ones_own(self, capsys, tmp_path, monkeypatch):
+        """Photos without labels, and models that only a function knows how to build."""
+        monkeypatch.chdir(tmp_path)
+        Path("audited_models.py").write_text(
+            "import torch\n"
+            "from test_trust import Fragile, Linear\n"
+            "weights = 1 + torch.rand(3, 16, 16, generator=torch.Generator().manual_seed(0))\n"
+            "def sound(): return Linear(weights)\n"
+            "def fragile(): return Fragile(weights)\n"
+        )
+        rng = np.random.default_rng(0)
+        Path("photos").mkdir()
+        for number in range(100):
+            pixels = rng.integers(140, 256, (16, 16, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(f"photos/{number}.png")
+        command = [
+            "audit", "--data", "folder:photos", "--mean", "[0.5,0.5,0.5]", "--std", "[0.5,0.5,0.5]",
+            "--size", "16", "--points", "3", "--ig_steps", "2", "--device", "cpu", "--maskings", "[constant]",
+        ]  # fmt: skip
+        assert main([*command, "--model", "audited_models:sound"]) == 0
+        out = capsys.readouterr().out
+        assert out.startswith("Reliable: ")
+        assert "same class, 50 % masked" in out
+        assert main([*command, "--model", "audited_models:fragile"]) == 3
+        out = capsys.readouterr().out
+        assert out.startswith("Unreliable: ")
+        assert "fpa finetune audited_models:fragile --data folder:photos" in out
+        assert "16 x 16 pixels" in out
+        assert json.loads(Path("runs/audit-fragile/audit.json").read_text())["exit_code"] == 3
+        assert main([*command, "--model", "audited_models:sound", "shapes-none"]) == 2
+        assert "name one model" in capsys.readouterr().err
+
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
             (["nothing.safetensors"], "there is no model file nothing.safetensors"),
-            (["shapes-none", "--maskings", "blurr"], "unknown masking 'blurr': did you mean 'blur'"),
+            (["shapes-none", "--maskings", "[blurr]"], "unknown masking 'blurr': did you mean 'blur'"),
             (["shapes-none", "--count", "0"], "must be in 1..1000, got 0"),
             (["shapes-none", "--device", "tpu"], "device must be cpu, cuda or mps"),
         ],

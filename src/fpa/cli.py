@@ -131,7 +131,10 @@ def _audit_parser(after_command: list[str]) -> "ArgumentParser":
         "Exit code 0: reliable, 3: unreliable, 4: cannot tell, 2: bad input.",
     )
     parser.add_argument(
-        "model_file", help="A .safetensors file written by fpa, or the name of a shipped model."
+        "model_file",
+        nargs="?",
+        default=None,
+        help="A .safetensors file written by fpa, or the name of a shipped model; or give --model.",
     )
     parser.add_argument(
         "--data",
@@ -145,13 +148,15 @@ def _audit_parser(after_command: list[str]) -> "ArgumentParser":
     )
     parser.add_argument(
         "--maskings",
-        default="constant,mean,blur,uniform",
-        type=str,
-        help="What removing a pixel means: the one that is judged, then others to compare, with commas.",
+        default=None,
+        type=list[str] | None,
+        help="What removing a pixel means: the one that is judged, then others to compare it with; "
+        "default [constant,mean,blur,uniform].",
     )
     parser.add_argument("--points", default=21, type=int, help="Points of a perturbation curve.")
     parser.add_argument("--ig_steps", default=200, type=int, help="Steps of integrated gradients.")
     parser.add_argument("--seed", default=0, type=int, help="Seed of everything random.")
+    _add_own_model(parser)
     _add_output(parser, "runs/audit-MODEL")
     parser.add_argument(
         "--device", default=None, type=str | None, help="cpu, cuda or mps; default the best there is."
@@ -331,42 +336,53 @@ def _evaluate(namespace: "Namespace") -> int:
 def _audit(namespace: "Namespace") -> int:
     from rich.console import Console
 
-    from fpa.data import load_data
     from fpa.estimators import Settings
-    from fpa.models import load_model, model_path, read_card
     from fpa.progress import Display
     from fpa.store import writable_folder
-    from fpa.study import _Batches, _device
-    from fpa.train import check_device
-    from fpa.trust import audit
+    from fpa.study import chosen_device
+    from fpa.trust import MASKINGS, audit
 
-    check_device(namespace.device)
-    path = model_path(namespace.model_file)
-    card = read_card(path)
-    images = namespace.data or card.recipe.get("data", {}).get("name")
-    data = load_data(
-        images, namespace.data_root, evaluation_images=namespace.count, size=card.input_shape[-1]
-    )
-    name = path.stem if path.stem != "model" else card.augmentation
-    output = namespace.output or Path("runs") / f"audit-{name}"
-    writable_folder(output)
-    with Display(quiet=namespace.quiet) as display, display.evaluating(name, len(data.evaluation)) as tell:
-        found = audit(
-            load_model(path, _device(namespace.device)),
-            _Batches(data, 8, set()),
-            name=f"{name} on {data.name}",
-            settings=Settings(ig_steps=namespace.ig_steps),
-            maskings=namespace.maskings.split(","),
-            points=namespace.points,
-            seed=namespace.seed,
-            progress=tell,
-        )
+    if (namespace.model is None) == (namespace.model_file is None):
+        raise InputError("name one model: fpa audit MODEL_FILE, or fpa audit --model NAME --data DATA")
+    namespace.model = namespace.model or namespace.model_file
+    namespace.maskings = namespace.maskings or list(MASKINGS)
+    opened, batches, note = _own_model(namespace)
+    name = opened.name if opened.name != "model" else Path(namespace.model).absolute().parent.name
+    output = writable_folder(namespace.output or Path("runs") / f"audit-{name}")
+    with Display(quiet=namespace.quiet) as display:
+        if note:
+            display.say(note)
+        with display.evaluating(name, len(batches.dataset)) as tell:
+            found = audit(
+                opened.model,
+                batches,
+                settings=Settings(ig_steps=namespace.ig_steps),
+                maskings=namespace.maskings,
+                points=namespace.points,
+                seed=namespace.seed,
+                normalisation=opened.normalisation,
+                device=chosen_device(namespace.device),
+                name=f"{name} on {batches.data.name}",
+                progress=tell,
+            )
+        display.unreadable(batches.lost)
+    if found.verdict == "unreliable":
+        found = replace(found, command=_finetune_command(namespace, batches.data.name))
     found.save(output / "audit.json")
     found.report(output / "audit.html")
     if not namespace.quiet:
         Console().print(found)
         print(f"page: {output / 'audit.html'}")
     return found.exit_code
+
+
+def _finetune_command(namespace: "Namespace", data: str) -> str:
+    """How to fine-tune the model that was audited, for the masking that was judged."""
+    words = ["fpa", "finetune", namespace.model]
+    words += ["--weights", str(namespace.weights)] if namespace.weights else []
+    words += ["--data", data]
+    words += ["--masking", namespace.maskings[0]] if namespace.maskings[0] != "constant" else []
+    return shlex.join(words)
 
 
 def _report(namespace: "Namespace") -> int:

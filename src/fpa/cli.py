@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import sys
 import traceback
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from fpa.recipe import Recipe
     from fpa.results import Study
+    from fpa.sources import DataBatches, Opened
 
 DESCRIPTION = "Find out which explanations of an image classifier can be trusted."
 
@@ -105,10 +107,33 @@ def _train_parser(after_command: list[str]) -> "ArgumentParser":
 
 
 def _evaluate_parser(after_command: list[str]) -> "ArgumentParser":
-    parser = _empty_parser("evaluate", "Explain, perturb and score one saved model.")
+    description = "Explain, perturb and score one model: a saved one, or your own with --model."
+    parser = _empty_parser("evaluate", description)
     parser.add_argument(
-        "model_file", help="A .safetensors file written by fpa, or the name of a shipped model."
+        "model_file",
+        nargs="?",
+        default=None,
+        help="A .safetensors file written by fpa, or the name of a shipped model.",
     )
+    _add_images(parser)
+    parser.add_argument("--ig_steps", default=200, type=int, help="Steps of integrated gradients.")
+    _add_own_model(parser)
+    for name, kind, help_ in (
+        (
+            "estimators",
+            list[str] | None,
+            "With --model: names of estimators, as [ig_sum,vg_abs]; default paper.",
+        ),
+        ("masking", str | None, "With --model: what removing a pixel means, constant, mean, blur, ..."),
+        ("points", int | None, "With --model: points of a perturbation curve; default 21."),
+        ("features", str | None, "With --model: what is removed, pixels or the side of square patches."),
+    ):
+        parser.add_argument(f"--{name}", default=None, type=kind, help=help_)
+    _add_common(parser, "runs/evaluate-MODEL")
+    return parser
+
+
+def _add_images(parser: "ArgumentParser") -> None:
     parser.add_argument(
         "--data",
         default=None,
@@ -119,9 +144,23 @@ def _evaluate_parser(after_command: list[str]) -> "ArgumentParser":
     parser.add_argument(
         "--count", default=None, type=int | None, help="How many test images; default all of the data set's."
     )
-    parser.add_argument("--ig_steps", default=200, type=int, help="Steps of integrated gradients.")
-    _add_common(parser, "runs/evaluate-MODEL")
-    return parser
+
+
+def _add_own_model(parser: "ArgumentParser") -> None:
+    """The options that say which model, and what its images look like; `_own_model` reads them."""
+    for name, kind, help_ in (
+        (
+            "model",
+            str | None,
+            "torchvision:NAME, timm:NAME, a saved model, or module:function returning one.",
+        ),
+        ("weights", Path | None, "Weights for --model: .safetensors, or a state dict saved with torch.save."),
+        ("mean", list[float] | None, "Mean of each channel of its images in 0..1, if another than usual."),
+        ("std", list[float] | None, "Standard deviation of each channel, if another than usual."),
+        ("size", int | None, "Side of its images in pixels, if another than usual."),
+        ("class_index", str | None, "Which output is which class of --data: a list or a JSON file."),
+    ):
+        parser.add_argument(f"--{name}", default=None, type=kind, help=help_)
 
 
 def _audit_parser(after_command: list[str]) -> "ArgumentParser":
@@ -136,16 +175,7 @@ def _audit_parser(after_command: list[str]) -> "ArgumentParser":
         default=None,
         help="A .safetensors file written by fpa, or the name of a shipped model; or give --model.",
     )
-    parser.add_argument(
-        "--data",
-        default=None,
-        type=str | None,
-        help="A data set's name or folder:PATH; default the model's own.",
-    )
-    parser.add_argument("--data_root", default="data", type=str, help="Folder that holds the data sets.")
-    parser.add_argument(
-        "--count", default=None, type=int | None, help="How many test images; default all of the data set's."
-    )
+    _add_images(parser)
     parser.add_argument(
         "--maskings",
         default=None,
@@ -297,6 +327,14 @@ def _run_study(namespace: "Namespace") -> int:
 
 
 def _evaluate(namespace: "Namespace") -> int:
+    if (namespace.model is None) == (namespace.model_file is None):
+        raise InputError("name one model: fpa evaluate MODEL_FILE, or fpa evaluate --model NAME --data DATA")
+    if namespace.model is not None:
+        return _evaluate_own(namespace)
+    own = ("weights", "mean", "std", "size", "class_index", "estimators", "masking", "points", "features")
+    wrong = next((name for name in own if namespace[name] is not None), None)
+    if wrong:
+        raise InputError(f"--{wrong} goes with --model: fpa evaluate --model {namespace.model_file} ...")
     from fpa.models import model_path, read_card
     from fpa.progress import Display
     from fpa.recipe import DataSettings, EvaluationSettings, Recipe
@@ -331,6 +369,88 @@ def _evaluate(namespace: "Namespace") -> int:
     if not namespace.quiet:
         print(f"tables and curves: {output}")
     return 0
+
+
+def _evaluate_own(namespace: "Namespace") -> int:
+    from fpa.estimators import SETS, Settings, get_estimators
+    from fpa.evaluation import evaluate
+    from fpa.progress import Display
+    from fpa.store import writable_folder, write_text
+    from fpa.study import chosen_device
+
+    names = [name for given in namespace.estimators or ["paper"] for name in SETS.get(given, [given])]
+    estimators, settings = get_estimators(names), Settings(ig_steps=namespace.ig_steps)
+    opened, batches, note = _own_model(namespace)
+    amount = "" if namespace.count is None else f"-{namespace.count}"
+    output = namespace.output or Path("runs") / f"evaluate-{opened.name}{amount}"
+    curves = output / "curves"
+    if namespace.overwrite:
+        for old in (*curves.glob("block-*.parquet"), curves / "evaluation.json"):
+            old.unlink(missing_ok=True)
+    writable_folder(output)
+    features = namespace.features or "pixels"
+    with Display(quiet=namespace.quiet) as display:
+        if note:
+            display.say(note)
+        with display.evaluating(opened.name, len(batches.dataset)) as tell:
+            result = evaluate(
+                opened.model,
+                batches,
+                estimators,
+                masking=namespace.masking,
+                points=namespace.points or 21,
+                settings=settings,
+                features=int(features) if features.isdigit() else features,
+                normalisation=opened.normalisation,
+                classes=opened.classes,
+                device=chosen_device(namespace.device),
+                folder=curves,
+                name=opened.name,
+                progress=tell,
+            )
+        display.unreadable(batches.lost)
+    result.save(output / "result.npz")
+    write_text(output / "table.csv", result.table().to_csv(float_format="%.6g"))
+    result.report(output / "report.html", shlex.join(["fpa", *sys.argv[1:]]))
+    if not namespace.quiet:
+        print(result)
+        print(f"report: {output / 'report.html'}")
+    return 0
+
+
+def _own_model(namespace: "Namespace") -> "tuple[Opened, DataBatches, str | None]":
+    """The model and the images that the options name, and a line about labels that cannot be known."""
+    from fpa.data import Normalisation, load_evaluation_data
+    from fpa.inputs import class_count
+    from fpa.sources import DataBatches, class_numbers, open_model
+    from fpa.train import check_device
+
+    check_device(namespace.device)
+    if (namespace.mean is None) != (namespace.std is None):
+        raise InputError("give both --mean and --std, or neither")
+    normalisation = None
+    if namespace.mean is not None:
+        normalisation = Normalisation(tuple(namespace.mean), tuple(namespace.std))
+    opened = open_model(namespace.model, namespace.weights, normalisation=normalisation)
+    images = namespace.data or opened.data
+    if images is None:
+        raise InputError("say which images: --data folder:PATH, or the name of a data set")
+    size = namespace.size or opened.size or 224
+    data = load_evaluation_data(images, namespace.data_root, evaluation_images=namespace.count, size=size)
+    if opened.normalisation is None:
+        raise InputError(
+            f"{namespace.model} does not say how its images are normalised: give --mean and --std, "
+            "for pixels in 0..1 (for instance --mean [0.5,0.5,0.5] --std [0.5,0.5,0.5] for -1..1)"
+        )
+    outputs = class_count(opened.model, data.input_shape)
+    numbers = class_numbers(data.classes, outputs, opened.classes, namespace.class_index)
+    note = None
+    if numbers is None:
+        note = (
+            f"labels unknown, so no accuracy: which of the model's {outputs} outputs stand for the "
+            f"{len(data.classes)} classes of the images? --class_index says it"
+        )
+    return opened, DataBatches(data, numbers), note
 
 
 def _audit(namespace: "Namespace") -> int:

@@ -326,7 +326,7 @@ def _evaluate_stage(
 ) -> None:
     """Explain and perturb with one model, unless that is done."""
     curves, examples = folder / "curves", folder / "examples.npz"
-    model = load_model(folder / "model.safetensors", _device(device))
+    model = load_model(folder / "model.safetensors", chosen_device(device))
     described = curves / "evaluation.json"
     if described.exists() and read_json(described).get("model") != fingerprint(model):
         display.say(
@@ -471,7 +471,7 @@ class _Manifest:
             return
         import torchvision
 
-        place = _device(device)
+        place = chosen_device(device)
         self.values = {
             "format": FORMAT,
             "versions": {
@@ -511,7 +511,8 @@ class _Manifest:
         write_text(self.path, json.dumps(self.values, indent=2) + "\n")
 
 
-def _device(device: str | None) -> str:
+def chosen_device(device: str | None) -> str:
+    """The device asked for, or the best there is."""
     if device is not None:
         return device
     if torch.cuda.is_available():

@@ -10,6 +10,7 @@ import pytest
 import torch
 from PIL import Image
 from rich.console import Console
+from safetensors.torch import save_file
 from scipy.stats import spearmanr
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -413,6 +414,23 @@ class TestCommand:
         assert json.loads(Path("runs/audit-fragile/audit.json").read_text())["exit_code"] == 3
         assert main([*command, "--model", "audited_models:sound", "shapes-none"]) == 2
         assert "name one model" in capsys.readouterr().err
+
+    def test_weights_without_metadata_give_the_same(self, capsys, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        save_file(fpa.load_model("shapes-none").state_dict(), "weights.safetensors")
+        Path("bare_models.py").write_text(
+            "from fpa.models import build_model\n"
+            "def small(): return build_model('resnet-small', 8, (3, 32, 32))\n"
+        )
+        quick = ["--count", "6", "--ig_steps", "2", "--points", "3", "--device", "cpu", "--quiet"]
+        half = "[0.5,0.5,0.5]"
+        assert main(["audit", "shapes-none", *quick, "--output", "known"]) == 4
+        bare = ["audit", "--model", "bare_models:small", "--weights", "weights.safetensors"]
+        bare += ["--data", "shapes", "--mean", half, "--std", half, *quick, "--output", "bare"]
+        assert main(bare) == 4
+        known, plain = (json.loads(Path(f"{one}/audit.json").read_text()) for one in ("known", "bare"))
+        assert known.pop("name") != plain.pop("name")
+        assert known == plain
 
     @pytest.mark.parametrize(
         ("arguments", "message"),

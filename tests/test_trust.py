@@ -334,6 +334,7 @@ class TestShown:
         assert values["exit_code"] == 3
         assert values["evidence"]["kept"]["10"]["value"] == fragile.evidence.kept[10].value
         assert values["thresholds"]["least_kept"] == LEAST_KEPT
+        assert values["made_with"]["seed"] == 0
         assert len(values["pairs"]) == 36
 
     def test_the_page_refers_to_nothing_outside_and_shows_text_as_text(self, fragile, tmp_path):
@@ -409,11 +410,21 @@ class TestCommand:
         assert main([*command, "--model", "audited_models:fragile"]) == 3
         out = capsys.readouterr().out
         assert out.startswith("Unreliable: ")
-        assert "fpa finetune audited_models:fragile --data folder:photos" in out
+        assert "tuned = fpa.finetune(model, data, fpa=fpa.FPA(" in out
         assert "16 x 16 pixels" in out
         assert json.loads(Path("runs/audit-fragile/audit.json").read_text())["exit_code"] == 3
         assert main([*command, "--model", "audited_models:sound", "shapes-none"]) == 2
         assert "name one model" in capsys.readouterr().err
+
+    def test_says_how_to_fine_tune_a_model_that_has_a_name(self, capsys, tmp_path, monkeypatch):
+        monkeypatch.setattr("fpa.trust.FEWEST_IMAGES", 2)
+        monkeypatch.setattr("fpa.trust.LEAST_KEPT", 1.5)  # nothing is reliable then
+        command = ["audit", "shapes-none", "--count", "6", "--ig_steps", "2", "--points", "3"]
+        command += ["--maskings", "[blur]", "--device", "cpu", "--output", str(tmp_path)]
+        assert main(command) == 3
+        said = "fpa finetune shapes-none --data shapes --masking blur"
+        assert said in capsys.readouterr().out
+        assert said in (tmp_path / "audit.html").read_text(encoding="utf-8")
 
     def test_weights_without_metadata_give_the_same(self, capsys, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)

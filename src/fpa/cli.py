@@ -486,7 +486,7 @@ def _audit(namespace: "Namespace") -> int:
                 progress=tell,
             )
         display.unreadable(batches.lost)
-    if found.verdict == "unreliable":
+    if found.verdict == "unreliable" and _can_be_named(namespace.model):
         found = replace(found, command=_finetune_command(namespace, batches.data.name))
     found.save(output / "audit.json")
     found.report(output / "audit.html")
@@ -496,11 +496,17 @@ def _audit(namespace: "Namespace") -> int:
     return found.exit_code
 
 
+def _can_be_named(model: str) -> bool:
+    """Whether `fpa finetune` can build the model again; one that a function returned is tuned in Python."""
+    return model.startswith(("torchvision:", "timm:")) or ":" not in model or Path(model).exists()
+
+
 def _finetune_command(namespace: "Namespace", data: str) -> str:
     """How to fine-tune the model that was audited, for the masking that was judged."""
     words = ["fpa", "finetune", namespace.model]
     words += ["--weights", str(namespace.weights)] if namespace.weights else []
     words += ["--data", data]
+    words += ["--data_root", namespace.data_root] if namespace.data_root != "data" else []
     words += ["--masking", namespace.maskings[0]] if namespace.maskings[0] != "constant" else []
     return shlex.join(words)
 

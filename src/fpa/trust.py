@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fpa import __version__
 from fpa.blocks import Tell, blocks_of, predicted, telling
 from fpa.curves import check_fractions, curves_of
 from fpa.data import Normalisation
@@ -266,6 +267,8 @@ class Audit:
     reliability: Reliability | None = None
     name: str = ""
     """What was audited, in words."""
+    made_with: dict[str, Any] = field(default_factory=dict)
+    """Numbers of the estimators, seed, device, precision and versions."""
 
     @property
     def exit_code(self) -> int:
@@ -320,6 +323,7 @@ class Audit:
             "right": self.right,
             "areas": self.areas,
             "signed": self.signed,
+            "made_with": self.made_with,
             "pairs": [] if self.reliability is None else [asdict(pair) for pair in self.reliability.pairs],
         }
         return {name: _plain(value) for name, value in values.items()}
@@ -414,7 +418,7 @@ def audit(
     >>> found.verdict, found.exit_code, found.because[0]
     ('cannot tell', 4, 'Too few images: 8 could be used, at least 100 are needed.')
     """
-    named = _with_random(get_estimators(estimators))
+    named, chosen = _with_random(get_estimators(estimators)), settings or Settings()
     signed = {name: one.signed for name, one in named.items() if name != "random"}
     if len(set(signed.values())) < 2:
         raise InputError(
@@ -428,9 +432,7 @@ def audit(
     inner = model.model if isinstance(model, Engine) else model
     batches = image_batches(loader, normalisation, input_channels(inner))
     engine = model if isinstance(model, Engine) else Engine(classifier(model, batches.first, device))
-    curves = _measure(
-        engine, batches, named, settings or Settings(), by_name, fractions, seed, count, progress
-    )
+    curves = _measure(engine, batches, named, chosen, by_name, fractions, seed, count, progress)
     evidence, figures = _evidence(curves, signed, fractions)
     verdict, because = judge(evidence)
     advice, command = _advice(verdict, evidence, curves.size, next(iter(by_name.values())))
@@ -444,6 +446,18 @@ def audit(
         signed=signed,
         fractions=tuple(curves.fractions.tolist()),
         name=name,
+        made_with={
+            "images": f"{curves.size[0]} x {curves.size[1]} pixels",
+            "ig_steps": chosen.ig_steps,
+            "sg_samples": chosen.sg_samples,
+            "sigma": chosen.sigma,
+            "seed": seed,
+            "device": engine.device.type,
+            "gradients": engine.precision.gradients,
+            "forwards": engine.precision.forwards,
+            "fpa": __version__,
+            "torch": torch.__version__,
+        },
         **figures,
     )
 

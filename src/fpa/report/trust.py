@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fpa.names import estimator_name
 from fpa.report import page_environment
 from fpa.store import writable_folder, write_text
-from fpa.trust import LEAST_KEPT, MASKED, MEANINGS, Audit
+from fpa.trust import FEWEST_IMAGES, LEAST_KEPT, MASKED, MEANINGS, Audit
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -39,6 +39,7 @@ def write_audit(audit: Audit, path: str | Path) -> Path:
         figures=figures,
         marks=marks,
         colours=colours,
+        fewest=FEWEST_IMAGES,
         css=Markup(css),
     )
     write_text(target, text)

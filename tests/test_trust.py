@@ -419,12 +419,17 @@ class TestCommand:
     def test_says_how_to_fine_tune_a_model_that_has_a_name(self, capsys, tmp_path, monkeypatch):
         monkeypatch.setattr("fpa.trust.FEWEST_IMAGES", 2)
         monkeypatch.setattr("fpa.trust.LEAST_KEPT", 1.5)  # nothing is reliable then
-        command = ["audit", "shapes-none", "--count", "6", "--ig_steps", "2", "--points", "3"]
-        command += ["--maskings", "[blur]", "--device", "cpu", "--output", str(tmp_path)]
-        assert main(command) == 3
+        monkeypatch.chdir(tmp_path)
+        quick = ["--count", "6", "--ig_steps", "2", "--points", "3", "--device", "cpu", "--output", "here"]
+        assert main(["audit", "shapes-none", "--maskings", "[blur]", *quick]) == 3
         said = "fpa finetune shapes-none --data shapes --masking blur"
         assert said in capsys.readouterr().out
-        assert said in (tmp_path / "audit.html").read_text(encoding="utf-8")
+        assert said in Path("here/audit.html").read_text(encoding="utf-8")
+        own = ["--model", "shapes-none", "--mean", "[0.5,0.5,0.5]", "--std", "[0.5,0.5,0.5]"]
+        assert main(["audit", *own, "--maskings", "[constant]", *quick, "--quiet"]) == 3
+        assert json.loads(Path("here/audit.json").read_text())["command"] == (
+            "fpa finetune --model shapes-none --data shapes --mean '[0.5,0.5,0.5]' --std '[0.5,0.5,0.5]'"
+        )
 
     def test_weights_without_metadata_give_the_same(self, capsys, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)

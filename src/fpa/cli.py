@@ -503,10 +503,11 @@ def _can_be_named(model: str) -> bool:
 
 def _finetune_command(namespace: "Namespace", data: str) -> str:
     """How to fine-tune the model that was audited, for the masking that was judged."""
-    words = ["fpa", "finetune", namespace.model]
-    words += ["--weights", str(namespace.weights)] if namespace.weights else []
+    words = ["fpa", "finetune", *(["--model"] if namespace.model_file is None else []), namespace.model]
     words += ["--data", data]
-    words += ["--data_root", namespace.data_root] if namespace.data_root != "data" else []
+    for name in ("data_root", "weights", "mean", "std", "size", "class_index"):
+        if namespace[name] not in (None, "data"):
+            words += [f"--{name}", str(namespace[name]).replace(", ", ",")]
     words += ["--masking", namespace.maskings[0]] if namespace.maskings[0] != "constant" else []
     return shlex.join(words)
 

@@ -314,4 +314,5 @@ def _load(model: nn.Module, state: dict[str, Tensor], path: Path, architecture: 
     counters = {name: value for name, value in expected.items() if name.endswith("num_batches_tracked")}
     state = counters | state
     check_same_tensors(path, architecture, expected, state)
-    model.load_state_dict(state)
+    expected.update(state)  # keeps the versions of the parts, which some architectures ask for
+    model.load_state_dict(expected)

@@ -217,6 +217,7 @@ class TestMeasurement:
         expected = spearmanr(areas["constant"], areas["blur"]).statistic
         assert sound.evidence.agreement["blur"].value == pytest.approx(expected, abs=1e-6)
         assert list(sound.evidence.agreement) == ["mean", "blur", "uniform"]
+        assert sound.evidence.kept_by_masking["blur"].value > 0.95  # blur keeps the mean of smooth weights
 
     def test_is_the_same_again_and_in_other_batches(self, sound):
         labels = torch.zeros(120, dtype=torch.int64)
@@ -325,7 +326,13 @@ class TestShown:
             assert max(map(len, out.splitlines())) <= 80
             assert out.startswith(f"{word}: ")
             assert out.rstrip().endswith(repr(found).splitlines()[-1].strip())
-            for line in ("logit kept, 50 % masked", "accuracy, 25 % masked", "IG_sum", "uniform"):
+            for line in (
+                "logit kept, 50 % masked",
+                "accuracy, 25 % masked",
+                "IG_sum",
+                "uniform",
+                "rank correlation",
+            ):
                 assert line in out
 
     def test_json_holds_everything(self, fragile, tmp_path):

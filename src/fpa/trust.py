@@ -86,6 +86,8 @@ class Evidence:
     """Of them those that MIF and LIF order oppositely; None where fewer than two images can be used."""
     contradictions: int = 0
     """Of these, those where both differences are significant."""
+    correlation: Estimate | None = None
+    """Spearman's correlation of the ranking by MIF with that by LIF, over all estimators."""
     kept: dict[int, Estimate] = field(default_factory=dict)
     """By percent masked at random: the mean logit as a share of the unmasked one."""
     right: dict[int, Estimate] = field(default_factory=dict)
@@ -593,6 +595,7 @@ def _evidence(
         pairs=len(pairs),
         opposite=reliable.opposite["signed-unsigned"],
         contradictions=sum(pair.contradiction for pair in pairs),
+        correlation=reliable.correlation["all"],
         kept={percent: kept[judged][place] for percent, place in at.items()},
         right={percent: right[place] for percent, place in {0: 0, **at}.items()},
         rise={name: rise(name) for name, is_signed in signed.items() if is_signed},
@@ -664,9 +667,15 @@ def _rows(audit: Audit) -> Iterator[Row]:
     )  # fmt: skip
     limit = f"over {_percent(kept.limit)}"
     yield Row("The rule", f"logit kept, {MASKED[0]} % masked", *_shares(kept.found), limit, kept.state)
+    yield Row("MIF against LIF", "pairs significantly opposite", f"{evidence.contradictions}", "", "", "")
+    if evidence.correlation is not None:
+        yield Row("MIF against LIF", "rank correlation, all", *_correlation(evidence.correlation), "", "")
     under = "Random masking"
     for percent in MASKED[1:]:
         yield Row(under, f"logit kept, {percent} % masked", *_shares(evidence.kept[percent]), "", "")
+    for name in audit.maskings[1:]:
+        found = evidence.kept_by_masking[name]
+        yield Row(under, f"logit kept, {MASKED[0]} % {name}", *_shares(found), "", "")
     what = "same class" if evidence.accuracy is None else "accuracy"
     for percent, found in evidence.right.items():
         yield Row(under, f"{what}, {percent} % masked", *_shares(found), "", "")
@@ -676,8 +685,12 @@ def _rows(audit: Audit) -> Iterator[Row]:
     for name, found in evidence.agreement.items():
         state = Criterion(found, SAME_RANKING, "above").state
         word = {"good": "survives", "bad": "differs"}.get(state, "unclear")
-        numbers = (f"{found.value:.2f}", f"{found.low:.2f} to {found.high:.2f}", f"over {SAME_RANKING:g}")
-        yield Row("Ranking under another masking", name, *numbers, word)
+        limit = f"over {SAME_RANKING:g}"
+        yield Row("Ranking under another masking", name, *_correlation(found), limit, word)
+
+
+def _correlation(found: Estimate) -> tuple[str, str]:
+    return f"{found.value:.2f}", f"{found.low:.2f} to {found.high:.2f}"
 
 
 def _shares(found: Estimate, sign: str = "") -> tuple[str, str]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fpa.estimators import explain
     from fpa.fidelity import Fidelity
     from fpa.models import load_model
+    from fpa.tuning import finetune
 
 _HOME = {
     "Engine": "engine",
@@ -24,6 +25,7 @@ _HOME = {
     "Rectangle": "augment",
     "InputError": "errors",
     "explain": "estimators",
+    "finetune": "tuning",
     "load_model": "models",
     "perturbation_curves": "curves",
 }
@@ -35,6 +37,7 @@ __all__ = [
     "InputError",
     "Rectangle",
     "explain",
+    "finetune",
     "load_model",
     "perturbation_curves",
 ]

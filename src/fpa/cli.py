@@ -343,7 +343,15 @@ def _train(namespace: "Namespace") -> int:
     from rich.console import Console
 
     from fpa.progress import Display
-    from fpa.train import Job, check_data, check_device, check_tracker, load_recipe_data, train_jobs
+    from fpa.train import (
+        Job,
+        check_data,
+        check_device,
+        check_tracker,
+        clear_training,
+        load_recipe_data,
+        train_jobs,
+    )
 
     recipe = _recipe(namespace)
     augmentations = namespace.augment.split(",") if namespace.augment else recipe.augmentations
@@ -360,7 +368,7 @@ def _train(namespace: "Namespace") -> int:
         data = load_recipe_data(recipe)
         check_data(recipe, data)
         for job in jobs:
-            _clear(job.folder)
+            clear_training(job.folder)
     with Display(quiet=namespace.quiet) as display:
         trained = train_jobs(
             jobs, data=data, device=namespace.device, tracker=namespace.tracker, display=display
@@ -389,12 +397,6 @@ def _output(namespace: "Namespace", name: str, seed: int) -> Path:
         return Path("runs") / (name if seed == 0 else f"{name}-seed{seed}")
     folder = Path(namespace.output)
     return folder if namespace.get("seeds") is None else folder / f"seed{seed}"
-
-
-def _clear(folder: Path) -> None:
-    """Remove what training left of a model, and nothing else."""
-    for file in ("model.safetensors", "checkpoint.safetensors", "training.csv"):
-        (folder / file).unlink(missing_ok=True)
 
 
 def _recipes(namespace: "Namespace") -> int:

@@ -43,7 +43,7 @@ from fpa.recipe import AUGMENTATIONS, Recipe, differences, load_recipe, recipe_n
 from fpa.results import Examples, ModelResult, Study
 from fpa.store import clear_temporaries, read_json, replacing, writable_folder, write_text
 from fpa.tables import latex, markdown, results_table
-from fpa.train import check_data, check_device, load_recipe_data, train
+from fpa.train import best_device, check_data, check_device, load_recipe_data, train
 
 FORMAT = 1
 """Version of the folder's layout."""
@@ -318,7 +318,7 @@ def _evaluate_stage(
 ) -> None:
     """Explain and perturb with one model, unless that is done."""
     curves, examples = folder / "curves", folder / "examples.npz"
-    model = load_model(folder / "model.safetensors", _device(device))
+    model = load_model(folder / "model.safetensors", best_device(device))
     described = curves / "evaluation.json"
     if described.exists() and read_json(described).get("model") != fingerprint(model):
         display.say(
@@ -483,7 +483,7 @@ class _Manifest:
             return
         import torchvision
 
-        place = _device(device)
+        place = best_device(device)
         self.values = {
             "format": FORMAT,
             "versions": {
@@ -521,11 +521,3 @@ class _Manifest:
 
     def _write(self) -> None:
         write_text(self.path, json.dumps(self.values, indent=2) + "\n")
-
-
-def _device(device: str | None) -> str:
-    if device is not None:
-        return device
-    if torch.cuda.is_available():
-        return "cuda"
-    return "mps" if torch.backends.mps.is_available() else "cpu"

@@ -25,6 +25,7 @@ from fpa.batches import Batches, first_images, training_batches
 from fpa.data import ArraySplit, ImageData, Normalisation, evaluation_batches, load_data
 from fpa.engine import untouched
 from fpa.errors import InputError, unknown
+from fpa.inputs import logits_of
 from fpa.masking import Fill, get_masking
 from fpa.models import ModelCard, build_model, check_same_tensors, open_tensors, read_card, save_model
 from fpa.progress import Display
@@ -70,7 +71,8 @@ class Job:
     """A model to train: a recipe (with its seed), an augmentation, and the folder for the result.
 
     A fine-tuning begins with `model`, of which a copy is trained; with a `teacher` the targets are what the
-    teacher says of the unperturbed images instead of the labels. `keep=False` leaves the folder alone.
+    teacher says of the unperturbed images instead of the labels. `augment` takes the place of what the recipe
+    describes, `keep=False` leaves the folder alone.
     """
 
     recipe: Recipe
@@ -78,6 +80,7 @@ class Job:
     folder: Path
     model: nn.Module | None = None
     teacher: nn.Module | None = None
+    augment: FPA | None = None
     keep: bool = True
 
 
@@ -382,7 +385,7 @@ class Trainer:
             model,
             network.train(),
             optimizer,
-            make_augment(recipe, job.augmentation, data.normalisation),
+            job.augment or make_augment(recipe, job.augmentation, data.normalisation),
             training_batches(
                 data,
                 settings.batch_size,
@@ -662,7 +665,8 @@ def loss_and_logits(
 ) -> tuple[Tensor, Tensor]:
     """The mean cross-entropy, and the logits; targets are labels [N] or probabilities [N, K]."""
     with torch.autocast(images.device.type, torch.bfloat16, enabled=precision == "bfloat16"):
-        logits = network(images)
+        logits = logits_of(network(images))  # in training, some architectures return more than logits
+    assert logits is not None
     logits = logits.float()
     return functional.cross_entropy(logits, targets), logits
 
@@ -706,6 +710,12 @@ def write_history(history: list[Epoch], path: Path) -> None:
     write_text(path, "\n".join(lines) + "\n")
 
 
+def clear_training(folder: Path) -> None:
+    """Remove what training left of a model, and nothing else."""
+    for file in ("model.safetensors", "checkpoint.safetensors", "training.csv"):
+        (folder / file).unlink(missing_ok=True)
+
+
 def refuse_other_recipe(recipe: Recipe, found: dict[str, Any], path: Path) -> None:
     """Refuse to go on with a model that was trained by another recipe, and show the difference."""
     later = ("augmentations:", "data.evaluation_images:", "evaluation")  # what a model does not depend on
@@ -725,6 +735,19 @@ def check_device(device: str | None) -> None:
         raise InputError("device cuda was asked for, but PyTorch finds no CUDA device here")
     if device == "mps" and not torch.backends.mps.is_available():
         raise InputError("device mps was asked for, but PyTorch finds no Apple GPU here")
+
+
+def best_device(device: str | None = None) -> str:
+    """The device asked for, or the best there is.
+
+    >>> best_device("cpu")
+    'cpu'
+    """
+    if device is not None:
+        return device
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
 TRACKERS = ("tensorboard", "wandb", "mlflow", "trackio")

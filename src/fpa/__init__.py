@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fpa.engine import Engine
     from fpa.errors import InputError
     from fpa.estimators import explain
+    from fpa.evaluation import Result, evaluate, load_result
     from fpa.fidelity import Fidelity
     from fpa.models import load_model
     from fpa.tuning import finetune
@@ -23,10 +24,13 @@ _HOME = {
     "FPA": "augment",
     "Fidelity": "fidelity",
     "Rectangle": "augment",
+    "Result": "evaluation",
     "InputError": "errors",
+    "evaluate": "evaluation",
     "explain": "estimators",
     "finetune": "tuning",
     "load_model": "models",
+    "load_result": "evaluation",
     "perturbation_curves": "curves",
 }
 
@@ -36,9 +40,12 @@ __all__ = [
     "Fidelity",
     "InputError",
     "Rectangle",
+    "Result",
+    "evaluate",
     "explain",
     "finetune",
     "load_model",
+    "load_result",
     "perturbation_curves",
 ]
 

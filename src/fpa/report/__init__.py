@@ -14,6 +14,7 @@ from fpa.report._verdict import pairs_counted, verdict
 from fpa.report.explorer import explorer_data, numbers
 from fpa.results import ModelResult, Study
 from fpa.store import writable_folder, write_text
+from fpa.tables import percent
 
 __all__ = ["verdict", "write_report"]
 
@@ -82,7 +83,8 @@ def _page(study: Study, command: str | None) -> str:
         disagreements=_disagreements(study),
         notes=_notes(study),
         published=any(study.published.get(name) for name in study.models),
-        masked_reference=_recipe_value(study.recipe.to_dict(), "reference") in (None, "masked"),
+        masked_reference=_reference(study) == "masked",
+        percent=percent,
         augmentation_lines=_augmentation_lines(study),
         estimator_lines=_estimator_lines(study),
         shown_first=_shown_first(study),
@@ -195,10 +197,11 @@ def _facts(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         yield prefix, ", ".join(map(str, values)) if isinstance(values, list | tuple) else values
 
 
-def _recipe_value(values: Mapping[str, Any], key: str) -> Any:
-    """The value of a field at any depth, None if there is none."""
-    inner = (_recipe_value(value, key) for value in values.values() if isinstance(value, Mapping))
-    return values.get(key, next((value for value in inner if value is not None), None))
+def _reference(study: Study) -> Any:
+    """Where integrated gradients start."""
+    if study.recipe is None:
+        return study.manifest.get("settings", {}).get("reference")
+    return study.recipe.evaluation.reference
 
 
 def _number(value: float, digits: int = 1, sign: bool = False) -> str:

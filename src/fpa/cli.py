@@ -124,6 +124,46 @@ def _evaluate_parser(after_command: list[str]) -> "ArgumentParser":
     return parser
 
 
+def _finetune_parser(after_command: list[str]) -> "ArgumentParser":
+    description = "Train a few epochs with FPA from existing weights; started again, it goes on where it was."
+    parser = _empty_parser("finetune", description)
+    parser.add_argument(
+        "model_file", help="A .safetensors file written by fpa, or the name of a shipped model."
+    )
+    parser.add_argument(
+        "--data",
+        default=None,
+        type=str | None,
+        help="A data set's name or folder:PATH; default the model's own.",
+    )
+    parser.add_argument("--data_root", default="data", type=str, help="Folder that holds the data sets.")
+    parser.add_argument("--epochs", default=2, type=int, help="Passes over the training set.")
+    parser.add_argument("--learning_rate", default=0.01, type=float, help="Largest learning rate.")
+    parser.add_argument("--batch_size", default=64, type=int, help="Images a step.")
+    parser.add_argument(
+        "--targets",
+        default="auto",
+        type=str,
+        help="labels; model: the model's own predictions; auto: the labels if the classes are the model's.",
+    )
+    parser.add_argument(
+        "--class_index",
+        default=None,
+        type=dict[str, int] | None,
+        help="The model's class for each class of the data, as {name: number, ...}.",
+    )
+    parser.add_argument("--masking", default="constant", type=str, help="What removing a pixel means.")
+    size = "default: the paper's for the image size."
+    parser.add_argument("--p", default=None, type=float | None, help=f"Share of batches perturbed; {size}")
+    parser.add_argument("--p1_max", default=None, type=float | None, help=f"Most pixels selected; {size}")
+    parser.add_argument("--p2", default=None, type=float | None, help=f"Share that starts a square; {size}")
+    parser.add_argument("--s_max", default=None, type=int | None, help=f"Largest side of a square; {size}")
+    parser.add_argument("--seed", default=0, type=int, help="Seed of everything random.")
+    parser.add_argument("--workers", default=8, type=int, help="Processes that decode image files.")
+    _add_common(parser, "runs/finetune-MODEL")
+    return parser
+
+
 def _report_parser(after_command: list[str]) -> "ArgumentParser":
     parser = _empty_parser("report", "Make the tables, figures and report of a study again.")
     parser.add_argument("study", help="The folder of a study.")
@@ -293,6 +333,53 @@ def _evaluate(namespace: "Namespace") -> int:
     return 0
 
 
+def _finetune(namespace: "Namespace") -> int:
+    from dataclasses import asdict
+
+    from fpa.augment import FPA
+    from fpa.data import load_data
+    from fpa.masking import get_masking
+    from fpa.models import load_model, model_path
+    from fpa.progress import Display
+    from fpa.recipe import suggested_fpa
+    from fpa.tuning import finetune
+
+    model: Any = load_model(namespace.model_file)
+    card, path = model.card, model_path(namespace.model_file)
+    images = namespace.data or card.recipe.get("data", {}).get("name")
+    if images is None:
+        raise InputError(f"{path} does not say what data it was trained on: give --data")
+    data = load_data(images, namespace.data_root, size=card.input_shape[-1])
+    given = {name: namespace[name] for name in ("p", "p1_max", "p2", "s_max") if namespace[name] is not None}
+    settings = {**asdict(suggested_fpa(*data.input_shape[1:])), **given}
+    name = path.stem if path.stem != "model" else card.augmentation
+    output = namespace.output or Path("runs") / f"finetune-{name}"
+    with Display(quiet=namespace.quiet) as display:
+        tuned: Any = finetune(
+            model,
+            data,
+            epochs=namespace.epochs,
+            learning_rate=namespace.learning_rate,
+            batch_size=namespace.batch_size,
+            fpa=FPA(**settings, masking=get_masking(namespace.masking, card.mean, card.std)),
+            targets=namespace.targets,
+            class_index=namespace.class_index,
+            seed=namespace.seed,
+            device=namespace.device,
+            output=output,
+            data_root=namespace.data_root,
+            workers=namespace.workers,
+            overwrite=namespace.overwrite,
+            display=display,
+        )
+    if not namespace.quiet:
+        taught = tuned.card.recipe["targets"] == "model"
+        what = "agreement with the original" if taught else "test accuracy"
+        before = "" if taught or card.accuracy is None else f" (before: {100 * card.accuracy:.1f}%)"
+        print(f"{what} {100 * tuned.card.accuracy:.1f}%{before}  {output / 'model.safetensors'}")
+    return 0
+
+
 def _report(namespace: "Namespace") -> int:
     from fpa.study import show_again
 
@@ -419,6 +506,7 @@ COMMANDS = {
     "run": _run_study,
     "train": _train,
     "evaluate": _evaluate,
+    "finetune": _finetune,
     "report": _report,
     "compare": _compare,
     "recipes": _recipes,
@@ -427,6 +515,7 @@ PARSERS = {
     "run": (_run_parser, "Run a whole study: train, explain, perturb, score, show."),
     "train": (_train_parser, "Train the models of a recipe."),
     "evaluate": (_evaluate_parser, "Explain, perturb and score one saved model."),
+    "finetune": (_finetune_parser, "Train a few epochs with FPA from existing weights."),
     "report": (_report_parser, "Make a study's tables, figures and report again."),
     "compare": (_compare_parser, "Put several studies side by side."),
     "recipes": (_recipes_parser, "List the recipes that ship with fpa."),

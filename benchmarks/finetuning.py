@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import torch
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor, nn
 
 from fpa.blocks import Evaluation, evaluate_blocks
@@ -182,6 +183,7 @@ def draw(table: pd.DataFrame, stem: Path, lines: dict[str, str]) -> None:
     middle.set_title("Fidelity A")
     right.set_title(f"Contradictions of {int(table['pairs'].max())}")
     right.set_ylim(-0.5, table["pairs"].max() + 0.5)
+    right.yaxis.set_major_locator(MaxNLocator(integer=True))
     for axis in (left, middle, right):
         axis.set_xticks(places, [f"{epochs:.0f}" for epochs in tuned["epochs"]])
         axis.set_xlabel("Epochs of fine-tuning")

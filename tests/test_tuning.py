@@ -3,8 +3,10 @@
 import copy
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -275,6 +277,48 @@ def test_the_command_writes_a_model_that_evaluates(tmp_path, capsys):
     evaluate = ["evaluate", str(path), "--ig_steps", "2", "--device", "cpu", "--quiet"]
     assert main([*evaluate, "--output", str(tmp_path / "scores")]) == 0
     assert (tmp_path / "scores" / "table.csv").exists()
+
+
+class TestExperiments:
+    """The scripts that measure fine-tuning, tiny, from arguments to files."""
+
+    @pytest.fixture(autouse=True)
+    def _scripts(self, monkeypatch):
+        monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
+
+    def test_cifar10(self, tmp_path):
+        import finetune_cifar10
+
+        arguments = ["--tiny", "--epochs", "1", "--device", "cpu", "--output", str(tmp_path)]
+        finetune_cifar10.main(arguments)
+        table = pd.read_csv(tmp_path / "table.csv").set_index("model")
+        assert list(table.index) == ["untouched", "1 epoch", "FPA from scratch"]
+        assert table["Spearman of A with FPA from scratch"].iloc[-1] == 1
+        assert (table["pairs"] == 18).all()
+        assert (tmp_path / "finetune.png").exists()
+        before = table.drop(columns="seconds")
+        finetune_cifar10.main(arguments)  # goes on with what is there
+        again = pd.read_csv(tmp_path / "table.csv").set_index("model")
+        assert before.equals(again.drop(columns="seconds"))
+
+    def test_imagenet(self, tmp_path):
+        from torchvision.models import mobilenet_v2
+
+        import finetune_imagenet
+
+        torch.manual_seed(0)
+        model = mobilenet_v2()
+        nn.init.constant_(model.classifier[1].bias, 5)  # logits above 0, so that there is something to score
+        torch.save(model.state_dict(), tmp_path / "weights.pth")
+        write_image_folder(tmp_path / "photos", ("golf_ball", "n01440764"), train=8, val=4)
+        arguments = ["--tiny", "--epochs", "1", "--targets", "model", "labels", "--workers", "0"]
+        arguments += ["--weights", str(tmp_path / "weights.pth"), "--photos", str(tmp_path / "photos")]
+        finetune_imagenet.main([*arguments, "--device", "cpu", "--output", str(tmp_path / "out")])
+        table = pd.read_csv(tmp_path / "out" / "table.csv")
+        assert list(table["model"]) == ["untouched", "model, 1 epoch", "labels, 1 epoch"]
+        assert table["A ig_sum"].notna().all()
+        tuned = load_model(tmp_path / "out" / "labels-1" / "model.safetensors")
+        assert tuned.card.recipe["class_index"] == [574, 0]  # golf ball and tench among ImageNet's 1000
 
 
 class TestBadInput:

@@ -138,7 +138,7 @@ def _finetune_parser(after_command: list[str]) -> "ArgumentParser":
     )
     parser.add_argument("--data_root", default="data", type=str, help="Folder that holds the data sets.")
     parser.add_argument("--epochs", default=2, type=int, help="Passes over the training set.")
-    parser.add_argument("--learning_rate", default=0.01, type=float, help="Largest learning rate.")
+    parser.add_argument("--learning_rate", default=0.003, type=float, help="Largest learning rate.")
     parser.add_argument("--batch_size", default=64, type=int, help="Images a step.")
     parser.add_argument(
         "--targets",

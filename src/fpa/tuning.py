@@ -76,7 +76,7 @@ def finetune(
     data: Any,
     *,
     epochs: int = 2,
-    learning_rate: float = 0.01,
+    learning_rate: float = 0.003,
     batch_size: int = 64,
     fpa: FPA | None = None,
     targets: Targets = "auto",

@@ -24,7 +24,8 @@ from fpa.batches import first_images
 from fpa.data import load_data
 from fpa.models import model_path
 from fpa.progress import Display
-from fpa.train import accuracy, best_device
+from fpa.study import chosen_device
+from fpa.train import accuracy
 
 SCRATCH, UNTOUCHED = "FPA from scratch", "untouched"
 
@@ -43,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--device")
     parser.add_argument("--tiny", action="store_true")
     options = parser.parse_args(arguments)
-    device = best_device(options.device)
+    device = chosen_device(options.device)
     folder = options.output
     folder.mkdir(parents=True, exist_ok=True)
     batch_size = 64

@@ -27,7 +27,8 @@ from fpa.batches import first_images
 from fpa.data import ArraySplit, FileSplit, Normalisation, evaluation_batches, load_data
 from fpa.models import ModelCard
 from fpa.progress import Display
-from fpa.train import accuracy, best_device
+from fpa.study import chosen_device
+from fpa.train import accuracy
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 UNTOUCHED = "untouched"
@@ -77,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--device")
     parser.add_argument("--tiny", action="store_true")
     options = parser.parse_args(arguments)
-    device, size, few = best_device(options.device), 224, None
+    device, size, few = chosen_device(options.device), 224, None
     if options.tiny:
         size, few, options.count, options.ig_steps, options.batch_size = 32, 16, 3, 2, 8
     folder = options.output

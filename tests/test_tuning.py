@@ -279,6 +279,37 @@ def test_the_command_writes_a_model_that_evaluates(tmp_path, capsys):
     assert (tmp_path / "scores" / "table.csv").exists()
 
 
+def test_the_command_takes_published_architectures_and_functions(tmp_path, monkeypatch, capsys):
+    from torchvision.models import squeezenet1_1
+
+    folder = write_image_folder(tmp_path / "photos", ("golf_ball", "tench"), train=4, val=2)
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    torch.save(squeezenet1_1().state_dict(), "weights.pth")
+    common = ["--data", f"folder:{folder}", "--size", "32", "--epochs", "1", "--batch_size", "4"]
+    common += ["--workers", "0", "--device", "cpu"]
+    command = ["finetune", "--model", "torchvision:squeezenet1_1", "--weights", "weights.pth", *common]
+    assert main([*command, "--output", "tuned"]) == 0
+    told = capsys.readouterr()
+    assert "learning the model's own predictions" in told.err
+    assert "agreement with the original" in told.out
+    tuned = load_model("tuned/model.safetensors")
+    assert tuned.card.mean == (0.485, 0.456, 0.406)
+    assert len(tuned.card.classes) == 1000
+    assert main([*command, "--class_index", "[574,0]", "--output", "labelled", "--quiet"]) == 0
+    assert load_model("labelled/model.safetensors").card.recipe["class_index"] == [574, 0]
+
+    Path("mine.py").write_text(
+        "from torch import nn\n\n\ndef net():\n    return nn.Sequential(nn.Flatten(), nn.Linear(3072, 2))\n"
+    )
+    half = "[0.5,0.5,0.5]"
+    command = ["finetune", "--model", "mine:net", "--mean", half, "--std", half, *common]
+    assert main([*command, "--output", "own", "--quiet"]) == 0
+    assert set(load_file("own/model.safetensors")) == {"1.weight", "1.bias"}
+    assert main(["finetune"]) == 2
+    assert "name one model" in capsys.readouterr().err
+
+
 class TestExperiments:
     """The scripts that measure fine-tuning, tiny, from arguments to files."""
 

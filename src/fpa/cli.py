@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import sys
 import traceback
 from collections.abc import Sequence
@@ -15,8 +16,10 @@ from fpa.errors import InputError
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
 
+    from fpa.data import Normalisation
     from fpa.recipe import Recipe
     from fpa.results import Study
+    from fpa.sources import DataBatches, Opened
 
 DESCRIPTION = "Find out which explanations of an image classifier can be trusted."
 
@@ -105,9 +108,13 @@ def _train_parser(after_command: list[str]) -> "ArgumentParser":
 
 
 def _evaluate_parser(after_command: list[str]) -> "ArgumentParser":
-    parser = _empty_parser("evaluate", "Explain, perturb and score one saved model.")
+    description = "Explain, perturb and score one model: a saved one, or your own with --model."
+    parser = _empty_parser("evaluate", description)
     parser.add_argument(
-        "model_file", help="A .safetensors file written by fpa, or the name of a shipped model."
+        "model_file",
+        nargs="?",
+        default=None,
+        help="A .safetensors file written by fpa, or the name of a shipped model.",
     )
     parser.add_argument(
         "--data",
@@ -120,6 +127,18 @@ def _evaluate_parser(after_command: list[str]) -> "ArgumentParser":
         "--count", default=None, type=int | None, help="How many test images; default all of the data set's."
     )
     parser.add_argument("--ig_steps", default=200, type=int, help="Steps of integrated gradients.")
+    _add_own_model(parser)
+    for name, kind, help_ in (
+        (
+            "estimators",
+            list[str] | None,
+            "With --model: names of estimators, as [ig_sum,vg_abs]; default paper.",
+        ),
+        ("masking", str | None, "With --model: what removing a pixel means, constant, mean, blur, ..."),
+        ("points", int | None, "With --model: points of a perturbation curve; default 21."),
+        ("features", str | None, "With --model: what is removed, pixels or the side of square patches."),
+    ):
+        parser.add_argument(f"--{name}", default=None, type=kind, help=help_)
     _add_common(parser, "runs/evaluate-MODEL")
     return parser
 
@@ -128,8 +147,12 @@ def _finetune_parser(after_command: list[str]) -> "ArgumentParser":
     description = "Train a few epochs with FPA from existing weights; started again, it goes on where it was."
     parser = _empty_parser("finetune", description)
     parser.add_argument(
-        "model_file", help="A .safetensors file written by fpa, or the name of a shipped model."
+        "model_file",
+        nargs="?",
+        default=None,
+        help="A .safetensors file written by fpa, or the name of a shipped model.",
     )
+    _add_own_model(parser)
     parser.add_argument(
         "--data",
         default=None,
@@ -146,12 +169,6 @@ def _finetune_parser(after_command: list[str]) -> "ArgumentParser":
         type=str,
         help="labels; model: the model's own predictions; auto: the labels if the classes are the model's.",
     )
-    parser.add_argument(
-        "--class_index",
-        default=None,
-        type=dict[str, int] | None,
-        help="The model's class for each class of the data, as {name: number, ...}.",
-    )
     parser.add_argument("--masking", default="constant", type=str, help="What removing a pixel means.")
     size = "default: the paper's for the image size."
     parser.add_argument("--p", default=None, type=float | None, help=f"Share of batches perturbed; {size}")
@@ -162,6 +179,23 @@ def _finetune_parser(after_command: list[str]) -> "ArgumentParser":
     parser.add_argument("--workers", default=8, type=int, help="Processes that decode image files.")
     _add_common(parser, "runs/finetune-MODEL")
     return parser
+
+
+def _add_own_model(parser: "ArgumentParser") -> None:
+    """The options that say which model, and what its images look like; `_own_model` reads them."""
+    for name, kind, help_ in (
+        (
+            "model",
+            str | None,
+            "torchvision:NAME, timm:NAME, a saved model, or module:function returning one.",
+        ),
+        ("weights", Path | None, "Weights for --model: .safetensors, or a state dict saved with torch.save."),
+        ("mean", list[float] | None, "Mean of each channel of its images in 0..1, if another than usual."),
+        ("std", list[float] | None, "Standard deviation of each channel, if another than usual."),
+        ("size", int | None, "Side of its images in pixels, if another than usual."),
+        ("class_index", str | None, "Which output is which class of --data: a list or a JSON file."),
+    ):
+        parser.add_argument(f"--{name}", default=None, type=kind, help=help_)
 
 
 def _report_parser(after_command: list[str]) -> "ArgumentParser":
@@ -297,6 +331,14 @@ def _run_study(namespace: "Namespace") -> int:
 
 
 def _evaluate(namespace: "Namespace") -> int:
+    if (namespace.model is None) == (namespace.model_file is None):
+        raise InputError("name one model: fpa evaluate MODEL_FILE, or fpa evaluate --model NAME --data DATA")
+    if namespace.model is not None:
+        return _evaluate_own(namespace)
+    own = ("weights", "mean", "std", "size", "class_index", "estimators", "masking", "points", "features")
+    wrong = next((name for name in own if namespace[name] is not None), None)
+    if wrong:
+        raise InputError(f"--{wrong} goes with --model: fpa evaluate --model {namespace.model_file} ...")
     from fpa.models import model_path, read_card
     from fpa.progress import Display
     from fpa.recipe import DataSettings, EvaluationSettings, Recipe
@@ -338,22 +380,36 @@ def _finetune(namespace: "Namespace") -> int:
 
     from fpa.augment import FPA
     from fpa.data import load_data
+    from fpa.inputs import class_count
     from fpa.masking import get_masking
-    from fpa.models import load_model, model_path
+    from fpa.models import ModelCard
     from fpa.progress import Display
     from fpa.recipe import suggested_fpa
+    from fpa.sources import class_numbers
     from fpa.tuning import finetune
 
-    model: Any = load_model(namespace.model_file)
-    card, path = model.card, model_path(namespace.model_file)
-    images = namespace.data or card.recipe.get("data", {}).get("name")
-    if images is None:
-        raise InputError(f"{path} does not say what data it was trained on: give --data")
-    data = load_data(images, namespace.data_root, size=card.input_shape[-1])
+    if (namespace.model is None) == (namespace.model_file is None):
+        raise InputError("name one model: fpa finetune MODEL_FILE, or fpa finetune --model NAME --data DATA")
+    namespace.model = namespace.model or namespace.model_file
+    opened, images, size, normalisation = _opened(namespace)
+    data = load_data(images, namespace.data_root, size=size)
+    outputs = class_count(opened.model, data.input_shape)
+    index = None
+    if namespace.class_index is not None:
+        index = class_numbers(data.classes, outputs, opened.classes, namespace.class_index)
+    model: Any = opened.model
+    card: ModelCard | None = getattr(model, "card", None)
+    model.card = ModelCard(
+        architecture=namespace.model if card is None else card.architecture,
+        classes=opened.classes or [str(number) for number in range(outputs)],
+        input_shape=data.input_shape,
+        mean=normalisation.mean,
+        std=normalisation.std,
+    )
     given = {name: namespace[name] for name in ("p", "p1_max", "p2", "s_max") if namespace[name] is not None}
     settings = {**asdict(suggested_fpa(*data.input_shape[1:])), **given}
-    name = path.stem if path.stem != "model" else card.augmentation
-    output = namespace.output or Path("runs") / f"finetune-{name}"
+    masking = get_masking(namespace.masking, normalisation.mean, normalisation.std)
+    output = namespace.output or Path("runs") / f"finetune-{opened.name}"
     with Display(quiet=namespace.quiet) as display:
         tuned: Any = finetune(
             model,
@@ -361,9 +417,9 @@ def _finetune(namespace: "Namespace") -> int:
             epochs=namespace.epochs,
             learning_rate=namespace.learning_rate,
             batch_size=namespace.batch_size,
-            fpa=FPA(**settings, masking=get_masking(namespace.masking, card.mean, card.std)),
+            fpa=FPA(**settings, masking=masking),
             targets=namespace.targets,
-            class_index=namespace.class_index,
+            class_index=index,
             seed=namespace.seed,
             device=namespace.device,
             output=output,
@@ -375,9 +431,100 @@ def _finetune(namespace: "Namespace") -> int:
     if not namespace.quiet:
         taught = tuned.card.recipe["targets"] == "model"
         what = "agreement with the original" if taught else "test accuracy"
-        before = "" if taught or card.accuracy is None else f" (before: {100 * card.accuracy:.1f}%)"
+        known = None if taught or card is None else card.accuracy
+        before = "" if known is None else f" (before: {100 * known:.1f}%)"
         print(f"{what} {100 * tuned.card.accuracy:.1f}%{before}  {output / 'model.safetensors'}")
     return 0
+
+
+def _evaluate_own(namespace: "Namespace") -> int:
+    from fpa.estimators import SETS, Settings, get_estimators
+    from fpa.evaluation import evaluate
+    from fpa.progress import Display
+    from fpa.store import writable_folder, write_text
+    from fpa.study import chosen_device
+
+    names = [name for given in namespace.estimators or ["paper"] for name in SETS.get(given, [given])]
+    estimators, settings = get_estimators(names), Settings(ig_steps=namespace.ig_steps)
+    opened, batches, note = _own_model(namespace)
+    amount = "" if namespace.count is None else f"-{namespace.count}"
+    output = namespace.output or Path("runs") / f"evaluate-{opened.name}{amount}"
+    curves = output / "curves"
+    if namespace.overwrite:
+        for old in (*curves.glob("block-*.parquet"), curves / "evaluation.json"):
+            old.unlink(missing_ok=True)
+    writable_folder(output)
+    features = namespace.features or "pixels"
+    with Display(quiet=namespace.quiet) as display:
+        if note:
+            display.say(note)
+        with display.evaluating(opened.name, len(batches.dataset)) as tell:
+            result = evaluate(
+                opened.model,
+                batches,
+                estimators,
+                masking=namespace.masking,
+                points=namespace.points or 21,
+                settings=settings,
+                features=int(features) if features.isdigit() else features,
+                normalisation=opened.normalisation,
+                classes=opened.classes,
+                device=chosen_device(namespace.device),
+                folder=curves,
+                name=opened.name,
+                progress=tell,
+            )
+        display.unreadable(batches.lost)
+    result.save(output / "result.npz")
+    write_text(output / "table.csv", result.table().to_csv(float_format="%.6g"))
+    result.report(output / "report.html", shlex.join(["fpa", *sys.argv[1:]]))
+    if not namespace.quiet:
+        print(result)
+        print(f"report: {output / 'report.html'}")
+    return 0
+
+
+def _own_model(namespace: "Namespace") -> "tuple[Opened, DataBatches, str | None]":
+    """The model and the images that the options name, and a line about labels that cannot be known."""
+    from fpa.data import load_evaluation_data
+    from fpa.inputs import class_count
+    from fpa.sources import DataBatches, class_numbers
+
+    opened, images, size, _ = _opened(namespace)
+    data = load_evaluation_data(images, namespace.data_root, evaluation_images=namespace.count, size=size)
+    outputs = class_count(opened.model, data.input_shape)
+    numbers = class_numbers(data.classes, outputs, opened.classes, namespace.class_index)
+    note = None
+    if numbers is None:
+        note = (
+            f"labels unknown, so no accuracy: which of the model's {outputs} outputs stand for the "
+            f"{len(data.classes)} classes of the images? --class_index says it"
+        )
+    return opened, DataBatches(data, numbers), note
+
+
+def _opened(namespace: "Namespace") -> "tuple[Opened, str, int, Normalisation]":
+    """The model that the options name, its data set, and the size and normalisation of its images."""
+    from fpa.data import Normalisation
+    from fpa.sources import open_model
+    from fpa.train import check_device
+
+    check_device(namespace.device)
+    if (namespace.mean is None) != (namespace.std is None):
+        raise InputError("give both --mean and --std, or neither")
+    normalisation = None
+    if namespace.mean is not None:
+        normalisation = Normalisation(tuple(namespace.mean), tuple(namespace.std))
+    opened = open_model(namespace.model, namespace.weights, normalisation=normalisation)
+    images = namespace.data or opened.data
+    if images is None:
+        raise InputError("say which images: --data folder:PATH, or the name of a data set")
+    if opened.normalisation is None:
+        raise InputError(
+            f"{namespace.model} does not say how its images are normalised: give --mean and --std, "
+            "for pixels in 0..1 (for instance --mean [0.5,0.5,0.5] --std [0.5,0.5,0.5] for -1..1)"
+        )
+    return opened, images, namespace.size or opened.size or 224, opened.normalisation
 
 
 def _report(namespace: "Namespace") -> int:

@@ -292,6 +292,33 @@ def load_data(
     raise unknown("data set", name, [*DATA_SETS, "folder:PATH"])
 
 
+def load_evaluation_data(
+    name: str, root: Path | str = "data", *, evaluation_images: int | None = None, size: int = 224
+) -> ImageData:
+    """A data set for a model that is trained already: as `load_data`, but a folder needs no training images.
+
+    `folder:PATH` may hold `val/` or `test/` (which is then taken), a subfolder a class, or only images,
+    whose labels are then unknown (-1). Nothing else of a folder is looked at.
+    """
+    if not name.startswith("folder:"):
+        return load_data(name, root, evaluation_images=evaluation_images, size=size)
+    folder = Path(name.removeprefix("folder:")).expanduser()
+    if not folder.is_dir():
+        raise InputError(f"there is no folder {folder}")
+    test = next((folder / part for part in ("val", "test", "train") if (folder / part).is_dir()), folder)
+    loose = sorted(file.name for file in test.iterdir() if file.name.lower().endswith(IMG_EXTENSIONS))
+    transform = _test_transform(size)
+    if loose:
+        classes: list[str] = []
+        split = FileSplit(PathList(test, loose), torch.full((len(loose),), -1), transform, size)
+    else:
+        classes = _class_folders(test)
+        files = [(label, file) for label in classes for file in _images_below(test, label)]
+        split = _file_split(test, classes, test, files, transform, size)
+    none = FileSplit([], torch.zeros(0, dtype=torch.int64), transform, size)
+    return _file_data(name, classes, none, split, evaluation_images, True, None)
+
+
 def _evaluation_subset(count: int, wanted: int | None) -> Tensor:
     """`wanted` of `count` indices (None: all), always the same ones, in rising order."""
     if wanted is None:

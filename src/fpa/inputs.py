@@ -111,6 +111,18 @@ def input_channels(model: nn.Module) -> int | None:
     return None if first is None else first.in_channels
 
 
+def class_count(model: nn.Module, input_shape: tuple[int, int, int]) -> int:
+    """The number of outputs a classifier has for images of this shape (C, H, W).
+
+    >>> class_count(nn.Sequential(nn.Flatten(), nn.Linear(12, 5)), (3, 2, 2))
+    5
+    """
+    logits = logits_of(_probed(model, torch.zeros(1, *input_shape)))
+    if logits is None or logits.ndim != 2:
+        raise InputError("the model must return logits [N, classes]")
+    return logits.shape[1]
+
+
 def _unwrapped(model: nn.Module) -> nn.Module:
     while True:
         if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):

@@ -51,7 +51,7 @@ from fpa.store import (
     write_text,
 )
 from fpa.tables import latex, markdown, results_table
-from fpa.train import best_device, check_data, check_device, load_recipe_data, train
+from fpa.train import check_data, check_device, load_recipe_data, train
 
 FORMAT = 1
 """Version of the folder's layout."""
@@ -326,7 +326,7 @@ def _evaluate_stage(
 ) -> None:
     """Explain and perturb with one model, unless that is done."""
     curves, examples = folder / "curves", folder / "examples.npz"
-    model = load_model(folder / "model.safetensors", best_device(device))
+    model = load_model(folder / "model.safetensors", chosen_device(device))
     described = curves / "evaluation.json"
     if described.exists() and read_json(described).get("model") != fingerprint(model):
         display.say(
@@ -471,7 +471,7 @@ class _Manifest:
             return
         import torchvision
 
-        place = best_device(device)
+        place = chosen_device(device)
         self.values = {
             "format": FORMAT,
             "versions": {
@@ -509,3 +509,12 @@ class _Manifest:
 
     def _write(self) -> None:
         write_text(self.path, json.dumps(self.values, indent=2) + "\n")
+
+
+def chosen_device(device: str | None) -> str:
+    """The device asked for, or the best there is."""
+    if device is not None:
+        return device
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"

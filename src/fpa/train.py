@@ -737,19 +737,6 @@ def check_device(device: str | None) -> None:
         raise InputError("device mps was asked for, but PyTorch finds no Apple GPU here")
 
 
-def best_device(device: str | None = None) -> str:
-    """The device asked for, or the best there is.
-
-    >>> best_device("cpu")
-    'cpu'
-    """
-    if device is not None:
-        return device
-    if torch.cuda.is_available():
-        return "cuda"
-    return "mps" if torch.backends.mps.is_available() else "cpu"
-
-
 TRACKERS = ("tensorboard", "wandb", "mlflow", "trackio")
 
 

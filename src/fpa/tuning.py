@@ -19,20 +19,22 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from fpa.augment import FPA
 from fpa.blocks import fingerprint
 from fpa.data import UNREADABLE, ImageData, Normalisation, evaluation_batches, load_data
-from fpa.engine import untouched
 from fpa.errors import InputError, unknown
-from fpa.inputs import classifier, image_batches, input_channels
+from fpa.inputs import class_count, classifier, image_batches, input_channels
 from fpa.masking import MASKINGS, get_masking
-from fpa.models import ModelCard, load_model
+from fpa.models import ModelCard
 from fpa.progress import Display
 from fpa.recipe import DataSettings, FPASettings, Recipe, TrainingSettings, suggested_fpa
 from fpa.seeds import derive
+from fpa.sources import class_numbers
+from fpa.study import chosen_device
 from fpa.train import (
     AUGMENT,
     DROPOUT,
@@ -40,7 +42,6 @@ from fpa.train import (
     Job,
     Trainer,
     TrainingError,
-    best_device,
     check_data,
     check_device,
     clear_training,
@@ -173,7 +174,7 @@ class _Task:
         if self.normalisation is not None:
             data = replace(data, normalisation=self.normalisation)
         network = classifier(self.tuned, torch.zeros(1, *data.input_shape))
-        outputs = _outputs(network, torch.zeros(1, *data.input_shape))
+        outputs = _outputs(network, data.input_shape)
         index = None
         if self.targets != "model":
             index = self._matched(data.classes, outputs)
@@ -198,7 +199,7 @@ class _Task:
                 f"{recipe.model}: leave out output and save the model that is returned"
             )
         if index is None:
-            data = _labelled_by(network, data, classes, best_device(self.device), workers)
+            data = _labelled_by(network, data, classes, chosen_device(self.device), workers)
         else:
             data = _relabelled(data, classes, torch.tensor(index))
         check_data(recipe, data, network)
@@ -220,7 +221,7 @@ class _Task:
             if overwrite:
                 clear_training(output)
             (trained,) = train_jobs([job], data=data, device=self.device, display=self.display)
-            network.load_state_dict(load_model(trained.path).state_dict())
+            network.load_state_dict(load_file(trained.path))
             accuracy = trained.accuracy
         if self.card is not None:
             card = replace(self.card, augmentation="fpa", accuracy=accuracy, recipe=recipe.to_dict())
@@ -228,7 +229,7 @@ class _Task:
 
     def with_loader(self, data: Any) -> None:
         """Fine-tune on the batches of a loader, one after another."""
-        settings, place = self.settings, torch.device(best_device(self.device))
+        settings, place = self.settings, torch.device(chosen_device(self.device))
         forked = [place] if place.type == "cuda" else []
         with torch.random.fork_rng(forked):
             # The seed also decides how a loader without a generator of its own shuffles.
@@ -239,7 +240,7 @@ class _Task:
             home = next(self.tuned.parameters(), torch.empty(0)).device
             self.tuned.to(place)
             network = classifier(self.tuned, first)
-            outputs = _outputs(network, first)
+            outputs = _outputs(network, (first.shape[1], first.shape[2], first.shape[3]))
             labels = next(iter(batches))[1]
             taught = self.targets == "model" or (self.targets == "auto" and bool((labels < 0).all()))
             if taught and self.targets == "auto":
@@ -298,13 +299,9 @@ class _Task:
         """The model's class for each class of the data; None: they have nothing to do with each other."""
         if self.class_index is not None:
             return _given_index(self.class_index, classes, outputs)
-        names = None if self.card is None else self.card.classes
-        if names is None and len(classes) == outputs:
-            return list(range(outputs))
-        places = {_plain(name): place for place, name in enumerate(names or [])}
-        known = [places[_plain(name)] for name in classes if _plain(name) in places]
-        if len(set(known)) == len(classes) and (len(classes) == outputs or self.targets == "labels"):
-            return known
+        found = class_numbers(classes, outputs, None if self.card is None else self.card.classes)
+        if found is not None and (len(classes) == outputs or self.targets == "labels"):
+            return found
         listed = f"{', '.join(classes[:3])}{', ...' if len(classes) > 3 else ''}"
         told = f"the {len(classes)} classes of the data ({listed}) are not the {outputs} of the model"
         if self.targets == "labels":
@@ -345,16 +342,11 @@ def _loader(data: Any, batch_size: int) -> Any:
     return data
 
 
-def _outputs(network: nn.Module, images: Tensor) -> int:
-    """How many logits the network returns for an image."""
-    weight = next(network.parameters(), None)
-    if weight is None:
+def _outputs(network: nn.Module, shape: tuple[int, int, int]) -> int:
+    """How many classes the network has, if it can be trained at all."""
+    if next(network.parameters(), None) is None:
         raise InputError("the model has no weights to fine-tune")
-    with untouched(network), torch.no_grad():
-        shape = tuple(network(images[:1].to(weight.device)).shape)
-    if len(shape) != 2:
-        raise InputError(f"the model returns {list(shape)} for one image, not logits [1, classes]")
-    return int(shape[1])
+    return class_count(network, shape)
 
 
 def _given_index(given: ClassIndex, classes: list[str], outputs: int) -> list[int]:
@@ -382,11 +374,6 @@ def _mapped(labels: Tensor, index: Tensor) -> Tensor:
             "or targets='model' to do without labels"
         )
     return torch.where(labels >= 0, index[labels.clamp(min=0)], UNREADABLE)
-
-
-def _plain(name: str) -> str:
-    """A class name without the differences between folders and lists of names."""
-    return " ".join(name.lower().replace("_", " ").replace("-", " ").split())
 
 
 def _relabelled(data: ImageData, classes: list[str], index: Tensor) -> ImageData:

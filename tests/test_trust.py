@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -434,9 +435,13 @@ class TestCommand:
         assert said in Path("here/audit.html").read_text(encoding="utf-8")
         own = ["--model", "shapes-none", "--mean", "[0.5,0.5,0.5]", "--std", "[0.5,0.5,0.5]"]
         assert main(["audit", *own, "--maskings", "[constant]", *quick, "--quiet"]) == 3
-        assert json.loads(Path("here/audit.json").read_text())["command"] == (
+        command = json.loads(Path("here/audit.json").read_text())["command"]
+        assert command == (
             "fpa finetune --model shapes-none --data shapes --mean '[0.5,0.5,0.5]' --std '[0.5,0.5,0.5]'"
         )
+        # It is a command: with a device that does not exist it gets as far as the device.
+        assert main([*shlex.split(command)[1:], "--device", "tpu"]) == 2
+        assert "device must be cpu, cuda or mps" in capsys.readouterr().err
 
     def test_weights_without_metadata_give_the_same(self, capsys, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)

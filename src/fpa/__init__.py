@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fpa.fidelity import Fidelity
     from fpa.models import load_model
     from fpa.trust import Audit, audit
+    from fpa.tuning import finetune
 
 _HOME = {
     "Audit": "trust",
@@ -30,6 +31,7 @@ _HOME = {
     "audit": "trust",
     "evaluate": "evaluation",
     "explain": "estimators",
+    "finetune": "tuning",
     "load_model": "models",
     "load_result": "evaluation",
     "perturbation_curves": "curves",
@@ -46,6 +48,7 @@ __all__ = [
     "audit",
     "evaluate",
     "explain",
+    "finetune",
     "load_model",
     "load_result",
     "perturbation_curves",

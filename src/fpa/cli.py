@@ -16,6 +16,7 @@ from fpa.errors import InputError
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
 
+    from fpa.data import Normalisation
     from fpa.recipe import Recipe
     from fpa.results import Study
     from fpa.sources import DataBatches, Opened
@@ -115,7 +116,10 @@ def _evaluate_parser(after_command: list[str]) -> "ArgumentParser":
         default=None,
         help="A .safetensors file written by fpa, or the name of a shipped model.",
     )
-    _add_images(parser)
+    _add_data(parser)
+    parser.add_argument(
+        "--count", default=None, type=int | None, help="How many test images; default all of the data set's."
+    )
     parser.add_argument("--ig_steps", default=200, type=int, help="Steps of integrated gradients.")
     _add_own_model(parser)
     for name, kind, help_ in (
@@ -133,7 +137,39 @@ def _evaluate_parser(after_command: list[str]) -> "ArgumentParser":
     return parser
 
 
-def _add_images(parser: "ArgumentParser") -> None:
+def _finetune_parser(after_command: list[str]) -> "ArgumentParser":
+    description = "Train a few epochs with FPA from existing weights; started again, it goes on where it was."
+    parser = _empty_parser("finetune", description)
+    parser.add_argument(
+        "model_file",
+        nargs="?",
+        default=None,
+        help="A .safetensors file written by fpa, or the name of a shipped model.",
+    )
+    _add_own_model(parser)
+    _add_data(parser)
+    parser.add_argument("--epochs", default=2, type=int, help="Passes over the training set.")
+    parser.add_argument("--learning_rate", default=0.003, type=float, help="Largest learning rate.")
+    parser.add_argument("--batch_size", default=64, type=int, help="Images a step.")
+    parser.add_argument(
+        "--targets",
+        default="auto",
+        type=str,
+        help="labels; model: the model's own predictions; auto: the labels if the classes are the model's.",
+    )
+    parser.add_argument("--masking", default="constant", type=str, help="What removing a pixel means.")
+    size = "default: the paper's for the image size."
+    parser.add_argument("--p", default=None, type=float | None, help=f"Share of batches perturbed; {size}")
+    parser.add_argument("--p1_max", default=None, type=float | None, help=f"Most pixels selected; {size}")
+    parser.add_argument("--p2", default=None, type=float | None, help=f"Share that starts a square; {size}")
+    parser.add_argument("--s_max", default=None, type=int | None, help=f"Largest side of a square; {size}")
+    parser.add_argument("--seed", default=0, type=int, help="Seed of everything random.")
+    parser.add_argument("--workers", default=8, type=int, help="Processes that decode image files.")
+    _add_common(parser, "runs/finetune-MODEL")
+    return parser
+
+
+def _add_data(parser: "ArgumentParser") -> None:
     parser.add_argument(
         "--data",
         default=None,
@@ -141,9 +177,6 @@ def _add_images(parser: "ArgumentParser") -> None:
         help="A data set's name or folder:PATH; default the model's own.",
     )
     parser.add_argument("--data_root", default="data", type=str, help="Folder that holds the data sets.")
-    parser.add_argument(
-        "--count", default=None, type=int | None, help="How many test images; default all of the data set's."
-    )
 
 
 def _add_own_model(parser: "ArgumentParser") -> None:
@@ -175,7 +208,10 @@ def _audit_parser(after_command: list[str]) -> "ArgumentParser":
         default=None,
         help="A .safetensors file written by fpa, or the name of a shipped model; or give --model.",
     )
-    _add_images(parser)
+    _add_data(parser)
+    parser.add_argument(
+        "--count", default=None, type=int | None, help="How many test images; default all of the data set's."
+    )
     parser.add_argument(
         "--maskings",
         default=None,
@@ -371,6 +407,68 @@ def _evaluate(namespace: "Namespace") -> int:
     return 0
 
 
+def _finetune(namespace: "Namespace") -> int:
+    from dataclasses import asdict
+
+    from fpa.augment import FPA
+    from fpa.data import load_data
+    from fpa.inputs import class_count
+    from fpa.masking import get_masking
+    from fpa.models import ModelCard
+    from fpa.progress import Display
+    from fpa.recipe import suggested_fpa
+    from fpa.sources import class_numbers
+    from fpa.tuning import finetune
+
+    if (namespace.model is None) == (namespace.model_file is None):
+        raise InputError("name one model: fpa finetune MODEL_FILE, or fpa finetune --model NAME --data DATA")
+    namespace.model = namespace.model or namespace.model_file
+    opened, images, size, normalisation = _opened(namespace)
+    data = load_data(images, namespace.data_root, size=size)
+    outputs = class_count(opened.model, data.input_shape)
+    index = None
+    if namespace.class_index is not None:
+        index = class_numbers(data.classes, outputs, opened.classes, namespace.class_index)
+    model: Any = opened.model
+    card: ModelCard | None = getattr(model, "card", None)
+    model.card = ModelCard(
+        architecture=namespace.model if card is None else card.architecture,
+        classes=opened.classes or [str(number) for number in range(outputs)],
+        input_shape=data.input_shape,
+        mean=normalisation.mean,
+        std=normalisation.std,
+    )
+    given = {name: namespace[name] for name in ("p", "p1_max", "p2", "s_max") if namespace[name] is not None}
+    settings = {**asdict(suggested_fpa(*data.input_shape[1:])), **given}
+    masking = get_masking(namespace.masking, normalisation.mean, normalisation.std)
+    output = namespace.output or Path("runs") / f"finetune-{opened.name}"
+    with Display(quiet=namespace.quiet) as display:
+        tuned: Any = finetune(
+            model,
+            data,
+            epochs=namespace.epochs,
+            learning_rate=namespace.learning_rate,
+            batch_size=namespace.batch_size,
+            fpa=FPA(**settings, masking=masking),
+            targets=namespace.targets,
+            class_index=index,
+            seed=namespace.seed,
+            device=namespace.device,
+            output=output,
+            data_root=namespace.data_root,
+            workers=namespace.workers,
+            overwrite=namespace.overwrite,
+            display=display,
+        )
+    if not namespace.quiet:
+        taught = tuned.card.recipe["targets"] == "model"
+        what = "agreement with the original" if taught else "test accuracy"
+        known = None if taught or card is None else card.accuracy
+        before = "" if known is None else f" (before: {100 * known:.1f}%)"
+        print(f"{what} {100 * tuned.card.accuracy:.1f}%{before}  {output / 'model.safetensors'}")
+    return 0
+
+
 def _evaluate_own(namespace: "Namespace") -> int:
     from fpa.estimators import SETS, Settings, get_estimators
     from fpa.evaluation import evaluate
@@ -422,9 +520,29 @@ def _evaluate_own(namespace: "Namespace") -> int:
 
 def _own_model(namespace: "Namespace") -> "tuple[Opened, DataBatches, str | None]":
     """The model and the images that the options name, and a line about labels that cannot be known."""
-    from fpa.data import Normalisation, load_evaluation_data
+    from fpa.data import load_evaluation_data
     from fpa.inputs import class_count
-    from fpa.sources import DataBatches, class_numbers, open_model
+    from fpa.sources import DataBatches, class_numbers
+
+    opened, images, size, _ = _opened(namespace)
+    data = load_evaluation_data(images, namespace.data_root, evaluation_images=namespace.count, size=size)
+    outputs = class_count(opened.model, data.input_shape)
+    numbers = class_numbers(data.classes, outputs, opened.classes, namespace.class_index)
+    note = None
+    if not data.classes:
+        note = "the images have no labels (no folder a class), so no accuracy"
+    elif numbers is None:
+        note = (
+            f"labels unknown, so no accuracy: which of the model's {outputs} outputs stand for the "
+            f"{len(data.classes)} classes of the images? --class_index says it"
+        )
+    return opened, DataBatches(data, numbers), note
+
+
+def _opened(namespace: "Namespace") -> "tuple[Opened, str, int, Normalisation]":
+    """The model that the options name, its data set, and the size and normalisation of its images."""
+    from fpa.data import Normalisation
+    from fpa.sources import open_model
     from fpa.train import check_device
 
     check_device(namespace.device)
@@ -437,24 +555,12 @@ def _own_model(namespace: "Namespace") -> "tuple[Opened, DataBatches, str | None
     images = namespace.data or opened.data
     if images is None:
         raise InputError("say which images: --data folder:PATH, or the name of a data set")
-    size = namespace.size or opened.size or 224
-    data = load_evaluation_data(images, namespace.data_root, evaluation_images=namespace.count, size=size)
     if opened.normalisation is None:
         raise InputError(
             f"{namespace.model} does not say how its images are normalised: give --mean and --std, "
             "for pixels in 0..1 (for instance --mean [0.5,0.5,0.5] --std [0.5,0.5,0.5] for -1..1)"
         )
-    outputs = class_count(opened.model, data.input_shape)
-    numbers = class_numbers(data.classes, outputs, opened.classes, namespace.class_index)
-    note = None
-    if not data.classes:
-        note = "the images have no labels (no folder a class), so no accuracy"
-    elif numbers is None:
-        note = (
-            f"labels unknown, so no accuracy: which of the model's {outputs} outputs stand for the "
-            f"{len(data.classes)} classes of the images? --class_index says it"
-        )
-    return opened, DataBatches(data, numbers), note
+    return opened, images, namespace.size or opened.size or 224, opened.normalisation
 
 
 def _audit(namespace: "Namespace") -> int:
@@ -566,7 +672,15 @@ def _train(namespace: "Namespace") -> int:
     from rich.console import Console
 
     from fpa.progress import Display
-    from fpa.train import Job, check_data, check_device, check_tracker, load_recipe_data, train_jobs
+    from fpa.train import (
+        Job,
+        check_data,
+        check_device,
+        check_tracker,
+        clear_training,
+        load_recipe_data,
+        train_jobs,
+    )
 
     recipe = _recipe(namespace)
     augmentations = namespace.augment.split(",") if namespace.augment else recipe.augmentations
@@ -583,7 +697,7 @@ def _train(namespace: "Namespace") -> int:
         data = load_recipe_data(recipe)
         check_data(recipe, data)
         for job in jobs:
-            _clear(job.folder)
+            clear_training(job.folder)
     with Display(quiet=namespace.quiet) as display:
         trained = train_jobs(
             jobs, data=data, device=namespace.device, tracker=namespace.tracker, display=display
@@ -614,12 +728,6 @@ def _output(namespace: "Namespace", name: str, seed: int) -> Path:
     return folder if namespace.get("seeds") is None else folder / f"seed{seed}"
 
 
-def _clear(folder: Path) -> None:
-    """Remove what training left of a model, and nothing else."""
-    for file in ("model.safetensors", "checkpoint.safetensors", "training.csv"):
-        (folder / file).unlink(missing_ok=True)
-
-
 def _recipes(namespace: "Namespace") -> int:
     from rich.console import Console
     from rich.table import Table
@@ -641,6 +749,7 @@ COMMANDS = {
     "train": _train,
     "evaluate": _evaluate,
     "audit": _audit,
+    "finetune": _finetune,
     "report": _report,
     "compare": _compare,
     "recipes": _recipes,
@@ -650,6 +759,7 @@ PARSERS = {
     "train": (_train_parser, "Train the models of a recipe."),
     "evaluate": (_evaluate_parser, "Explain, perturb and score one saved model."),
     "audit": (_audit_parser, "Can the evaluation of explanations on a model be trusted?"),
+    "finetune": (_finetune_parser, "Train a few epochs with FPA from existing weights."),
     "report": (_report_parser, "Make a study's tables, figures and report again."),
     "compare": (_compare_parser, "Put several studies side by side."),
     "recipes": (_recipes_parser, "List the recipes that ship with fpa."),

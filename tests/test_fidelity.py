@@ -20,7 +20,9 @@ from fpa.fidelity import (
     common_images,
     holm,
     paired_test,
+    ranking_agreement,
     reliability,
+    share_kept,
     spearman,
     table,
 )
@@ -572,3 +574,38 @@ def test_table_has_a_row_an_estimator_and_every_number():
         assert frame.loc[name, "area_mean_then_divide"] == fidelity.area_mean_then_divide
         assert frame.loc[name, "left_out"] == 0
     assert frame["used"].tolist() == [40] * 10
+
+
+def test_ranking_agreement_is_spearmans_of_the_areas_with_a_bootstrap_over_images():
+    first, second = random_fidelities(0), random_fidelities(1)
+    areas = [np.array([by[name].lif_areas - by[name].mif_areas for name in SIGNED]) for by in (first, second)]
+    found = ranking_agreement(first, second, draws=200)
+    assert found.value == pytest.approx(stats.spearmanr(*(each.mean(1) for each in areas)).statistic)
+    rng = np.random.default_rng(7)
+    drawn = []
+    for _ in range(400):
+        images = rng.integers(40, size=40)
+        drawn.append(stats.spearmanr(*(each[:, images].mean(1) for each in areas)).statistic)
+    np.testing.assert_allclose(found[1:], np.percentile(drawn, [2.5, 97.5]), atol=0.15)
+    same = ranking_agreement(first, first, draws=20)
+    assert tuple(same) == (1, 1, 1)
+
+
+def test_ranking_agreement_needs_the_same_estimators():
+    fidelities = random_fidelities(0, names=["ig_sum", "vg_abs"])
+    with pytest.raises(InputError, match=r"no estimators \['vg_abs'\]"):
+        ranking_agreement(fidelities, {"ig_sum": fidelities["ig_sum"]})
+
+
+def test_share_kept_is_a_ratio_of_means_with_a_bootstrap_over_images():
+    rng = np.random.default_rng(0)
+    whole = rng.uniform(1, 9, 200)
+    values = np.stack([whole * rng.uniform(0.4, 0.8, 200), whole], axis=1)
+    found, all_of_it = share_kept(values, whole)
+    assert found.value == pytest.approx(statistics.fmean(values[:, 0]) / statistics.fmean(whole))
+    assert all_of_it == pytest.approx((1, 1, 1))
+    residuals = values[:, 0] - found.value * whole  # the interval of a ratio of means, by the delta method
+    half = 1.96 * residuals.std(ddof=1) / whole.mean() / math.sqrt(200)
+    np.testing.assert_allclose(found[1:], [found.value - half, found.value + half], atol=0.2 * half)
+    with pytest.raises(InputError, match=r"values must be \[N, K\] and whole \[N\], got \[200\], \[200\]"):
+        share_kept(whole, whole)

@@ -6,9 +6,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from fpa import InputError, load_model
+from fpa import FPA, InputError, load_model
 from fpa.data import FileSplit
-from fpa.recipe import load_recipe, recipe_names
+from fpa.recipe import load_recipe, recipe_names, suggested_fpa
 from fpa.study import run_study
 from fpa.train import load_recipe_data, train
 from miniatures import write_cifar10_binary, write_food101, write_image_folder, write_imagenet
@@ -154,6 +154,32 @@ def test_files_continue_bit_for_bit_in_the_middle_of_an_epoch(tmp_path, monkeypa
     train(recipe, tmp_path / "cut", data=data, device="cpu", augmentations=["fpa"])
     one, two = (load_file(tmp_path / name / "fpa" / "model.safetensors") for name in ("whole", "cut"))
     assert all(torch.equal(one[key], two[key]) for key in one)
+
+
+@pytest.mark.parametrize(("name", "side"), [("cifar10", 32), ("food101", 224), ("imagenet", 224)])
+def test_settings_suggested_for_an_image_size_are_the_papers_where_it_has_them(name, side):
+    assert suggested_fpa(side, side) == load_recipe(name).fpa
+
+
+def test_settings_suggested_for_other_sizes_lie_between_and_always_fit():
+    sides = [4, 8, 16, 28, 32, 48, 64, 96, 128, 160, 224, 299, 384, 512]
+    found = [suggested_fpa(side, side) for side in sides]
+    assert [one.s_max for one in found] == sorted(one.s_max for one in found)
+    assert [one.p2 for one in found] == sorted((one.p2 for one in found), reverse=True)
+    assert [one.p1_max for one in found] == sorted(one.p1_max for one in found)
+    for side, one in zip(sides, found, strict=True):
+        FPA(one.p, one.p1_max, one.p2, one.s_max).check_size(side, side)
+    narrow = suggested_fpa(4, 400)
+    FPA(narrow.p, narrow.p1_max, narrow.p2, narrow.s_max).check_size(4, 400)
+    # The share that squares add, p2 times the mean area of a square, hardly changes with the size.
+    shares = [
+        one.p2 * sum(s * s for s in range(1, one.s_max + 1)) / one.s_max
+        for side, one in zip(sides, found, strict=True)
+        if side >= 28
+    ]
+    assert max(shares) / min(shares) < 1.6
+    with pytest.raises(InputError, match="height must be at least 2, got 1"):
+        suggested_fpa(1, 32)
 
 
 class TestBadInput:

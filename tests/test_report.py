@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fpa.fidelity import Estimate, Fidelity, common_images, reliability
-from fpa.recipe import Recipe
+from fpa.recipe import load_recipe
 from fpa.report import explorer, verdict, write_report
 from studies import made_up_study
 
@@ -256,11 +256,8 @@ class TestTable:
         note = "reference of integrated gradients (IG) is the fully masked image, unlike the paper"
         assert note in page.read_text(encoding="utf-8")
 
-        class BlackReference(Recipe):
-            def to_dict(self):
-                return {"settings": {"reference": "black"}}
-
-        assert note not in html_of(replace(study, recipe=BlackReference()), tmp_path)
+        black = load_recipe("shapes", {"evaluation.reference": "black"})
+        assert note not in html_of(replace(study, recipe=black), tmp_path)
 
 
 class TestData:

@@ -14,28 +14,43 @@ if TYPE_CHECKING:
     from fpa.engine import Engine
     from fpa.errors import InputError
     from fpa.estimators import explain
+    from fpa.evaluation import Result, evaluate, load_result
     from fpa.fidelity import Fidelity
     from fpa.models import load_model
+    from fpa.trust import Audit, audit
+    from fpa.tuning import finetune
 
 _HOME = {
+    "Audit": "trust",
     "Engine": "engine",
     "FPA": "augment",
     "Fidelity": "fidelity",
     "Rectangle": "augment",
+    "Result": "evaluation",
     "InputError": "errors",
+    "audit": "trust",
+    "evaluate": "evaluation",
     "explain": "estimators",
+    "finetune": "tuning",
     "load_model": "models",
+    "load_result": "evaluation",
     "perturbation_curves": "curves",
 }
 
 __all__ = [
     "FPA",
+    "Audit",
     "Engine",
     "Fidelity",
     "InputError",
     "Rectangle",
+    "Result",
+    "audit",
+    "evaluate",
     "explain",
+    "finetune",
     "load_model",
+    "load_result",
     "perturbation_curves",
 ]
 

@@ -86,6 +86,11 @@ class Evaluation:
         return int((self.unmasked <= 0).sum())
 
 
+SHUFFLED = (
+    "precomputed maps belong to images by number, and the loader shuffles them: use shuffle=False, "
+    "or yield (images, labels, indices)"
+)
+
 Batch = Tensor | Sequence[Any]
 Data = Tensor | tuple[Tensor, Tensor] | Iterable[Batch]
 
@@ -161,10 +166,7 @@ def evaluate_blocks(
     def compute(images: Tensor, labels: Tensor, indices: list[int]) -> "_Pending":
         images = engine.images(images)
         check_features(features, images)
-        logits = engine.predict(images)
-        targets = engine.explained(logits)
-        given = engine.explained(logits, labels.clamp(min=0), "labels")
-        truth = torch.where(labels.to(given.device) >= 0, given, targets)  # unknown: the class predicted
+        logits, targets, truth = predicted(engine, images, labels)
         maps = maps_of(engine, images, named, targets, indices, seed, chosen, masking)
         curves = curves_of(
             engine,
@@ -194,25 +196,28 @@ def evaluate_blocks(
         return _Pending(columns, not_finite(images, maps, curves), sums, curves.fractions, labels, indices)
 
     pending: list[tuple[Path, _Pending]] = []
-    with _progress(total, progress) as tell:
+    with telling(total, progress) as tell:
 
         def settle(most: int) -> None:
             nonlocal stored
             while len(pending) > most:
                 if stored is None:
-                    stored = {**asked, "block": block, "images": None}
+                    stored = {**asked, "block": block, "images": None, "first_image": first_image}
                     _write_manifest(path, stored)
                 place, ready = pending.pop(0)
                 for problem in ready.store(place):
                     warnings.warn(f"{problem}: left out", stacklevel=4)
                 tell.advance(len(ready.indices))
 
-        seen = 0
+        seen, first_image = 0, []
         try:
             for number, (images, labels, indices) in enumerate(
-                _blocks(data, block, engine, chosen, numbered)
+                blocks_of(data, block, engine, chosen, numbered)
             ):
                 block = block or block_size(engine, images, chosen)
+                if number == 0:
+                    first_image = _summary(images[0])
+                    _check_same_images(stored, first_image, path)
                 seen += len(indices)
                 place = path / f"block-{number:06d}.parquet"
                 if place.exists():
@@ -282,6 +287,14 @@ def read_evaluation(folder: str | Path) -> Evaluation:
     return output("", scores=scores, others=others)
 
 
+def predicted(engine: Engine, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The logits, the classes predicted and the true ones; where the label is -1, unknown, the predicted."""
+    logits = engine.predict(images)
+    targets = engine.explained(logits)
+    given = engine.explained(logits, labels.clamp(min=0), "labels")
+    return logits, targets, torch.where(labels.to(given.device) >= 0, given, targets)
+
+
 def _sorted_sum(maps: Tensor) -> Tensor:
     """How many of the maps [N, H, W] are finite, then the sum of their scores at places of the LIF order."""
     values = maps.flatten(1).double() if maps.device.type != "mps" else maps.flatten(1)
@@ -348,18 +361,15 @@ class _Pending:
         return told
 
 
-def _blocks(
-    data: Data, block: int | None, engine: Engine, settings: Settings, numbered: bool
+def blocks_of(
+    data: Data, block: int | None, engine: Engine, settings: Settings, numbered: bool = False
 ) -> Iterator[tuple[Tensor, Tensor, list[int]]]:
     """The data cut into blocks of equal size (the last may be smaller): images, labels, indices."""
     held: list[tuple[Tensor, Tensor, Tensor]] = []
     size, first = 0, 0
     for batch in [data] if isinstance(data, Tensor) or _is_pair(data) else data:
         if numbered and not (isinstance(batch, (tuple, list)) and len(batch) == 3):
-            raise InputError(
-                "precomputed maps belong to images by number, and the loader shuffles them: use "
-                "shuffle=False, or yield (images, labels, indices)"
-            )
+            raise InputError(SHUFFLED)
         images, labels, indices = _parts(batch, first)
         if len(images) == 0:
             continue
@@ -471,6 +481,22 @@ def _check_same(stored: Mapping[str, Any], asked: Mapping[str, Any], path: Path)
         )
 
 
+def _summary(image: Tensor) -> list[float]:
+    """The shape of an image, its mean and standard deviation: enough to tell other images from the same."""
+    values = image.detach().double().cpu().nan_to_num(posinf=0, neginf=0)
+    return [*image.shape, float(values.mean()), float(values.std(correction=0))]
+
+
+def _check_same_images(stored: Mapping[str, Any] | None, first: list[float], path: Path) -> None:
+    # Not bit by bit: another version of a decoder makes other last bits of the same image.
+    before = (stored or {}).get("first_image", first)
+    if len(before) != len(first) or not np.allclose(before, first, rtol=0, atol=1e-2):
+        raise InputError(
+            f"{path} holds an evaluation of other images, or of the same ones sized or normalised otherwise: "
+            "use another folder or remove it"
+        )
+
+
 def _read_shard(shard: Path, columns: list[str] | None = None) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -502,7 +528,8 @@ class Tell(Protocol):
 
 
 @contextmanager
-def _progress(total: int | None, shown: bool | Tell) -> Iterator[Tell]:
+def telling(total: int | None, shown: bool | Tell) -> Iterator[Tell]:
+    """Shows the progress of `total` images: not at all, as the terminal allows, or with the object given."""
     if not isinstance(shown, bool):
         yield shown
     elif not shown:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import sys
 import traceback
 from collections.abc import Sequence
@@ -15,8 +16,10 @@ from fpa.errors import InputError
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
 
+    from fpa.data import Normalisation
     from fpa.recipe import Recipe
     from fpa.results import Study
+    from fpa.sources import DataBatches, Opened
 
 DESCRIPTION = "Find out which explanations of an image classifier can be trusted."
 
@@ -105,10 +108,68 @@ def _train_parser(after_command: list[str]) -> "ArgumentParser":
 
 
 def _evaluate_parser(after_command: list[str]) -> "ArgumentParser":
-    parser = _empty_parser("evaluate", "Explain, perturb and score one saved model.")
+    description = "Explain, perturb and score one model: a saved one, or your own with --model."
+    parser = _empty_parser("evaluate", description)
     parser.add_argument(
-        "model_file", help="A .safetensors file written by fpa, or the name of a shipped model."
+        "model_file",
+        nargs="?",
+        default=None,
+        help="A .safetensors file written by fpa, or the name of a shipped model.",
     )
+    _add_data(parser)
+    parser.add_argument(
+        "--count", default=None, type=int | None, help="How many test images; default all of the data set's."
+    )
+    parser.add_argument("--ig_steps", default=200, type=int, help="Steps of integrated gradients.")
+    _add_own_model(parser)
+    for name, kind, help_ in (
+        (
+            "estimators",
+            list[str] | None,
+            "With --model: names of estimators, as [ig_sum,vg_abs]; default paper.",
+        ),
+        ("masking", str | None, "With --model: what removing a pixel means, constant, mean, blur, ..."),
+        ("points", int | None, "With --model: points of a perturbation curve; default 21."),
+        ("features", str | None, "With --model: what is removed, pixels or the side of square patches."),
+    ):
+        parser.add_argument(f"--{name}", default=None, type=kind, help=help_)
+    _add_common(parser, "runs/evaluate-MODEL")
+    return parser
+
+
+def _finetune_parser(after_command: list[str]) -> "ArgumentParser":
+    description = "Train a few epochs with FPA from existing weights; started again, it goes on where it was."
+    parser = _empty_parser("finetune", description)
+    parser.add_argument(
+        "model_file",
+        nargs="?",
+        default=None,
+        help="A .safetensors file written by fpa, or the name of a shipped model.",
+    )
+    _add_own_model(parser)
+    _add_data(parser)
+    parser.add_argument("--epochs", default=2, type=int, help="Passes over the training set.")
+    parser.add_argument("--learning_rate", default=0.003, type=float, help="Largest learning rate.")
+    parser.add_argument("--batch_size", default=64, type=int, help="Images a step.")
+    parser.add_argument(
+        "--targets",
+        default="auto",
+        type=str,
+        help="labels; model: the model's own predictions; auto: the labels if the classes are the model's.",
+    )
+    parser.add_argument("--masking", default="constant", type=str, help="What removing a pixel means.")
+    size = "default: the paper's for the image size."
+    parser.add_argument("--p", default=None, type=float | None, help=f"Share of batches perturbed; {size}")
+    parser.add_argument("--p1_max", default=None, type=float | None, help=f"Most pixels selected; {size}")
+    parser.add_argument("--p2", default=None, type=float | None, help=f"Share that starts a square; {size}")
+    parser.add_argument("--s_max", default=None, type=int | None, help=f"Largest side of a square; {size}")
+    parser.add_argument("--seed", default=0, type=int, help="Seed of everything random.")
+    parser.add_argument("--workers", default=8, type=int, help="Processes that decode image files.")
+    _add_common(parser, "runs/finetune-MODEL")
+    return parser
+
+
+def _add_data(parser: "ArgumentParser") -> None:
     parser.add_argument(
         "--data",
         default=None,
@@ -116,11 +177,56 @@ def _evaluate_parser(after_command: list[str]) -> "ArgumentParser":
         help="A data set's name or folder:PATH; default the model's own.",
     )
     parser.add_argument("--data_root", default="data", type=str, help="Folder that holds the data sets.")
+
+
+def _add_own_model(parser: "ArgumentParser") -> None:
+    """The options that say which model, and what its images look like; `_own_model` reads them."""
+    for name, kind, help_ in (
+        (
+            "model",
+            str | None,
+            "torchvision:NAME, timm:NAME, a saved model, or module:function returning one.",
+        ),
+        ("weights", Path | None, "Weights for --model: .safetensors, or a state dict saved with torch.save."),
+        ("mean", list[float] | None, "Mean of each channel of its images in 0..1, if another than usual."),
+        ("std", list[float] | None, "Standard deviation of each channel, if another than usual."),
+        ("size", int | None, "Side of its images in pixels, if another than usual."),
+        ("class_index", str | None, "Which output is which class of --data: a list or a JSON file."),
+    ):
+        parser.add_argument(f"--{name}", default=None, type=kind, help=help_)
+
+
+def _audit_parser(after_command: list[str]) -> "ArgumentParser":
+    parser = _empty_parser(
+        "audit",
+        "Can the evaluation of explanations on this model be trusted? "
+        "Exit code 0: reliable, 3: unreliable, 4: cannot tell, 2: bad input.",
+    )
+    parser.add_argument(
+        "model_file",
+        nargs="?",
+        default=None,
+        help="A .safetensors file written by fpa, or the name of a shipped model; or give --model.",
+    )
+    _add_data(parser)
     parser.add_argument(
         "--count", default=None, type=int | None, help="How many test images; default all of the data set's."
     )
+    parser.add_argument(
+        "--maskings",
+        default=None,
+        type=list[str] | None,
+        help="What removing a pixel means: the one that is judged, then others to compare it with; "
+        "default [constant,mean,blur,uniform].",
+    )
+    parser.add_argument("--points", default=21, type=int, help="Points of a perturbation curve.")
     parser.add_argument("--ig_steps", default=200, type=int, help="Steps of integrated gradients.")
-    _add_common(parser, "runs/evaluate-MODEL")
+    parser.add_argument("--seed", default=0, type=int, help="Seed of everything random.")
+    _add_own_model(parser)
+    _add_output(parser, "runs/audit-MODEL")
+    parser.add_argument(
+        "--device", default=None, type=str | None, help="cpu, cuda or mps; default the best there is."
+    )
     return parser
 
 
@@ -257,6 +363,14 @@ def _run_study(namespace: "Namespace") -> int:
 
 
 def _evaluate(namespace: "Namespace") -> int:
+    if (namespace.model is None) == (namespace.model_file is None):
+        raise InputError("name one model: fpa evaluate MODEL_FILE, or fpa evaluate --model NAME --data DATA")
+    if namespace.model is not None:
+        return _evaluate_own(namespace)
+    own = ("weights", "mean", "std", "size", "class_index", "estimators", "masking", "points", "features")
+    wrong = next((name for name in own if namespace[name] is not None), None)
+    if wrong:
+        raise InputError(f"--{wrong} goes with --model: fpa evaluate --model {namespace.model_file} ...")
     from fpa.models import model_path, read_card
     from fpa.progress import Display
     from fpa.recipe import DataSettings, EvaluationSettings, Recipe
@@ -291,6 +405,221 @@ def _evaluate(namespace: "Namespace") -> int:
     if not namespace.quiet:
         print(f"tables and curves: {output}")
     return 0
+
+
+def _finetune(namespace: "Namespace") -> int:
+    from dataclasses import asdict
+
+    from fpa.augment import FPA
+    from fpa.data import load_data
+    from fpa.inputs import class_count
+    from fpa.masking import get_masking
+    from fpa.models import ModelCard
+    from fpa.progress import Display
+    from fpa.recipe import suggested_fpa
+    from fpa.sources import class_numbers
+    from fpa.tuning import finetune
+
+    if (namespace.model is None) == (namespace.model_file is None):
+        raise InputError("name one model: fpa finetune MODEL_FILE, or fpa finetune --model NAME --data DATA")
+    namespace.model = namespace.model or namespace.model_file
+    opened, images, size, normalisation = _opened(namespace)
+    data = load_data(images, namespace.data_root, size=size)
+    outputs = class_count(opened.model, data.input_shape)
+    index = None
+    if namespace.class_index is not None:
+        index = class_numbers(data.classes, outputs, opened.classes, namespace.class_index)
+    model: Any = opened.model
+    card: ModelCard | None = getattr(model, "card", None)
+    model.card = ModelCard(
+        architecture=namespace.model if card is None else card.architecture,
+        classes=opened.classes or [str(number) for number in range(outputs)],
+        input_shape=data.input_shape,
+        mean=normalisation.mean,
+        std=normalisation.std,
+    )
+    given = {name: namespace[name] for name in ("p", "p1_max", "p2", "s_max") if namespace[name] is not None}
+    settings = {**asdict(suggested_fpa(*data.input_shape[1:])), **given}
+    masking = get_masking(namespace.masking, normalisation.mean, normalisation.std)
+    output = namespace.output or Path("runs") / f"finetune-{opened.name}"
+    with Display(quiet=namespace.quiet) as display:
+        tuned: Any = finetune(
+            model,
+            data,
+            epochs=namespace.epochs,
+            learning_rate=namespace.learning_rate,
+            batch_size=namespace.batch_size,
+            fpa=FPA(**settings, masking=masking),
+            targets=namespace.targets,
+            class_index=index,
+            seed=namespace.seed,
+            device=namespace.device,
+            output=output,
+            data_root=namespace.data_root,
+            workers=namespace.workers,
+            overwrite=namespace.overwrite,
+            display=display,
+        )
+    if not namespace.quiet:
+        taught = tuned.card.recipe["targets"] == "model"
+        what = "agreement with the original" if taught else "test accuracy"
+        known = None if taught or card is None else card.accuracy
+        before = "" if known is None else f" (before: {100 * known:.1f}%)"
+        print(f"{what} {100 * tuned.card.accuracy:.1f}%{before}  {output / 'model.safetensors'}")
+    return 0
+
+
+def _evaluate_own(namespace: "Namespace") -> int:
+    from fpa.estimators import SETS, Settings, get_estimators
+    from fpa.evaluation import evaluate
+    from fpa.masking import get_masking
+    from fpa.progress import Display
+    from fpa.store import writable_folder, write_text
+    from fpa.study import chosen_device
+
+    names = [name for given in namespace.estimators or ["paper"] for name in SETS.get(given, [given])]
+    estimators, settings = get_estimators(names), Settings(ig_steps=namespace.ig_steps)
+    get_masking(namespace.masking or "constant", (0.0,), (1.0,))  # a wrong name is told before the work
+    opened, batches, note = _own_model(namespace)
+    amount = "" if namespace.count is None else f"-{namespace.count}"
+    output = namespace.output or Path("runs") / f"evaluate-{opened.name}{amount}"
+    curves = output / "curves"
+    if namespace.overwrite:
+        for old in (*curves.glob("block-*.parquet"), curves / "evaluation.json"):
+            old.unlink(missing_ok=True)
+    writable_folder(output)
+    features = namespace.features or "pixels"
+    with Display(quiet=namespace.quiet) as display:
+        if note:
+            display.say(note)
+        with display.evaluating(opened.name, len(batches.dataset), len(estimators)) as tell:
+            result = evaluate(
+                opened.model,
+                batches,
+                estimators,
+                masking=namespace.masking,
+                points=21 if namespace.points is None else namespace.points,
+                settings=settings,
+                features=int(features) if features.isdigit() else features,
+                normalisation=opened.normalisation,
+                classes=opened.classes,
+                device=chosen_device(namespace.device),
+                folder=curves,
+                name=opened.name,
+                progress=tell,
+            )
+        display.unreadable(batches.lost)
+    result.save(output / "result.npz")
+    write_text(output / "table.csv", result.table().to_csv(float_format="%.6g"))
+    result.report(output / "report.html", shlex.join(["fpa", *sys.argv[1:]]))
+    if not namespace.quiet:
+        print(result)
+        print(f"report: {output / 'report.html'}")
+    return 0
+
+
+def _own_model(namespace: "Namespace") -> "tuple[Opened, DataBatches, str | None]":
+    """The model and the images that the options name, and a line about labels that cannot be known."""
+    from fpa.data import load_evaluation_data
+    from fpa.inputs import class_count
+    from fpa.sources import DataBatches, class_numbers
+
+    opened, images, size, _ = _opened(namespace)
+    data = load_evaluation_data(images, namespace.data_root, evaluation_images=namespace.count, size=size)
+    outputs = class_count(opened.model, data.input_shape)
+    numbers = class_numbers(data.classes, outputs, opened.classes, namespace.class_index)
+    note = None
+    if not data.classes:
+        note = "the images have no labels (no folder a class), so no accuracy"
+    elif numbers is None:
+        note = (
+            f"labels unknown, so no accuracy: which of the model's {outputs} outputs stand for the "
+            f"{len(data.classes)} classes of the images? --class_index says it"
+        )
+    return opened, DataBatches(data, numbers), note
+
+
+def _opened(namespace: "Namespace") -> "tuple[Opened, str, int, Normalisation]":
+    """The model that the options name, its data set, and the size and normalisation of its images."""
+    from fpa.data import Normalisation
+    from fpa.sources import open_model
+    from fpa.train import check_device
+
+    check_device(namespace.device)
+    if (namespace.mean is None) != (namespace.std is None):
+        raise InputError("give both --mean and --std, or neither")
+    normalisation = None
+    if namespace.mean is not None:
+        normalisation = Normalisation(tuple(namespace.mean), tuple(namespace.std))
+    opened = open_model(namespace.model, namespace.weights, normalisation=normalisation)
+    images = namespace.data or opened.data
+    if images is None:
+        raise InputError("say which images: --data folder:PATH, or the name of a data set")
+    if opened.normalisation is None:
+        raise InputError(
+            f"{namespace.model} does not say how its images are normalised: give --mean and --std, "
+            "for pixels in 0..1 (for instance --mean [0.5,0.5,0.5] --std [0.5,0.5,0.5] for -1..1)"
+        )
+    return opened, images, namespace.size or opened.size or 224, opened.normalisation
+
+
+def _audit(namespace: "Namespace") -> int:
+    from rich.console import Console
+
+    from fpa.estimators import PAPER, Settings
+    from fpa.progress import Display
+    from fpa.store import writable_folder
+    from fpa.study import chosen_device
+    from fpa.trust import MASKINGS, audit
+
+    if (namespace.model is None) == (namespace.model_file is None):
+        raise InputError("name one model: fpa audit MODEL_FILE, or fpa audit --model NAME --data DATA")
+    namespace.model = namespace.model or namespace.model_file
+    namespace.maskings = namespace.maskings or list(MASKINGS)
+    opened, batches, note = _own_model(namespace)
+    name = opened.name if opened.name != "model" else Path(namespace.model).absolute().parent.name
+    output = writable_folder(namespace.output or Path("runs") / f"audit-{name}")
+    with Display(quiet=namespace.quiet) as display:
+        if note:
+            display.say(note)
+        with display.evaluating(name, len(batches.dataset), len(PAPER)) as tell:
+            found = audit(
+                opened.model,
+                batches,
+                settings=Settings(ig_steps=namespace.ig_steps),
+                maskings=namespace.maskings,
+                points=namespace.points,
+                seed=namespace.seed,
+                normalisation=opened.normalisation,
+                device=chosen_device(namespace.device),
+                name=f"{name} on {batches.data.name}",
+                progress=tell,
+            )
+        display.unreadable(batches.lost)
+    if found.verdict == "unreliable" and _can_be_named(namespace.model):
+        found = replace(found, command=_finetune_command(namespace, batches.data.name))
+    found.save(output / "audit.json")
+    found.report(output / "audit.html")
+    if not namespace.quiet:
+        Console().print(found)
+        print(f"page: {output / 'audit.html'}")
+    return found.exit_code
+
+
+def _can_be_named(model: str) -> bool:
+    """Whether `fpa finetune` can build the model again; one that a function returned is tuned in Python."""
+    return model.startswith(("torchvision:", "timm:")) or ":" not in model or Path(model).exists()
+
+
+def _finetune_command(namespace: "Namespace", data: str) -> str:
+    """How to fine-tune the model that was audited, for the masking that was judged."""
+    words = ["fpa", "finetune", *(["--model"] if namespace.model_file is None else []), namespace.model]
+    words += ["--data", data]
+    for name in ("data_root", "weights", "mean", "std", "size", "class_index"):
+        if namespace[name] not in (None, "data"):
+            words += [f"--{name}", str(namespace[name]).replace(", ", ",")]
+    words += ["--masking", namespace.maskings[0]] if namespace.maskings[0] != "constant" else []
+    return shlex.join(words)
 
 
 def _report(namespace: "Namespace") -> int:
@@ -343,7 +672,15 @@ def _train(namespace: "Namespace") -> int:
     from rich.console import Console
 
     from fpa.progress import Display
-    from fpa.train import Job, check_data, check_device, check_tracker, load_recipe_data, train_jobs
+    from fpa.train import (
+        Job,
+        check_data,
+        check_device,
+        check_tracker,
+        clear_training,
+        load_recipe_data,
+        train_jobs,
+    )
 
     recipe = _recipe(namespace)
     augmentations = namespace.augment.split(",") if namespace.augment else recipe.augmentations
@@ -360,7 +697,7 @@ def _train(namespace: "Namespace") -> int:
         data = load_recipe_data(recipe)
         check_data(recipe, data)
         for job in jobs:
-            _clear(job.folder)
+            clear_training(job.folder)
     with Display(quiet=namespace.quiet) as display:
         trained = train_jobs(
             jobs, data=data, device=namespace.device, tracker=namespace.tracker, display=display
@@ -391,12 +728,6 @@ def _output(namespace: "Namespace", name: str, seed: int) -> Path:
     return folder if namespace.get("seeds") is None else folder / f"seed{seed}"
 
 
-def _clear(folder: Path) -> None:
-    """Remove what training left of a model, and nothing else."""
-    for file in ("model.safetensors", "checkpoint.safetensors", "training.csv"):
-        (folder / file).unlink(missing_ok=True)
-
-
 def _recipes(namespace: "Namespace") -> int:
     from rich.console import Console
     from rich.table import Table
@@ -417,6 +748,8 @@ COMMANDS = {
     "run": _run_study,
     "train": _train,
     "evaluate": _evaluate,
+    "audit": _audit,
+    "finetune": _finetune,
     "report": _report,
     "compare": _compare,
     "recipes": _recipes,
@@ -425,6 +758,8 @@ PARSERS = {
     "run": (_run_parser, "Run a whole study: train, explain, perturb, score, show."),
     "train": (_train_parser, "Train the models of a recipe."),
     "evaluate": (_evaluate_parser, "Explain, perturb and score one saved model."),
+    "audit": (_audit_parser, "Can the evaluation of explanations on a model be trusted?"),
+    "finetune": (_finetune_parser, "Train a few epochs with FPA from existing weights."),
     "report": (_report_parser, "Make a study's tables, figures and report again."),
     "compare": (_compare_parser, "Put several studies side by side."),
     "recipes": (_recipes_parser, "List the recipes that ship with fpa."),

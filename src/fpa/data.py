@@ -74,6 +74,13 @@ class Normalisation:
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
+    def __post_init__(self) -> None:
+        if len(self.mean) != len(self.std) or not self.mean or min(self.std) <= 0:
+            raise InputError(
+                "a normalisation needs a mean and a positive standard deviation for each channel, "
+                f"got mean {list(self.mean)} and std {list(self.std)}"
+            )
+
     def __call__(self, images: Tensor) -> Tensor:
         """Bytes, or floats in 0..1, [..., C, H, W] to normalised float32."""
         if images.dtype == torch.uint8:
@@ -290,6 +297,33 @@ def load_data(
         folder = Path(name.removeprefix("folder:")).expanduser()
         return _image_folder(name, folder, evaluation_images, size, check)
     raise unknown("data set", name, [*DATA_SETS, "folder:PATH"])
+
+
+def load_evaluation_data(
+    name: str, root: Path | str = "data", *, evaluation_images: int | None = None, size: int = 224
+) -> ImageData:
+    """A data set for a model that is trained already: as `load_data`, but a folder needs no training images.
+
+    `folder:PATH` may hold `val/` or `test/` (which is then taken), a subfolder a class, or only images,
+    whose labels are then unknown (-1). Nothing else of a folder is looked at.
+    """
+    if not name.startswith("folder:"):
+        return load_data(name, root, evaluation_images=evaluation_images, size=size)
+    folder = Path(name.removeprefix("folder:")).expanduser()
+    if not folder.is_dir():
+        raise InputError(f"there is no folder {folder}")
+    test = next((folder / part for part in ("val", "test", "train") if (folder / part).is_dir()), folder)
+    loose = sorted(file.name for file in test.iterdir() if file.name.lower().endswith(IMG_EXTENSIONS))
+    transform = _test_transform(size)
+    if loose:
+        classes: list[str] = []
+        split = FileSplit(PathList(test, loose), torch.full((len(loose),), -1), transform, size)
+    else:
+        classes = _class_folders(test)
+        files = [(label, file) for label in classes for file in _images_below(test, label)]
+        split = _file_split(test, classes, test, files, transform, size)
+    none = FileSplit([], torch.zeros(0, dtype=torch.int64), transform, size)
+    return _file_data(name, classes, none, split, evaluation_images, True, None)
 
 
 def _evaluation_subset(count: int, wanted: int | None) -> Tensor:
@@ -675,9 +709,9 @@ def _z_score(split: FileSplit, cache: Path) -> Normalisation:
     pixels = len(split) * split.size**2
     mean = total / pixels
     std = (squares / pixels - mean**2).clamp(min=0).sqrt()
-    result = Normalisation(tuple((mean / 255).tolist()), tuple((std / 255).tolist()))
-    if min(result.std) == 0:
+    if std.min() == 0:
         raise InputError(f"a channel of the {len(split)} training images is constant: it cannot be z-scored")
+    result = Normalisation(tuple((mean / 255).tolist()), tuple((std / 255).tolist()))
     try:
         write_text(cache, json.dumps({"files": key, "mean": result.mean, "std": result.std}, indent=1) + "\n")
     except (OSError, InputError) as error:

@@ -463,6 +463,56 @@ def reliability(
     )
 
 
+def ranking_agreement(
+    first: Mapping[str, Fidelity],
+    second: Mapping[str, Fidelity],
+    *,
+    leave_out: Collection[str] = ("random",),
+    draws: int = 1000,
+    seed: int = 0,
+) -> Estimate:
+    """Do two evaluations of the same images rank the estimators alike? Spearman's correlation of their A.
+
+    The interval resamples images, the same draw for both. NaN for fewer than two estimators.
+
+    >>> x = np.linspace(0, 1, 3)
+    >>> good = Fidelity.from_curves([[4, 1, 0], [2, 1, 0]], [[4, 4, 0], [2, 2, 0]], x)
+    >>> poor = Fidelity.from_curves([[4, 2, 0], [2, 1, 0]], [[4, 3, 0], [2, 1, 0]], x)
+    >>> ranking_agreement({"ig_sum": good, "vg_abs": poor}, {"ig_sum": poor, "vg_abs": good})
+    Estimate(value=-1.0, low=-1.0, high=-1.0)
+    """
+    names = [name for name in first if name not in leave_out]
+    if missing := [name for name in names if name not in second]:
+        raise InputError(f"the second evaluation has no estimators {missing}: both need the same")
+    chosen = [evaluation[name] for evaluation in (first, second) for name in names]
+    kept = _shared_images({str(place): fidelity for place, fidelity in enumerate(chosen)})
+    areas = np.stack([(fidelity.lif_areas - fidelity.mif_areas)[kept] for fidelity in chosen])
+    drawn = np.split(_resampled_means(areas, draws, seed), 2, axis=1)
+    means = np.split(areas.mean(axis=1), 2)
+    return Estimate(float(spearman(*means)), *_percentiles(spearman(*drawn), 0.95))
+
+
+def share_kept(values: Arrayish, whole: Arrayish, *, draws: int = 1000, seed: int = 0) -> list[Estimate]:
+    """The mean over images of each column of `values` [N, K] as a share of the mean of `whole` [N].
+
+    A ratio of means, so that images with a `whole` next to 0 do not count more than others. The interval
+    resamples images, the same draw for all.
+
+    >>> share_kept([[2.0, 1.0], [4.0, 2.0]], [2.0, 4.0])
+    [Estimate(value=1.0, low=1.0, high=1.0), Estimate(value=0.5, low=0.5, high=0.5)]
+    """
+    parts, total = _floats("values", values), _floats("whole", whole)
+    if parts.ndim != 2 or total.shape != parts.shape[:1]:
+        raise InputError(f"values must be [N, K] and whole [N], got {list(parts.shape)}, {list(total.shape)}")
+    means = _resampled_means(np.concatenate([total[None], parts.T]), draws, seed)
+    drawn = means[:, 1:] / means[:, :1]
+    found = parts.mean(axis=0) / total.mean()
+    return [
+        Estimate(float(value), *_percentiles(column, 0.95))
+        for value, column in zip(found, drawn.T, strict=True)
+    ]
+
+
 def table(fidelities: Mapping[str, Fidelity]) -> "pd.DataFrame":
     """One row an estimator: A, intervals, both areas, mean-then-divide beside them, and the counts.
 

@@ -134,13 +134,15 @@ def definition_of_area(fractions: ArrayLike, mif: ArrayLike, lif: ArrayLike, tit
 
 
 @_styled
-def perturbation_curves(study: Study, signed: bool = True) -> Figure:
+def perturbation_curves(study: Study, signed: bool | None = True) -> Figure:
     """Perturbation curves, MIF above LIF, an estimator a column (random first), an augmentation a line.
 
+    Shown are the signed or the unsigned estimators, or with None all of them.
     Each image's curve is divided by its own unmasked logit; the mean over the images the study keeps, with
     its 95 % interval as a band.
     """
-    names, looks = _group(study, signed), _augmentation_looks(study.models)
+    names = study.estimators if signed is None else _group(study, signed)
+    looks = _augmentation_looks(study.models)
     figure, axes = _grid(2, len(names), "Pixels masked")
     for row, side in zip(axes, ("mif", "lif"), strict=True):
         for axis, name in zip(row, names, strict=True):
@@ -150,7 +152,8 @@ def perturbation_curves(study: Study, signed: bool = True) -> Figure:
     _finish(axes)
     for axis, name in zip(axes[0], names, strict=True):
         axis.set_title(_estimator(name))
-    _legend(figure, "Augmentation", {_augmentation(name): look for name, look in looks.items()})
+    what = "Augmentation" if study.recipe else "Model"
+    _legend(figure, what, {_augmentation(name): look for name, look in looks.items()})
     return figure
 
 
@@ -452,7 +455,7 @@ def study_figures(study: Study) -> dict[str, Figure]:
     model = study.models[shown]
     signed, examples = _of_sign(study, True), model.examples
     made: dict[str, Figure] = {}
-    if examples is not None and shown == "fpa":
+    if examples is not None and shown == "fpa" and study.recipe is not None:
         augment, most = FPA(**asdict(study.recipe.fpa)), slice(0, 7)
         names = [study.classes[label] for label in examples.labels[most]]
         made["fpa-examples"] = fpa_examples(

@@ -187,17 +187,22 @@ def check_same_tensors(
     path: Path, architecture: str, expected: dict[str, Any], found: dict[str, Any]
 ) -> None:
     """Refuse a file whose tensors are not those that an architecture has."""
-    different = sorted(
-        name
-        for name in expected.keys() | found.keys()
-        if name not in expected or name not in found or expected[name].shape != found[name].shape
-    )
-    if different:
-        more = f" and {len(different) - 3} more" if len(different) > 3 else ""
-        raise InputError(
-            f"{path} does not hold weights of the architecture {architecture!r}: "
-            f"{', '.join(different[:3])}{more} missing, unexpected or of another shape"
+    kinds = {
+        "missing": sorted(expected.keys() - found.keys()),
+        "unexpected": sorted(found.keys() - expected.keys()),
+        "of another shape": sorted(
+            f"{name} {list(found[name].shape)} instead of {list(expected[name].shape)}"
+            for name in expected.keys() & found.keys()
+            if expected[name].shape != found[name].shape
+        ),
+    }
+    if any(kinds.values()):
+        said = "; ".join(
+            f"{kind}: {', '.join(names[:3])}" + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+            for kind, names in kinds.items()
+            if names
         )
+        raise InputError(f"{path} does not hold weights of the architecture {architecture!r}: {said}")
 
 
 def open_tensors(path: Path) -> Any:

@@ -55,7 +55,7 @@ class Display:
         tested = row["test_accuracy"]
         if self.live:
             if epoch == epochs:
-                self.bar(name, 1.0, f"test accuracy {100 * tested:.1f}%")
+                self.bar(name, 1.0, "done" if tested is None else f"test accuracy {100 * tested:.1f}%")
         elif not self.quiet:
             shown = "" if tested is None else f"  test {100 * tested:5.1f}%"
             self.say(

@@ -9,6 +9,8 @@ from typing import Any, Literal
 from fpa.errors import InputError, unknown
 
 AUGMENTATIONS = ("none", "rectangle", "fpa")
+WARM = 0.1
+"""The share of a training over which the learning rate of the schedule `warm-cosine` rises."""
 
 
 @dataclass
@@ -50,7 +52,8 @@ class TrainingSettings:
         learning_rate: Initial learning rate.
         momentum: Momentum of SGD.
         weight_decay: Weight decay of SGD.
-        schedule: steps: multiplied by gamma at every milestone; cosine: annealed to 0 over all epochs.
+        schedule: steps: multiplied by gamma at every milestone; cosine: annealed to 0 over all epochs;
+            warm-cosine: up over the first tenth, then annealed to 0, step by step, for a few epochs.
         milestones: Epochs at which the learning rate is multiplied by gamma.
         gamma: Factor at a milestone.
         warmup_epochs: The learning rate rises linearly to its value over so many epochs at the start.
@@ -66,7 +69,7 @@ class TrainingSettings:
     learning_rate: float = 0.05
     momentum: float = 0.9
     weight_decay: float = 5e-4
-    schedule: Literal["steps", "cosine"] = "cosine"
+    schedule: Literal["steps", "cosine", "warm-cosine"] = "cosine"
     milestones: list[int] = field(default_factory=list)
     gamma: float = 0.1
     warmup_epochs: int = 0
@@ -91,16 +94,26 @@ class TrainingSettings:
             raise InputError(f"training.gamma must be in (0, 1], got {self.gamma}")
         if self.milestones != sorted(set(self.milestones)):
             raise InputError(f"training.milestones must rise, got {self.milestones}")
-        if self.schedule == "cosine" and self.milestones:
-            raise InputError("training.milestones belong to the schedule 'steps', not to 'cosine'")
+        if self.schedule != "steps" and self.milestones:
+            raise InputError(f"training.milestones belong to the schedule 'steps', not to {self.schedule!r}")
+        if self.schedule == "warm-cosine" and self.warmup_epochs:
+            raise InputError("training.warmup_epochs does not go with 'warm-cosine', which has its own")
 
-    def learning_rate_at(self, epoch: int) -> float:
-        """The learning rate of an epoch (the first is 0).
+    def learning_rate_at(self, epoch: float) -> float:
+        """The learning rate of an epoch (the first is 0); with `warm-cosine`, at a moment inside it.
 
         >>> steps = TrainingSettings(learning_rate=0.1, schedule="steps", milestones=[30])
         >>> steps.learning_rate_at(29), round(steps.learning_rate_at(30), 6)
         (0.1, 0.01)
+        >>> tuning = TrainingSettings(epochs=2, learning_rate=0.1, schedule="warm-cosine")
+        >>> [round(tuning.learning_rate_at(epoch), 3) for epoch in (0.1, 0.2, 1.1, 2)]
+        [0.05, 0.1, 0.05, 0.0]
         """
+        if self.schedule == "warm-cosine":
+            done = epoch / self.epochs
+            fall = (1 + math.cos(math.pi * (done - WARM) / (1 - WARM))) / 2
+            return self.learning_rate * (done / WARM if done < WARM else fall)
+        epoch = math.floor(epoch)
         rate = self.learning_rate * min(1, (epoch + 1) / (self.warmup_epochs + 1))
         if self.schedule == "cosine":
             return rate * (1 + math.cos(math.pi * epoch / self.epochs)) / 2
@@ -125,6 +138,25 @@ class FPASettings:
     p2: float = 0.1
     s_max: int = 3
     squares: Literal["selected", "everywhere"] = "selected"
+
+
+def suggested_fpa(height: int, width: int) -> FPASettings:
+    """The settings of FPA for images of this size: the paper's at 32 and 224 px, a power law through both.
+
+    Larger images get larger and fewer squares, so that squares mask about the same share at every size.
+
+    >>> suggested_fpa(32, 32).s_max, suggested_fpa(96, 96).s_max, suggested_fpa(224, 224).s_max
+    (3, 6, 10)
+    """
+    _at_least("height", height, 2)
+    _at_least("width", width, 2)
+    place = math.log(math.sqrt(height * width) / 32) / math.log(224 / 32)  # 0 at 32 px, 1 at 224 px
+    return FPASettings(
+        p=0.5,
+        p1_max=round(0.25 + 0.05 * min(max(place, 0), 1), 3),
+        p2=float(f"{0.1 ** (1 + max(place, 0)):.2g}"),
+        s_max=min(max(1, round(3 * (10 / 3) ** place)), min(height, width) - 1),
+    )
 
 
 @dataclass

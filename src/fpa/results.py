@@ -1,5 +1,6 @@
 """A study's results in memory: what tables, figures and the report are made of."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,16 @@ from numpy.typing import NDArray
 from fpa.blocks import Evaluation
 from fpa.fidelity import Fidelity, Reliability
 from fpa.recipe import Recipe
+
+
+def above_chance(accuracy: float, images: int, classes: int) -> bool:
+    """Whether an accuracy over so many images is above guessing by two standard errors.
+
+    >>> above_chance(0.6, 100, 2), above_chance(0.61, 100, 2)
+    (False, True)
+    """
+    chance = 1 / classes
+    return accuracy > chance + 2 * math.sqrt(chance * (1 - chance) / max(images, 1))
 
 
 @dataclass(frozen=True)
@@ -33,14 +44,35 @@ class Examples:
     foreground: NDArray[np.bool_] | None = None
     """[M, H, W]: the pixels of the true shape, where known."""
 
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Everything as arrays by name, as a file keeps it."""
+        arrays: dict[str, NDArray[Any]] = {
+            name: getattr(self, name) for name in ("images", "indices", "labels", "targets", "fill")
+        }
+        if self.foreground is not None:
+            arrays["foreground"] = self.foreground
+        arrays |= {f"map.{name}": values for name, values in self.maps.items()}
+        return arrays | {f"rank.{name}": values for name, values in self.ranks.items()}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "Examples":
+        """The examples that `to_arrays` took apart."""
+
+        def named(prefix: str) -> dict[str, NDArray[Any]]:
+            found = {name: values for name, values in arrays.items() if name.startswith(prefix)}
+            return {name.removeprefix(prefix): values for name, values in found.items()}
+
+        plain = {name: arrays[name] for name in ("images", "indices", "labels", "targets", "fill")}
+        return cls(**plain, maps=named("map."), ranks=named("rank."), foreground=arrays.get("foreground"))
+
 
 @dataclass(frozen=True)
 class ModelResult:
     """One model of a study."""
 
     augmentation: str
-    accuracy: float
-    """Share of correctly classified evaluation images."""
+    accuracy: float | None
+    """Share of correctly classified evaluation images; None where no labels are known."""
     history: dict[str, list[float | None]]
     """Columns of training.csv: epoch, learning_rate, loss, accuracy, test_accuracy, images_per_second."""
     evaluation: Evaluation
@@ -55,7 +87,8 @@ class Study:
     """The results of a study, from `fpa.study.read_study`."""
 
     name: str
-    recipe: Recipe
+    recipe: Recipe | None
+    """None where the model was trained elsewhere."""
     classes: list[str]
     models: dict[str, ModelResult]
     """By augmentation, in the order of the recipe."""
@@ -69,11 +102,10 @@ class Study:
     @property
     def not_above_chance(self) -> list[str]:
         """The models whose accuracy is not above guessing by two standard errors: nothing to explain."""
-        chance = 1 / len(self.classes)
         found = []
         for name, model in self.models.items():
-            error = (chance * (1 - chance) / max(len(model.evaluation.labels), 1)) ** 0.5
-            if model.accuracy <= chance + 2 * error:
+            known = int((model.evaluation.labels >= 0).sum())
+            if model.accuracy is not None and not above_chance(model.accuracy, known, len(self.classes)):
                 found.append(name)
         return found
 

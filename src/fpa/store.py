@@ -4,12 +4,15 @@ import errno
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fpa.errors import InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 TEMPORARY = ".fpa-tmp-"
 """How the name of a file that is being written begins."""
@@ -72,6 +75,25 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise InputError(f"{path} is damaged: it holds no mapping; use --repair to make it anew")
     return values
+
+
+def write_arrays(path: Path, arrays: "Mapping[str, NDArray[Any]]") -> None:
+    """Write arrays to one .npz file, whole or not at all."""
+    import numpy as np
+
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **arrays)
+
+
+def read_arrays(path: Path) -> "dict[str, NDArray[Any]]":
+    """The arrays of a .npz file; nothing in it can execute code."""
+    import numpy as np
+
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return dict(file)
+    except Exception as error:  # damaged archives raise exceptions of many types
+        raise InputError(f"{path} cannot be read as arrays, it is damaged or missing: {error}") from error
 
 
 def _umask() -> int:

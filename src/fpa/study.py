@@ -30,18 +30,26 @@ from torch import Tensor
 
 from fpa import __version__
 from fpa.blocks import Evaluation, evaluate_blocks, fingerprint, read_evaluation
-from fpa.curves import ranks
 from fpa.data import ImageData, Normalisation, evaluation_batches, unreadable
 from fpa.engine import Engine, Precision
 from fpa.errors import InputError
-from fpa.estimators import SETS, Estimator, Method, Settings, explain, get_estimators
+from fpa.estimators import SETS, Estimator, Method, Settings, get_estimators
+from fpa.evaluation import make_examples
 from fpa.fidelity import Fidelity, common_images, reliability
-from fpa.masking import Masking, fully_masked, get_masking, noise_by_image
+from fpa.masking import Masking, get_masking
 from fpa.models import load_model, model_path, read_card
 from fpa.progress import Display
 from fpa.recipe import AUGMENTATIONS, Recipe, differences, load_recipe, recipe_names, recipe_values
 from fpa.results import Examples, ModelResult, Study
-from fpa.store import clear_temporaries, read_json, replacing, writable_folder, write_text
+from fpa.store import (
+    clear_temporaries,
+    read_arrays,
+    read_json,
+    replacing,
+    writable_folder,
+    write_arrays,
+    write_text,
+)
 from fpa.tables import latex, markdown, results_table
 from fpa.train import check_data, check_device, load_recipe_data, train
 
@@ -321,7 +329,7 @@ def _evaluate_stage(
 ) -> None:
     """Explain and perturb with one model, unless that is done."""
     curves, examples = folder / "curves", folder / "examples.npz"
-    model = load_model(folder / "model.safetensors", _device(device))
+    model = load_model(folder / "model.safetensors", chosen_device(device))
     described = curves / "evaluation.json"
     if described.exists() and read_json(described).get("model") != fingerprint(model):
         display.say(
@@ -399,50 +407,30 @@ def _write_examples(
     _, images, labels = next(evaluation_batches(data.test, chosen, count, "cpu"))
     good = labels >= 0
     chosen, images, labels = chosen[good], images[good], labels[good]
-    normalised, numbers = data.normalisation(images), chosen.tolist()
-    targets = engine.predict(normalised).argmax(1).cpu()
-    maps = explain(
-        engine, normalised, estimators, indices=numbers, seed=recipe.seed, settings=settings, masking=masking
-    )
-    fill = fully_masked(masking, normalised, noise_by_image(masking, normalised, recipe.seed, numbers))
-    arrays = {
-        "images": images.numpy(),
-        "indices": chosen.numpy(),
-        "labels": labels.numpy(),
-        "targets": targets.numpy(),
-        "fill": data.normalisation.inverse(fill).mul(255).round().clamp(0, 255).byte().numpy(),
-    }
     foreground = getattr(data.test, "foreground", None)
-    if foreground is not None:
-        arrays["foreground"] = foreground[chosen].numpy()
-    for name, values in maps.items():
-        arrays[f"map.{name}"] = values.float().cpu().numpy()
-        order = ranks(values, seed=recipe.seed, indices=numbers)
-        arrays[f"rank.{name}"] = order.cpu().numpy().astype(np.int32)
-    with replacing(path) as temporary, temporary.open("wb") as file:
-        np.savez_compressed(file, allow_pickle=False, **arrays)
+    found = make_examples(
+        engine,
+        data.normalisation(images),
+        images.numpy(),
+        lambda fill: data.normalisation.inverse(fill).mul(255).round().clamp(0, 255).byte().numpy(),
+        chosen.tolist(),
+        labels,
+        estimators,
+        settings,
+        masking,
+        recipe.seed,
+        None if foreground is None else foreground[chosen].numpy(),
+    )
+    write_arrays(path, found.to_arrays())
 
 
 def _read_examples(path: Path) -> Examples | None:
     if not path.exists():
         return None
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = dict(file)
-    except Exception as error:
+        return Examples.from_arrays(read_arrays(path))
+    except (InputError, KeyError) as error:
         raise InputError(f"{path} is damaged: run the study again with --repair") from error
-    return Examples(
-        images=arrays["images"],
-        indices=arrays["indices"],
-        labels=arrays["labels"],
-        targets=arrays["targets"],
-        maps={name.removeprefix("map."): value for name, value in arrays.items() if name.startswith("map.")},
-        ranks={
-            name.removeprefix("rank."): value for name, value in arrays.items() if name.startswith("rank.")
-        },
-        fill=arrays["fill"],
-        foreground=arrays.get("foreground"),
-    )
 
 
 def _read_history(path: Path) -> dict[str, list[float | None]]:
@@ -488,7 +476,7 @@ class _Manifest:
             return
         import torchvision
 
-        place = _device(device)
+        place = chosen_device(device)
         self.values = {
             "format": FORMAT,
             "versions": {
@@ -535,7 +523,8 @@ class _Manifest:
         write_text(self.path, json.dumps(self.values, indent=2) + "\n")
 
 
-def _device(device: str | None) -> str:
+def chosen_device(device: str | None) -> str:
+    """The device asked for, or the best there is."""
     if device is not None:
         return device
     if torch.cuda.is_available():

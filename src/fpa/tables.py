@@ -13,23 +13,34 @@ if TYPE_CHECKING:
 
 def notes(study: Study) -> list[str]:
     """What a reader of the table must know."""
-    reference = study.recipe.evaluation.reference
+    settings = study.manifest.get("settings", {})
+    reference = study.recipe.evaluation.reference if study.recipe else settings.get("reference")
     scores = [score for model in study.models.values() for score in model.fidelity.values()]
     used, left = min(score.used for score in scores), max(score.left_out for score in scores)
     start = {
         "masked": "Integrated gradients start from the fully masked image; the paper says black.",
         "black": "Integrated gradients start from black, as the paper says.",
     }
+    begun = start.get(str(reference), f"Integrated gradients start from {reference}.")
     return [
         "A: area between the LIF and the MIF curve in percent, mean over images, "
         "± half-width of the paired 95 % interval.",
-        start[reference],
+        *([begun] if {"ig_sum", "ig_abs"} & set(study.estimators) else []),
         f"{used} images used, {left} left out."
         + "".join(
             f" The model {augmentation_name(name)} does not classify better than chance: nothing to explain."
             for name in study.not_above_chance
         ),
     ]
+
+
+def percent(accuracy: float | None) -> str:
+    """An accuracy in front of people.
+
+    >>> percent(0.934), percent(None)
+    ('93.4 %', 'unknown')
+    """
+    return "unknown" if accuracy is None else f"{100 * accuracy:.1f} %"
 
 
 def opposite_pairs(study: Study) -> dict[str, tuple[int, int, int]]:
@@ -152,7 +163,7 @@ def markdown(study: Study) -> str:
     names = [name for name, _ in _columns(study)]
     lines = [f"# {study.name}", "", f"**{headline(study)}.**", ""]
     lines += ["| estimator | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-    accuracy = [(f"{100 * model.accuracy:.1f} %", False, "") for model in study.models.values()]
+    accuracy = [(percent(model.accuracy), False, "") for model in study.models.values()]
     lines.append("| accuracy | " + " | ".join(_flat(study, accuracy, "{}")) + " |")
     for heading, (estimator, cells) in zip(_groups(study), _cells(study), strict=True):
         if heading:
@@ -167,7 +178,9 @@ def latex(study: Study) -> str:
     columns = _columns(study)
     lines = [f"\\begin{{tabular}}{{l{'r' * len(columns)}}}", "\\toprule"]
     lines.append(" & ".join(["Estimator", *(name for name, _ in columns)]) + " \\\\ \\midrule")
-    accuracy = [(f"{100 * model.accuracy:.1f}\\,\\%", False, "") for model in study.models.values()]
+    accuracy = [
+        (percent(model.accuracy).replace(" %", "\\,\\%"), False, "") for model in study.models.values()
+    ]
     lines.append(" & ".join(["Accuracy", *_flat(study, accuracy, "{}")]) + " \\\\")
     counts = [(f"{o} of {p} ({c})", False, "") for p, o, c in opposite_pairs(study).values()]
     lines.append(" & ".join(["MIF against LIF (significant)", *_flat(study, counts, "{}")]) + " \\\\")
@@ -193,7 +206,7 @@ def terminal(study: Study) -> "Table":
     table.add_column("estimator")
     for name, _ in _columns(study):
         table.add_column(name, justify="right")
-    accuracy = [(f"{100 * model.accuracy:.1f} %", False, "") for model in study.models.values()]
+    accuracy = [(percent(model.accuracy), False, "") for model in study.models.values()]
     table.add_row("accuracy", *_flat(study, accuracy, "{}"))
     for heading, (estimator, cells) in zip(_groups(study), _cells(study), strict=True):
         if heading:
@@ -210,7 +223,9 @@ def _titles(studies: list[Study]) -> list[str]:
     """A name a study, with its seed where names repeat."""
     names = [study.name for study in studies]
     return [
-        study.name if names.count(study.name) == 1 else f"{study.name} seed {study.recipe.seed}"
+        f"{study.name} seed {study.recipe.seed}"
+        if study.recipe and names.count(study.name) > 1
+        else study.name
         for study in studies
     ]
 
@@ -241,7 +256,7 @@ def comparison(studies: list[Study]) -> "Table":
     # Intervals fit 80 columns beside up to four models; the CSV file has them always.
     shown = _with_interval if len(columns) <= 4 else lambda score: _with_interval(score).split(" ")[0]
     names = list(dict.fromkeys(name for study in studies for name in study.estimators))
-    table.add_row("accuracy", *(f"{100 * model.accuracy:.1f} %" for model in columns))
+    table.add_row("accuracy", *(percent(model.accuracy) for model in columns))
     for name in names:
         scores = [model.fidelity.get(name) for model in columns]
         cells = ["" if score is None else shown(score) for score in scores]

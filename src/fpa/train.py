@@ -4,6 +4,7 @@ A run is a recipe and an augmentation. Everything random about a step depends on
 step, and a checkpoint holds the rest, so a run that was killed ends with the weights it would have had.
 """
 
+import copy
 import json
 import math
 import time
@@ -23,7 +24,9 @@ from torch.nn import functional
 from fpa.augment import FPA, Draws, Rectangle
 from fpa.batches import Batches, first_images, training_batches
 from fpa.data import ArraySplit, ImageData, Normalisation, evaluation_batches, load_data
+from fpa.engine import untouched
 from fpa.errors import InputError, unknown
+from fpa.inputs import logits_of
 from fpa.masking import Fill, get_masking
 from fpa.models import ModelCard, build_model, check_same_tensors, open_tensors, read_card, save_model
 from fpa.progress import Display
@@ -66,11 +69,20 @@ class Trained:
 
 @dataclass(frozen=True)
 class Job:
-    """A model to train: a recipe (with its seed), an augmentation, and the folder for the result."""
+    """A model to train: a recipe (with its seed), an augmentation, and the folder for the result.
+
+    A fine-tuning begins with `model`, of which a copy is trained; with a `teacher` the targets are what the
+    teacher says of the unperturbed images instead of the labels. `augment` takes the place of what the recipe
+    describes, `keep=False` leaves the folder alone.
+    """
 
     recipe: Recipe
     augmentation: str
     folder: Path
+    model: nn.Module | None = None
+    teacher: nn.Module | None = None
+    augment: FPA | None = None
+    keep: bool = True
 
 
 @dataclass
@@ -88,6 +100,8 @@ class Run:
     normalisation: Normalisation
     draws: torch.Generator
     totals: Tensor  # loss summed over images, images right, images seen, first bad step or -1, steps done
+    teacher: nn.Module | None = None
+    keep: bool = True
     epoch: int = 0
     step: int = 0
     history: list[Epoch] = field(default_factory=list)
@@ -108,12 +122,7 @@ class Run:
     def start_epoch(self) -> None:
         """Get ready for the rest of an epoch."""
         self.batches.start(self.epoch, self.step)
-        rate = self.recipe.training.learning_rate_at(self.epoch)
-        for group in self.optimizer.param_groups:
-            if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(rate)  # a captured step reads the tensor, it would never see another number
-            else:
-                group["lr"] = rate
+        self.set_rate()
         if self.step == 0:
             seed = self.recipe.seed
             self.draws.manual_seed(derive(seed, AUGMENT, self.epoch))
@@ -125,10 +134,25 @@ class Run:
             torch.set_rng_state(self.random[1])
         self.random = None
 
+    @property
+    def rate(self) -> float:
+        """The learning rate of the next step."""
+        moment = self.epoch + (self.step + 0.5) / self.batches.steps
+        return self.recipe.training.learning_rate_at(moment)
+
+    def set_rate(self) -> None:
+        """Tell the optimiser the learning rate of the next step."""
+        rate = self.rate
+        for group in self.optimizer.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)  # a captured step reads the tensor, it would never see another number
+            else:
+                group["lr"] = rate
+
     def end_epoch(self, totals: Tensor, test_accuracy: float | None, images_per_second: float) -> None:
         """Write down the epoch and go to the next."""
         loss, right, seen = totals[:3].tolist()
-        rate = self.recipe.training.learning_rate_at(self.epoch)
+        rate = self.recipe.training.learning_rate_at(self.epoch + 0.5)
         self.history.append(
             Epoch(self.epoch + 1, rate, loss / seen, right / seen, test_accuracy, images_per_second)
         )
@@ -138,11 +162,11 @@ class Run:
         """Refuse to go on after a loss that is not a number."""
         bad = int(totals[3])
         if bad >= 0:
-            rate = self.recipe.training.learning_rate_at(self.epoch)
+            rate = self.recipe.training.learning_rate_at(self.epoch + 0.5)
+            kept = f"the last checkpoint in {self.folder} is kept; " if self.keep else ""
             raise TrainingError(
                 f"{self.name}: the loss was not finite at step {bad + 1} of epoch {self.epoch + 1} "
-                f"(learning rate {rate:g}); the last checkpoint in {self.folder} is kept; "
-                "try a smaller training.learning_rate"
+                f"(learning rate {rate:g}); {kept}try a smaller training.learning_rate"
             )
 
     def tensors(self) -> dict[str, Tensor]:
@@ -182,7 +206,7 @@ class Run:
 
     def restore(self) -> None:
         """Go on from the checkpoint, if there is one."""
-        if not self.checkpoint.exists():
+        if not self.keep or not self.checkpoint.exists():
             return
         with open_tensors(self.checkpoint) as file:
             found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -321,7 +345,14 @@ class Trainer:
 
     def train(self, jobs: list[Job], data: ImageData) -> list[Trained]:
         """Train these models to the end."""
-        check_data(self.recipe, data)
+        return [
+            Trained(run.augmentation, run.recipe.seed, run.result, float(run.history[-1].test_accuracy or 0))
+            for run in self.finished(jobs, data)
+        ]
+
+    def finished(self, jobs: list[Job], data: ImageData) -> list[Run]:
+        """The runs of these jobs, brought to their end."""
+        check_data(self.recipe, data, jobs[0].model)
         if self.recipe.training.batch_size % self.processes:
             raise InputError(
                 f"training.batch_size {self.recipe.training.batch_size} cannot be shared equally by "
@@ -350,16 +381,16 @@ class Trainer:
                         left.remove(run)
                         self._finish(run, data)
         self.accelerator.end_training()
-        return [
-            Trained(run.augmentation, run.recipe.seed, run.result, float(run.history[-1].test_accuracy or 0))
-            for run in runs
-        ]
+        return runs
 
     def start(self, job: Job, data: ImageData) -> Run:
         """A run of this job, at its beginning or where its checkpoint stands."""
         recipe, settings = job.recipe, job.recipe.training
         seed = derive(recipe.seed, INITIAL)
-        model = build_model(recipe.model, len(data.classes), data.input_shape, seed)
+        if job.model is None:
+            model = build_model(recipe.model, len(data.classes), data.input_shape, seed)
+        else:
+            model = copy.deepcopy(job.model)
         model = model.to(memory_format=torch.channels_last)  # faster convolutions, on a CPU too
         model = model.to(self.device)
         rate: Any = torch.tensor(0.0, device=self.device) if self.captured else 0.0
@@ -380,7 +411,7 @@ class Trainer:
             model,
             network.train(),
             optimizer,
-            make_augment(recipe, job.augmentation, data.normalisation),
+            job.augment or make_augment(recipe, job.augmentation, data.normalisation),
             training_batches(
                 data,
                 settings.batch_size,
@@ -393,6 +424,8 @@ class Trainer:
             data.normalisation,
             torch.Generator(self.device),
             torch.zeros(5, device=self.device),
+            None if job.teacher is None else copy.deepcopy(job.teacher).to(self.device).eval(),
+            job.keep,
         )
         run.restore()
         return run
@@ -419,6 +452,9 @@ class Trainer:
             last = until[1] if until[0] == epoch else group[0].batches.steps
             began = looked = now = time.monotonic()
             for step in range(first, last):
+                if settings.schedule == "warm-cosine":
+                    for run in group:
+                        run.set_rate()
                 steps()
                 for run in group:
                     run.step = step + 1
@@ -481,7 +517,7 @@ class Trainer:
             self._written()
             for run in group:
                 run.check(run.totals.cpu())
-            self.writing = [self.writer.submit(run.snapshot()) for run in group]
+            self.writing = [self.writer.submit(run.snapshot()) for run in group if run.keep]
         for run in group:
             run.saved = time.monotonic()
 
@@ -493,7 +529,7 @@ class Trainer:
 
     def _finish(self, run: Run, data: ImageData) -> None:
         self.display.unreadable(getattr(run.batches, "unreadable", ()))
-        if self.accelerator.is_main_process:
+        if self.accelerator.is_main_process and run.keep:
             card = ModelCard(
                 architecture=run.recipe.model,
                 classes=data.classes,
@@ -530,8 +566,8 @@ class EagerSteps:
     def __call__(self) -> None:  # noqa: D102
         for run in self.group:
             run.batches.advance()
-            images, labels = next_batch(run)
-            loss, logits = loss_and_logits(run.network, images, labels, self.trainer.precision)
+            images, labels, targets = next_batch(run, self.trainer.precision)
+            loss, logits = loss_and_logits(run.network, images, targets, self.trainer.precision)
             run.optimizer.zero_grad()
             self.trainer.accelerator.backward(loss)
             run.optimizer.step()
@@ -584,12 +620,11 @@ class CapturedSteps:
         for run, parameters, stream in zip(self.group, self.parameters, streams, strict=True):
             stream.wait_stream(main)
             with torch.cuda.stream(stream):
-                images, labels = next_batch(run, compiled=True)
-                loss, logits = self.compiled(run.network, images, labels, self.precision)
+                images, labels, targets = next_batch(run, self.precision, compiled=True)
+                loss, logits = self.compiled(run.network, images, targets, self.precision)
                 # Not backward(): it accumulates on the stream a parameter was first used on.
-                for parameter, gradient in zip(
-                    parameters, torch.autograd.grad(loss, parameters), strict=True
-                ):
+                gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+                for parameter, gradient in zip(parameters, gradients, strict=True):
                     parameter.grad = gradient
                 run.optimizer.step()
                 self.counted(run.totals, loss.detach(), logits.detach(), labels)
@@ -597,8 +632,8 @@ class CapturedSteps:
             main.wait_stream(stream)
 
 
-def next_batch(run: Run, compiled: bool = False) -> tuple[Tensor, Tensor]:
-    """The run's next images, normalised and perturbed, and their labels."""
+def next_batch(run: Run, precision: str, compiled: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    """The run's next images, normalised and perturbed, their labels, and the targets of the loss."""
     images, labels = run.batches.batch(run.draws)
     batch_size, mine = run.recipe.training.batch_size, run.batches.mine
     draws, noise = None, None
@@ -609,7 +644,12 @@ def next_batch(run: Run, compiled: bool = False) -> tuple[Tensor, Tensor]:
             noise = run.augment.masking.noise(images.new_empty((batch_size, *images.shape[1:])), run.draws)
             noise = None if noise is None else noise[mine]
     prepared = _compiled_prepare if compiled else prepare
-    return prepared(images, run.normalisation, run.augment, draws, noise, batch_size, mine), labels
+    perturbed = prepared(images, run.normalisation, run.augment, draws, noise, batch_size, mine)
+    if run.teacher is None:
+        return perturbed, labels, labels
+    taught = _compiled_taught if compiled else taught_by
+    labels, targets = taught(run.teacher, run.normalisation(images), labels, precision)
+    return perturbed, labels, targets
 
 
 def prepare(
@@ -638,14 +678,30 @@ def prepare(
 _compiled_prepare = torch.compile(prepare, dynamic=False)
 
 
+def taught_by(teacher: nn.Module, images: Tensor, labels: Tensor, precision: str) -> tuple[Tensor, Tensor]:
+    """What a model says of unperturbed images: classes [N] and probabilities [N, K].
+
+    An unreadable image keeps its label and gets no probability at all, so that it counts for nothing.
+    """
+    with torch.no_grad(), torch.autocast(images.device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+        logits = teacher(images)
+    readable = labels >= 0
+    probabilities = logits.float().softmax(1) * readable[:, None]
+    return torch.where(readable, logits.argmax(1), labels), probabilities
+
+
+_compiled_taught = torch.compile(taught_by, dynamic=False)
+
+
 def loss_and_logits(
-    network: nn.Module, images: Tensor, labels: Tensor, precision: str
+    network: nn.Module, images: Tensor, targets: Tensor, precision: str
 ) -> tuple[Tensor, Tensor]:
-    """The mean cross-entropy over the labelled images, and the logits."""
+    """The mean cross-entropy, and the logits; targets are labels [N] or probabilities [N, K]."""
     with torch.autocast(images.device.type, torch.bfloat16, enabled=precision == "bfloat16"):
-        logits = network(images)
+        logits = logits_of(network(images))  # in training, some architectures return more than logits
+    assert logits is not None
     logits = logits.float()
-    return functional.cross_entropy(logits, labels), logits
+    return functional.cross_entropy(logits, targets), logits
 
 
 def count(totals: Tensor, loss: Tensor, logits: Tensor, labels: Tensor) -> None:
@@ -687,6 +743,12 @@ def write_history(history: list[Epoch], path: Path) -> None:
     write_text(path, "\n".join(lines) + "\n")
 
 
+def clear_training(folder: Path) -> None:
+    """Remove what training left of a model, and nothing else."""
+    for file in ("model.safetensors", "checkpoint.safetensors", "training.csv"):
+        (folder / file).unlink(missing_ok=True)
+
+
 def refuse_other_recipe(recipe: Recipe, found: dict[str, Any], path: Path) -> None:
     """Refuse to go on with a model that was trained by another recipe, and show the difference."""
     later = ("augmentations:", "data.evaluation_images:", "evaluation")  # what a model does not depend on
@@ -719,8 +781,8 @@ def check_tracker(tracker: str | None) -> None:
         raise InputError(f"tracker {tracker!r} is not installed: pip install {tracker}")
 
 
-def check_data(recipe: Recipe, data: ImageData) -> None:
-    """Refuse, before training, data that the recipe cannot be trained on."""
+def check_data(recipe: Recipe, data: ImageData, model: nn.Module | None = None) -> None:
+    """Refuse, before training, data that the recipe, or the model given, cannot be trained on."""
     if recipe.training.batch_size > len(data.train):
         raise InputError(
             f"training.batch_size is {recipe.training.batch_size}, "
@@ -740,9 +802,10 @@ def check_data(recipe: Recipe, data: ImageData) -> None:
     if isinstance(augment, FPA):
         augment.check_size(*data.input_shape[1:])
     make_augment(recipe, "rectangle", data.normalisation)
-    model = build_model(recipe.model, classes, data.input_shape).eval()
+    if model is None:
+        model = build_model(recipe.model, classes, data.input_shape)
     try:
-        with torch.no_grad():
+        with untouched(model), torch.no_grad():
             shape = tuple(model(torch.zeros(1, *data.input_shape)).shape)
     except (RuntimeError, AssertionError) as error:
         raise InputError(

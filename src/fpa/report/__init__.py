@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,8 +14,12 @@ from fpa.report._verdict import pairs_counted, verdict
 from fpa.report.explorer import explorer_data, numbers
 from fpa.results import ModelResult, Study
 from fpa.store import writable_folder, write_text
+from fpa.tables import percent
 
-__all__ = ["verdict", "write_report"]
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+__all__ = ["page_environment", "verdict", "write_report"]
 
 # Colour (c) and line style (d) classes of report.css, so that lines differ in more than colour.
 _AUGMENTATION_LINES = {"none": "c0 d2", "rectangle": "c1 d3", "fpa": "c2 d0"}
@@ -35,9 +39,9 @@ def write_report(study: Study, path: str | Path, command: str | None = None) -> 
     return target
 
 
-def _page(study: Study, command: str | None) -> str:
+def page_environment() -> "Environment":
+    """The templates of the package's pages, with the filters they use; text from data is escaped."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
-    from jinja2.utils import htmlsafe_json_dumps
     from markupsafe import Markup
 
     environment = Environment(
@@ -53,6 +57,14 @@ def _page(study: Study, command: str | None) -> str:
         "estimator": lambda name: Markup(estimator_name(name, "html")),
         "estimator_text": estimator_name,
     }
+    return environment
+
+
+def _page(study: Study, command: str | None) -> str:
+    from jinja2.utils import htmlsafe_json_dumps
+    from markupsafe import Markup
+
+    environment = page_environment()
     files = resources.files("fpa.report")
     explorer = explorer_data(study)
     data = {
@@ -82,7 +94,8 @@ def _page(study: Study, command: str | None) -> str:
         disagreements=_disagreements(study),
         notes=_notes(study),
         published=any(study.published.get(name) for name in study.models),
-        masked_reference=_recipe_value(study.recipe.to_dict(), "reference") in (None, "masked"),
+        masked_reference=_reference(study) == "masked",
+        percent=percent,
         augmentation_lines=_augmentation_lines(study),
         estimator_lines=_estimator_lines(study),
         shown_first=_shown_first(study),
@@ -195,10 +208,11 @@ def _facts(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         yield prefix, ", ".join(map(str, values)) if isinstance(values, list | tuple) else values
 
 
-def _recipe_value(values: Mapping[str, Any], key: str) -> Any:
-    """The value of a field at any depth, None if there is none."""
-    inner = (_recipe_value(value, key) for value in values.values() if isinstance(value, Mapping))
-    return values.get(key, next((value for value in inner if value is not None), None))
+def _reference(study: Study) -> Any:
+    """Where integrated gradients start."""
+    if study.recipe is None:
+        return study.manifest.get("settings", {}).get("reference")
+    return study.recipe.evaluation.reference
 
 
 def _number(value: float, digits: int = 1, sign: bool = False) -> str:

@@ -3,6 +3,7 @@
 from fpa.fidelity import Estimate, Reliability
 from fpa.names import augmentation_name
 from fpa.results import ModelResult, Study
+from fpa.tables import percent
 
 
 def verdict(study: Study) -> str:
@@ -18,6 +19,7 @@ def verdict(study: Study) -> str:
     - As many: FPA changes nothing; if there are none at all, that the evaluation was consistent without it.
     - Better, but over half of the pairs are still ordered oppositely with FPA: that too.
     - One model, or none with FPA: that its effect is not known.
+    - A model trained elsewhere: what such pairs mean; nothing is known about FPA.
     - A model whose accuracy is not above guessing by two standard errors: that it has not learned its
       task, so that there is nothing to explain; this takes the place of the second sentence.
 
@@ -34,19 +36,26 @@ def verdict(study: Study) -> str:
     for model in compared or study.models.values():
         count = model.reliability.opposite[kind]
         interval = f"{'' if counts else '95 % interval '}{count.low:.0f} to {count.high:.0f}"
-        counts.append(f"{count.value:.0f} ({interval}) {_trained(model)}")
+        trained = f" {_trained(model)}" if study.recipe else ""
+        counts.append(f"{count.value:.0f} ({interval}){trained}")
     first = f"Of the {pairs} pairs of {whose}, MIF and LIF order oppositely {_listed(counts)}."
+    if pairs == 0:
+        first = "There are no two explanations to compare."
     if study.not_above_chance:
         weak = _listed([_trained(study.models[name]) for name in study.not_above_chance])
-        accuracies = ", ".join(
-            f"{100 * study.models[name].accuracy:.1f} %" for name in study.not_above_chance
-        )
+        accuracies = ", ".join(percent(study.models[name].accuracy) for name in study.not_above_chance)
         found = f"does not classify better than chance ({accuracies})"
-        return f"{first} But the model {weak} {found}: there is nothing to explain."
+        whom = f"the model {weak}" if study.recipe else "the model"
+        return f"{first} But {whom} {found}: there is nothing to explain."
+    if study.recipe is None:
+        return (
+            f"{first} About such a pair the test contradicts itself: it says more about how the model takes "
+            "removed pixels than about the explanations."
+        )
     if compared:
         without, with_it = (model.reliability.opposite[kind] for model in compared)
         judgement = _judgement(without, with_it, pairs)
-        accuracies = ", ".join(f"{100 * model.accuracy:.1f} % {_trained(model)}" for model in compared)
+        accuracies = ", ".join(f"{percent(model.accuracy)} {_trained(model)}" for model in compared)
         return f"{first} {judgement} (accuracy {accuracies})."
     if with_fpa:
         return f"{first} There is no other model to compare with, so what FPA changes is not known."

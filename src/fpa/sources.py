@@ -1,0 +1,320 @@
+"""Models by name, from torchvision, timm, a saved file or anyone's own function, with weights from a file.
+
+Weights are data: safetensors, or what `torch.load` reads without executing anything. What would execute code
+is refused.
+"""
+
+import importlib
+import json
+import pickle
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torchvision import models as torchvision_models
+
+from fpa.data import UNREADABLE, ImageData, Normalisation, evaluation_batches, unreadable
+from fpa.errors import InputError, unknown
+from fpa.models import check_same_tensors, load_model, model_path, open_tensors, read_card, shipped_models
+
+# Where training scripts keep the weights in a checkpoint, and what wrappers put before their names.
+CHECKPOINT_KEYS = ("state_dict", "model_state_dict", "model", "net", "weights")
+WRAPPER_PREFIXES = ("module.", "_orig_mod.", "model.")
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A model and what is known about its images."""
+
+    model: nn.Module
+    name: str
+    normalisation: Normalisation | None = None
+    """How its images are normalised; None where the source does not say."""
+    size: int | None = None
+    """The side of its images in pixels; None where the source does not say."""
+    classes: list[str] | None = None
+    """The names of its outputs; None where the source does not say."""
+    data: str | None = None
+    """The data set it was trained on, if it is a model of fpa."""
+
+
+def open_model(
+    spec: str,
+    weights: Path | str | None = None,
+    *,
+    classes: int | None = None,
+    normalisation: Normalisation | None = None,
+) -> Opened:
+    """A model by name: `torchvision:NAME`, `timm:NAME`, a saved or shipped model of fpa, `module:function`.
+
+    `weights` is a .safetensors file, or a checkpoint with the state dict; the number of classes follows from
+    it (or is given as `classes`). A function must return the model and may load its own weights; its module
+    is looked for in the current folder too. `normalisation` takes the place of the one that torchvision, timm
+    or the saved model say.
+
+    >>> open_model("shapes-fpa").classes[:2]
+    ['disc', 'square']
+    """
+    kind, _, rest = spec.partition(":")
+    if kind in ("torchvision", "timm"):
+        if weights is None:
+            raise InputError(
+                f"{spec} needs weights: give a .safetensors file or a state dict saved with torch.save"
+            )
+        found = _published(kind, rest, _state_dict(Path(weights)), Path(weights), classes)
+    elif rest and not Path(spec).exists():
+        model = _from_function(kind, rest)
+        if weights is not None:
+            _load(model, _state_dict(Path(weights)), Path(weights), spec)
+        found = Opened(model, rest)
+    else:
+        found = _saved(spec)
+        if weights is not None:
+            raise InputError(f"{spec} is a saved model with its own weights: leave out {weights}")
+    chosen = normalisation or found.normalisation
+    return Opened(found.model.eval(), found.name, chosen, found.size, found.classes, found.data)
+
+
+class DataBatches:
+    """The evaluation images of a data set for a model: bytes, numbers of the model's classes, indices.
+
+    `numbers` says for every class of the data which output of the model it is; None: labels are unknown.
+    Files that cannot be read are left out and noted in `lost`.
+    """
+
+    def __init__(self, data: ImageData, numbers: Sequence[int] | None, workers: int = 0) -> None:
+        self.data, self.workers, self.lost = data, workers, set[Path]()
+        self.numbers = None if numbers is None else torch.tensor(numbers)
+        self.dataset = data.evaluation  # its length tells how many images there are
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        data = self.data
+        for indices, images, labels in evaluation_batches(
+            data.test, data.evaluation, 64, "cpu", workers=self.workers
+        ):
+            self.lost.update(unreadable(data.test, indices, labels))
+            good = labels != UNREADABLE
+            known = torch.full_like(labels, -1) if self.numbers is None else self.numbers[labels.clamp(min=0)]
+            if good.any():
+                yield images[good], known[good], indices[good]
+
+
+def class_numbers(
+    folders: Sequence[str], outputs: int, names: Sequence[str] | None = None, given: str | None = None
+) -> list[int] | None:
+    """For every class of the data the output of the model that stands for it; None where that is not known.
+
+    It is known if it is `given`, a list "[0,217]" or a JSON file of a mapping from the classes' names to
+    numbers, or the other way round ({"0": ["n01440764", "tench"], ...}); if all names are among those of the
+    model's outputs; or if there are as many classes as outputs, which then have the same order.
+
+    >>> class_numbers(["french_horn", "tench"], 3, ["tench", "goldfish", "French horn"])
+    [2, 0]
+    >>> class_numbers(["cat", "dog"], 1000) is None
+    True
+    """
+    if given is not None:
+        if not folders:
+            raise InputError("a class index was given, but the images have no classes: no folder a class")
+        found = _given_numbers(folders, given)
+        wrong = [number for number in found if not 0 <= number < outputs]
+        if wrong:
+            raise InputError(f"the class index {wrong[0]} is not among the model's {outputs} outputs")
+        return found
+    if names is not None:
+        plain = [_plain(name) for name in names]
+        if folders and all(plain.count(_plain(name)) == 1 for name in folders):
+            return [plain.index(_plain(name)) for name in folders]
+    return list(range(outputs)) if folders and len(folders) == outputs else None
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", " ").replace("-", " ").strip()
+
+
+def _given_numbers(folders: Sequence[str], given: str) -> list[int]:
+    path = Path(given)
+    try:
+        content = json.loads(path.read_text(encoding="utf-8") if path.is_file() else given)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"the class index must be a list as [0,217] or a JSON file, got {given!r}"
+        ) from error
+    if isinstance(content, list):
+        if len(content) != len(folders) or not all(isinstance(number, int) for number in content):
+            raise InputError(f"the class index must be {len(folders)} whole numbers, one for each class")
+        return content
+    numbers: dict[str, int] = {}
+    for key, value in content.items() if isinstance(content, dict) else ():
+        if isinstance(value, int):
+            numbers[_plain(str(key))] = value
+        elif str(key).isdigit():
+            numbers |= {_plain(str(one)): int(key) for one in ([value] if isinstance(value, str) else value)}
+    missing = [name for name in folders if _plain(name) not in numbers]
+    if missing:
+        raise InputError(f"the class index {given} does not name the class {missing[0]!r}")
+    return [numbers[_plain(name)] for name in folders]
+
+
+def _saved(spec: str) -> Opened:
+    path = Path(spec)
+    if not path.suffix and not path.exists() and spec not in shipped_models():
+        known = [*shipped_models(), "torchvision:NAME", "timm:NAME", "module:function", "a .safetensors file"]
+        raise unknown("model", spec, known)
+    card = read_card(model_path(spec))
+    return Opened(
+        load_model(spec),
+        model_path(spec).stem,
+        Normalisation(card.mean, card.std),
+        card.input_shape[-1],
+        card.classes,
+        card.recipe.get("data", {}).get("name"),
+    )
+
+
+def _published(kind: str, name: str, state: dict[str, Tensor], path: Path, classes: int | None) -> Opened:
+    """An architecture of torchvision or timm with as many classes as the weights have."""
+    architecture = f"{kind}:{name}"
+    build = _torchvision if kind == "torchvision" else _timm
+    usual = _shapes_of(build, name)
+    state = _stripped(state, usual)
+    other = classes or _classes(usual, state)
+    model = build(name, other)
+    _load(model, state, path, architecture)
+    if kind == "torchvision":
+        entry = next(iter(torchvision_models.get_model_weights(name)))
+        transform = entry.transforms()
+        normalisation = Normalisation(tuple(transform.mean), tuple(transform.std))
+        names = list(entry.meta["categories"])
+        known = names if other in (None, len(names)) else None
+        return Opened(model, name, normalisation, int(transform.crop_size[0]), known)
+    import timm
+
+    config: Any = timm.data.resolve_model_data_config(model)  # type: ignore[attr-defined, no-untyped-call]
+    normalisation = Normalisation(tuple(config["mean"]), tuple(config["std"]))
+    return Opened(model, name, normalisation, int(config["input_size"][-1]))
+
+
+def _shapes_of(build: Callable[[str, int | None], nn.Module], name: str) -> dict[str, Tensor]:
+    """The tensors an architecture has by default, without their values where it can be built so."""
+    try:
+        with torch.device("meta"):
+            return build(name, None).state_dict()
+    except InputError:
+        raise
+    except Exception:  # some architectures compute numbers from tensors while they are built
+        return build(name, None).state_dict()
+
+
+def _torchvision(name: str, classes: int | None) -> nn.Module:
+    known = torchvision_models.list_models(module=torchvision_models)
+    if name not in known:
+        raise unknown("torchvision model", name, known)
+    how: dict[str, Any] = {} if classes is None else {"num_classes": classes}
+    # These two warn about a default that weights from a file make meaningless.
+    how |= {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
+    model: nn.Module = torchvision_models.get_model(name, weights=None, **how)
+    return model
+
+
+def _timm(name: str, classes: int | None) -> nn.Module:
+    try:
+        import timm
+    except ImportError as error:
+        raise InputError(f"model 'timm:{name}' needs timm: pip install 'fpa[timm]'") from error
+    if not timm.is_model(name):
+        raise unknown("timm model", name, timm.list_models())
+    how: dict[str, Any] = {} if classes is None else {"num_classes": classes}
+    model: nn.Module = timm.create_model(name, pretrained=False, **how)
+    return model
+
+
+def _from_function(module: str, function: str) -> nn.Module:
+    here = str(Path.cwd())
+    sys.path.insert(0, here)
+    try:
+        make: Any = importlib.import_module(module)
+        for part in function.split("."):
+            make = getattr(make, part)
+    except (ImportError, AttributeError) as error:
+        raise InputError(
+            f"{module}:{function} cannot be imported from the current folder or the environment: {error}"
+        ) from error
+    finally:
+        sys.path.remove(here)
+    if not callable(make):
+        raise InputError(f"{module}:{function} must be a function that returns a model, it is a {type(make)}")
+    model = make if isinstance(make, nn.Module) else make()
+    if not isinstance(model, nn.Module):
+        raise InputError(
+            f"{module}:{function} must return a torch.nn.Module, it returned {type(model).__name__}"
+        )
+    return model
+
+
+def _state_dict(path: Path) -> dict[str, Tensor]:
+    """The tensors of a weights file by name; nothing in the file is executed."""
+    if path.suffix == ".safetensors":
+        with open_tensors(path) as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    if not path.is_file():
+        raise InputError(f"there is no weights file {path}")
+    try:
+        content: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise InputError(
+            f"{path} was not loaded: it holds more than tensors, and reading it could execute code; save the "
+            "weights alone, with torch.save(model.state_dict(), FILE) or as safetensors"
+        ) from error
+    except (RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InputError(f"{path} cannot be read as weights: {reason}") from error
+    while isinstance(content, Mapping):
+        inner = next((content[key] for key in CHECKPOINT_KEYS if isinstance(content.get(key), Mapping)), None)
+        if inner is None:
+            break
+        content = inner
+    if not isinstance(content, Mapping) or not content:
+        raise InputError(f"{path} holds no state dict: it holds {type(content).__name__}")
+    state = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
+    if not state:
+        some = ", ".join(map(str, list(content)[:5]))
+        raise InputError(f"{path} holds no state dict: its entries ({some}) are not tensors")
+    return state
+
+
+def _stripped(state: dict[str, Tensor], expected: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Without the prefixes that wrappers put before all names."""
+    for prefix in WRAPPER_PREFIXES * 2:
+        if all(name.startswith(prefix) for name in state) and not any(
+            name.startswith(prefix) for name in expected
+        ):
+            state = {name.removeprefix(prefix): value for name, value in state.items()}
+    return state
+
+
+def _classes(expected: Mapping[str, Any], found: Mapping[str, Tensor]) -> int | None:
+    """The number of classes of weights: where they differ from the usual ones in the first side alone."""
+    counts = {
+        found[name].shape[0]
+        for name in expected.keys() & found.keys()
+        if found[name].ndim == expected[name].ndim > 0
+        and found[name].shape != expected[name].shape
+        and found[name].shape[1:] == expected[name].shape[1:]
+    }
+    return counts.pop() if len(counts) == 1 else None
+
+
+def _load(model: nn.Module, state: dict[str, Tensor], path: Path, architecture: str) -> None:
+    expected = model.state_dict()
+    state = _stripped(state, expected)
+    # Older checkpoints do not count the batches of batch norms, which nothing here uses.
+    counters = {name: value for name, value in expected.items() if name.endswith("num_batches_tracked")}
+    state = counters | state
+    check_same_tensors(path, architecture, expected, state)
+    expected.update(state)  # keeps the versions of the parts, which some architectures ask for
+    model.load_state_dict(expected)

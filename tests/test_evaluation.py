@@ -1,0 +1,455 @@
+"""The front door: any model and images to a result, and what the result can do."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import fpa
+from fpa.data import Normalisation, load_data
+from fpa.engine import Engine
+from fpa.errors import InputError
+from fpa.estimators import Estimator, Settings
+from fpa.fidelity import reliability
+from miniatures import write_class_folder
+
+QUICK = {"settings": Settings(ig_steps=4, sg_samples=2), "points": 5, "progress": False}
+NAMES = ["random", "ig_sum", "vgx_sum", "vg_abs"]
+
+
+@pytest.fixture(scope="module")
+def data():
+    found = load_data("shapes", evaluation_images=12)
+    return found.test.images[found.evaluation], found.test.labels[found.evaluation], found
+
+
+@pytest.fixture(scope="module")
+def result(data):
+    images, labels, found = data
+    model = fpa.load_model("shapes-fpa")
+    return fpa.evaluate(model, (images, labels), NAMES, normalisation=found.normalisation, **QUICK)
+
+
+def same_areas(first, second, tolerance=1e-3):
+    assert first.fidelity.keys() == second.fidelity.keys()
+    for name in first.fidelity:
+        assert first.fidelity[name].area == pytest.approx(second.fidelity[name].area, abs=tolerance)
+
+
+def test_the_areas_are_those_of_explain_and_perturbation_curves(data, result):
+    images, labels, found = data
+    model, normalised = fpa.load_model("shapes-fpa"), found.normalisation(images)
+    maps = fpa.explain(model, normalised, NAMES, settings=QUICK["settings"])
+    curves = fpa.perturbation_curves(model, normalised, maps, points=5)
+    for name in NAMES:
+        area = fpa.Fidelity.from_curves(curves.mif[name], curves.lif[name], curves.fractions).area
+        assert result.fidelity[name].area == pytest.approx(area, abs=1e-3)
+    with torch.no_grad():
+        correct = (model(normalised).argmax(1) == labels).float().mean()
+    assert result.accuracy == pytest.approx(float(correct))
+    assert result.classes == model.card.classes
+    pairs = {(pair.first, pair.second): pair.kind for pair in result.reliability.pairs}
+    assert pairs[("ig_sum", "vg_abs")] == "signed-unsigned"
+
+
+def test_it_prints_as_a_table_in_a_terminal_and_in_a_notebook(result):
+    text = str(result)
+    assert repr(result) == text
+    assert "IG_sum" in text
+    assert f"{100 * result.accuracy:.1f} %" in text
+    assert max(map(len, text.splitlines())) <= 80
+    area = result.fidelity["vg_abs"]
+    cell = f"{area.area:.1f} ± {area.interval:.1f}"
+    assert cell in text
+    page = result._repr_html_()
+    assert cell in page
+    assert "VG<sub>abs</sub>" in page
+
+
+def test_tables(result):
+    table = result.table()
+    assert sorted(table.index) == sorted(NAMES)
+    assert table.loc["ig_sum", "area"] == result.fidelity["ig_sum"].area
+    assert list(table.loc[["random", "ig_sum", "vg_abs"], "kind"]) == ["baseline", "signed", "unsigned"]
+    rows = result.to_pandas()
+    assert len(rows) == 12 * len(NAMES)
+    means = rows.groupby("estimator")["area"].mean()
+    for name in NAMES:
+        assert means[name] == pytest.approx(result.fidelity[name].area)
+
+
+def test_plot_and_report(result, tmp_path):
+    figure = result.plot()
+    assert figure.axes[0].get_title() == "Random"
+    assert len(figure.axes) == 2 * len(NAMES)
+    assert len(result.plot(signed=False).axes) == 2 * 2
+    page = result.report(tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "your own model" in page
+    assert "FPA changes" not in page
+    assert "Recipe" not in page.split("<script", maxsplit=1)[0].split("</style>")[1]
+    held = json.loads(page.split('id="data">')[1].split("</script>")[0])
+    assert len(held["explorer"]["examples"]) == 8
+
+
+def test_saved_and_loaded_it_is_the_same(result, tmp_path):
+    path = result.save(tmp_path / "mine")
+    assert path == tmp_path / "mine.npz"
+    again = fpa.load_result(path)
+    assert str(again) == str(result)
+    assert again.table().equals(result.table())
+    assert again.settings == result.settings
+    for name in NAMES:
+        assert np.array_equal(again.evaluation.mif[name], result.evaluation.mif[name])
+        assert np.array_equal(again.examples.maps[name], result.examples.maps[name])
+    again.report(tmp_path / "a.html")
+    result.report(tmp_path / "b.html")
+    assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
+
+
+def test_a_file_that_is_no_result_is_refused(tmp_path):
+    np.savez(tmp_path / "other.npz", a=np.zeros(3))
+    (tmp_path / "text.npz").write_text("no arrays")
+    for name, said in (
+        ("other.npz", "was not written by fpa's Result.save"),
+        ("text.npz", "damaged or missing"),
+        ("none.npz", "damaged or missing"),
+    ):
+        with pytest.raises(InputError, match=said):
+            fpa.load_result(tmp_path / name)
+
+
+def test_without_labels_only_the_accuracy_is_missing(data, result):
+    images, _, found = data
+    unlabelled = fpa.evaluate(
+        fpa.load_model("shapes-fpa"), images, NAMES, normalisation=found.normalisation, **QUICK
+    )
+    assert unlabelled.accuracy is None
+    assert "unknown" in str(unlabelled)
+    same_areas(unlabelled, result)
+
+
+def test_one_estimator_alone_is_scored_without_pairs(data, tmp_path):
+    images, labels, found = data
+    alone = fpa.evaluate(
+        fpa.load_model("shapes-fpa"), (images, labels), "vg_abs", normalisation=found.normalisation, **QUICK
+    )
+    assert alone.reliability.pairs == ()
+    assert "There are no pairs" in str(alone)
+    alone.plot()
+    assert "no two explanations" in alone.report(tmp_path / "one.html").read_text(encoding="utf-8")
+
+
+def test_own_estimators_are_grouped_by_their_sign(data):
+    images, labels, found = data
+
+    def gradient(model, images, targets):
+        images = images.requires_grad_()
+        logits = model(images).gather(1, targets[:, None]).sum()
+        return torch.autograd.grad(logits, images)[0]
+
+    mine = fpa.evaluate(
+        fpa.load_model("shapes-fpa"),
+        (images, labels),
+        {"mine": gradient, "mine, no sign": Estimator(gradient, "abs"), "vg_abs": "vg_abs"},
+        normalisation=found.normalisation,
+        **QUICK,
+    )
+    assert mine.signed == {"mine": True, "mine, no sign": False, "vg_abs": False}
+    assert mine.fidelity["mine, no sign"].area == pytest.approx(mine.fidelity["vg_abs"].area, abs=1e-3)
+
+
+def test_a_captum_object_is_an_estimator(data):
+    attr = pytest.importorskip("captum.attr")
+    images, labels, found = data
+    model = fpa.load_model("shapes-fpa")
+    captum = Estimator(attr.Saliency(model), "abs")
+    mine = fpa.evaluate(
+        model,
+        (images, labels),
+        {"captum": captum, "vg_abs": "vg_abs"},
+        normalisation=found.normalisation,
+        **QUICK,
+    )
+    assert mine.fidelity["captum"].area == pytest.approx(mine.fidelity["vg_abs"].area, abs=1e-3)
+
+
+@dataclasses.dataclass
+class Output:
+    logits: torch.Tensor
+
+
+class HuggingFace(nn.Module):
+    """The form of a Hugging Face image classifier: `pixel_values` in, an object with `.logits` out."""
+
+    def __init__(self, inner, names):
+        super().__init__()
+        self.inner = inner
+        self.config = type("Config", (), {"id2label": dict(enumerate(names))})()
+
+    def forward(self, pixel_values=None, labels=None):
+        return Output(self.inner(pixel_values))
+
+
+def test_a_hugging_face_model_with_a_loader_of_dicts(data, result):
+    images, labels, found = data
+    normalised = found.normalisation(images)
+    batches = [{"pixel_values": normalised[i : i + 5], "labels": labels[i : i + 5]} for i in (0, 5, 10)]
+    model = HuggingFace(fpa.load_model("shapes-fpa"), found.classes).train()
+    mine = fpa.evaluate(model, batches, NAMES, **QUICK)
+    same_areas(mine, result)
+    assert mine.name == "HuggingFace"
+    assert mine.classes == found.classes
+    assert mine.accuracy == result.accuracy
+    assert model.training
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda model: model.train(),
+        nn.DataParallel,
+        torch.compile,
+        lambda model: model.half(),
+    ],
+    ids=["train mode", "DataParallel", "compiled", "float16"],
+)
+@pytest.mark.filterwarnings("ignore:the model's weights are float16")
+def test_wrapped_models_give_the_same_areas(wrap, data, result):
+    images, labels, found = data
+    model = wrap(fpa.load_model("shapes-fpa"))
+    mine = fpa.evaluate(model, (images, labels), NAMES, normalisation=found.normalisation, **QUICK)
+    same_areas(mine, result, tolerance=1.0 if next(model.parameters()).dtype == torch.float16 else 1e-3)
+
+
+def test_a_vision_transformer_with_patches_as_features():
+    timm = pytest.importorskip("timm")
+    torch.manual_seed(0)
+    model = timm.create_model("vit_tiny_patch16_224", img_size=64, num_classes=6, depth=2)
+    images = torch.randn(4, 3, 64, 64)
+    mine = fpa.evaluate(model, images, ["ig_sum", "vg_abs"], features=16, **(QUICK | {"points": 17}))
+    # Sixteen patches: at every point of the curve exactly one patch more is gone, so LIF ends where MIF does.
+    assert np.allclose(mine.evaluation.fractions, np.arange(17) / 16)
+    for name in ("ig_sum", "vg_abs"):
+        mif, lif = mine.evaluation.mif[name], mine.evaluation.lif[name]
+        assert np.isfinite(mif).all()
+        assert np.allclose(mif[:, -1], lif[:, -1], atol=1e-4)
+        assert not np.allclose(mif, lif)
+    # Gradients through it agree with plain autograd.
+    rows = images[:1].clone().requires_grad_()
+    logits = model.eval()(rows)
+    (gradient,) = torch.autograd.grad(logits.max(), rows)
+    found = fpa.explain(model, images[:1], "vg_abs")["vg_abs"]
+    assert torch.allclose(found, gradient.abs().sum(1), atol=1e-5)
+
+
+def test_a_folder_makes_it_resumable(data, tmp_path):
+    images, labels, found = data
+    model = fpa.load_model("shapes-fpa")
+    calls = []
+
+    def counted(model, images, targets):
+        calls.append(len(images))
+        return images
+
+    def run(loader):
+        return fpa.evaluate(
+            model,
+            loader,
+            {"counted": counted, "vg_abs": "vg_abs"},
+            normalisation=found.normalisation,
+            folder=tmp_path,
+            examples=0,
+            **QUICK,
+        )
+
+    first = run((images, labels))
+    assert sum(calls) == 12
+    again = run((images, labels))
+    assert sum(calls) == 12
+    same_areas(first, again, tolerance=0)
+    with pytest.raises(InputError, match="other images, or of the same ones sized or normalised otherwise"):
+        run((images.flip(0), labels))
+    with pytest.raises(InputError, match="the loader shuffles"):
+        run(DataLoader(TensorDataset(images, labels), 4, shuffle=True))
+
+
+def test_a_generator_can_be_given(data, result):
+    images, labels, found = data
+    batches = ((images[i : i + 4], labels[i : i + 4]) for i in (0, 4, 8))
+    mine = fpa.evaluate(
+        fpa.load_model("shapes-fpa"), batches, NAMES, normalisation=found.normalisation, **QUICK
+    )
+    same_areas(mine, result)
+    assert mine.examples.indices.tolist() == list(range(8))
+
+
+def test_the_examples_are_the_pictures_and_the_maps_of_the_curves(data, result):
+    images, labels, found = data
+    chosen = result.examples.indices
+    assert np.array_equal(result.examples.images, images[chosen].numpy())
+    assert np.array_equal(result.examples.labels, labels[chosen].numpy())
+    engine = Engine(fpa.load_model("shapes-fpa"))
+    maps = fpa.explain(
+        engine,
+        found.normalisation(images[chosen]),
+        NAMES,
+        indices=chosen.tolist(),
+        settings=QUICK["settings"],
+    )
+    for name in NAMES:
+        assert np.allclose(result.examples.maps[name], maps[name], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"estimators": ["ig_sun"]}, "unknown estimator 'ig_sun'"),
+        ({"masking": "blurr"}, "unknown masking 'blurr': did you mean 'blur'"),
+        ({"normalisation": None, "masking": "black"}, "masking 'black' needs the mean and std"),
+        ({"normalisation": None}, "the images are not normalised"),
+        ({"classes": ["one", "two"]}, "the model has 8 outputs, but 2 classes are named"),
+        ({"device": "abacus"}, "the device 'abacus' cannot be used here"),
+        ({"examples": -1}, "examples must be at least 0"),
+        ({"points": 1}, "points"),
+        ({"features": 64}, "64"),
+        ({"model": "resnet18"}, "must be a torch.nn.Module, got str"),
+        (
+            {"loader": (torch.zeros(2, 3, 32, 32), torch.tensor([3, 8]))},
+            r"labels must be in 0\.\.7; 8 of image 1",
+        ),
+        ({"loader": torch.zeros(0, 3, 32, 32)}, "no images"),
+    ],
+)
+def test_one_sentence_says_what_is_wrong_before_anything_is_computed(change, said, data):
+    images, labels, found = data
+    given = {"model": fpa.load_model("shapes-fpa"), "loader": (images, labels)}
+    given |= {"estimators": NAMES, "normalisation": found.normalisation, **QUICK} | change
+    with pytest.raises(InputError, match=said) as raised:
+        fpa.evaluate(**given)
+    assert "\n" not in str(raised.value)
+
+
+def test_nothing_stays_on_the_disk_without_a_folder(data, tmp_path, monkeypatch):
+    images, _, found = data
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    fpa.evaluate(
+        fpa.load_model("shapes-fpa"), images[:2], "vg_abs", normalisation=found.normalisation, **QUICK
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+class TestCommand:
+    @pytest.fixture
+    def folder(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        write_class_folder(tmp_path / "photos", ["cat", "dog"], 3)
+        (tmp_path / "mine.py").write_text(
+            "import torch\n"
+            "from torch import nn\n"
+            "def model(classes=2):\n"
+            "    torch.manual_seed(0)\n"
+            "    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(inplace=True), nn.AdaptiveAvgPool2d(1),\n"
+            "                         nn.Flatten(), nn.Linear(4, classes), nn.Softplus())\n"
+            "def ten():\n"
+            "    return model(10)\n"
+        )
+        return tmp_path
+
+    quick = (
+        *("--estimators", "[ig_sum,vg_abs]", "--points", "3", "--ig_steps", "2", "--device", "cpu"),
+        *("--size", "16", "--mean", "[0.5,0.5,0.5]", "--std", "[0.5,0.5,0.5]", "--data", "folder:photos"),
+    )
+
+    def run(self, capsys, *arguments):
+        from fpa.cli import main
+
+        code = main(["evaluate", *arguments])
+        return code, *capsys.readouterr()
+
+    def test_own_model_on_own_photos(self, folder, capsys):
+        code, out, err = self.run(capsys, "--model", "mine:model", "--output", "here", *self.quick)
+        assert code == 0, err
+        assert "IG_sum" in out
+        assert " %" in out
+        assert "report: here/report.html" in out
+        left = sorted(str(path.relative_to(folder)) for path in (folder / "here").rglob("*"))
+        assert left == [
+            "here/curves",
+            "here/curves/block-000000.parquet",
+            "here/curves/evaluation.json",
+            "here/report.html",
+            "here/result.npz",
+            "here/table.csv",
+        ]
+        result = fpa.load_result("here/result.npz")
+        images = load_images(folder / "photos")
+        mean = Normalisation((0.5,) * 3, (0.5,) * 3)
+        import mine
+
+        expected = fpa.evaluate(
+            mine.model(),
+            images,
+            ["ig_sum", "vg_abs"],
+            normalisation=mean,
+            points=3,
+            settings=Settings(ig_steps=2),
+            progress=False,
+        )
+        same_areas(result, expected)
+
+    def test_labels_that_fit_no_output_are_said_to_be_unknown(self, folder, capsys):
+        code, _, err = self.run(capsys, "--model", "mine:ten", "--output", "ten", *self.quick)
+        assert code == 0, err
+        assert (
+            "labels unknown, so no accuracy: which of the model's 10 outputs stand for the 2 classes" in err
+        )
+        assert fpa.load_result("ten/result.npz").accuracy is None
+        code, _, err = self.run(
+            capsys, "--model", "mine:ten", "--output", "five", "--class_index", "[5,0]", *self.quick
+        )
+        assert "labels unknown" not in err
+        assert set(fpa.load_result("five/result.npz").evaluation.labels) == {0, 5}
+
+    def test_bad_input_is_one_line_and_exit_code_2(self, folder, capsys):
+        for arguments, said in (
+            (["--data", "folder:photos"], "name one model"),
+            (["shapes-fpa", "--model", "shapes-fpa"], "name one model"),
+            (["shapes-fpa", "--masking", "blur"], "--masking goes with --model"),
+            (["--model", "mine:model"], "say which images"),
+            (["--model", "mine:model", "--data", "folder:photos"], "give --mean and --std"),
+            (["--model", "mine:model", "--mean", "[0.5]"], "give both --mean and --std"),
+            (["--model", "mine:model", *self.quick, "--std", "[0,1,1]"], "a positive standard deviation"),
+            (["--model", "mine:model", *self.quick, "--points", "0"], "points"),
+            (["--model", "mine:model", *self.quick, "--masking", "blurr"], "did you mean 'blur'"),
+            (["--model", "mine:none", *self.quick], "cannot be imported"),
+            (["--model", "torchvision:resnet18", *self.quick], "needs weights"),
+            (["--model", "mine:model", *self.quick[:-1], "folder:nowhere"], "there is no folder nowhere"),
+        ):
+            code, out, err = self.run(capsys, *arguments)
+            assert code == 2, (arguments, out)
+            assert said in err
+            assert err.count("\n") == 1
+
+
+def load_images(folder):
+    from fpa.data import load_evaluation_data
+    from fpa.sources import DataBatches
+
+    return DataBatches(load_evaluation_data(f"folder:{folder}", size=16), [0, 1])
+
+
+def test_the_reliability_is_that_of_the_areas(result):
+    expected = reliability({name: result.fidelity[name] for name in NAMES[1:]}, result.signed)
+    assert result.reliability.pairs == expected.pairs
+
+
+def test_maps_by_number_refuse_a_loader_that_shuffles():
+    images = torch.randn(6, 3, 32, 32)
+    loader = DataLoader(TensorDataset(images, torch.zeros(6, dtype=torch.int64)), batch_size=3, shuffle=True)
+    maps = {"mine": torch.rand(6, 32, 32), "random": "random"}
+    with pytest.raises(InputError, match="shuffles them: use shuffle=False"):
+        fpa.evaluate(fpa.load_model("shapes-fpa"), loader, maps, points=3, progress=False)

@@ -1,0 +1,254 @@
+import copy
+import dataclasses
+import warnings
+
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+from fpa.data import Normalisation
+from fpa.engine import Engine
+from fpa.errors import InputError
+from fpa.inputs import classifier, image_batches, input_channels
+
+NORMALISATION = Normalisation((0.5, 0.4, 0.3), (0.2, 0.3, 0.4))
+BYTES = torch.randint(0, 256, (6, 3, 8, 8), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+NORMALISED = NORMALISATION(BYTES)
+LABELS = torch.tensor([0, 1, 2, 3, 2, 1])
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3),
+        nn.BatchNorm2d(4),
+        nn.ReLU(inplace=True),
+        nn.Dropout(0.5),
+        nn.Flatten(),
+        nn.Linear(144, 4),
+    )
+
+
+@dataclasses.dataclass
+class Output:
+    loss: torch.Tensor | None
+    logits: torch.Tensor
+
+
+class Returning(nn.Module):
+    """A classifier that returns its logits inside something, as Hugging Face's do."""
+
+    def __init__(self, form):
+        super().__init__()
+        self.inner, self.form = network(), form
+
+    def forward(self, pixel_values):
+        return self.form(self.inner(pixel_values))
+
+
+def joined(batches):
+    return [torch.cat(part) for part in zip(*batches, strict=True)]
+
+
+def pil(image):
+    return Image.fromarray(image.permute(1, 2, 0).numpy())
+
+
+class Items(Dataset):
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, index):
+        return pil(BYTES[index]), int(LABELS[index])
+
+
+LOADERS = {
+    "normalised": lambda: (NORMALISED, LABELS),
+    "bytes": lambda: (BYTES, LABELS),
+    "floats in 0..255": lambda: (BYTES.float(), LABELS),
+    "floats in 0..1": lambda: (BYTES.float() / 255, LABELS),
+    "lists": lambda: [[BYTES[:4], LABELS[:4]], [BYTES[4:], LABELS[4:]]],
+    "batches of different sizes": lambda: [(BYTES[:1], LABELS[:1]), (BYTES[1:], LABELS[1:])],
+    "tuples of three": lambda: [(BYTES, LABELS, torch.arange(6))],
+    "tuples of three with paths": lambda: [(BYTES, LABELS, [f"{n}.png" for n in range(6)])],
+    "a dict": lambda: {"image": BYTES, "label": LABELS},
+    "dicts": lambda: [{"pixel_values": BYTES[:2], "labels": LABELS[:2]}, {"X": BYTES[2:], "y": LABELS[2:]}],
+    "PIL images": lambda: [([pil(image) for image in BYTES], LABELS.tolist())],
+    "items of PIL images": lambda: [
+        (pil(image), int(label)) for image, label in zip(BYTES, LABELS, strict=True)
+    ],
+    "a data set": Items,
+    "an array": lambda: (BYTES.numpy(), LABELS.numpy()),
+    "an array with channels last": lambda: (BYTES.permute(0, 2, 3, 1).numpy(), LABELS.numpy()),
+    "double precision": lambda: (NORMALISED.double(), LABELS),
+    "a loader": lambda: DataLoader(TensorDataset(BYTES, LABELS), 4),
+    "a generator": lambda: iter([(BYTES[:4], LABELS[:4]), (BYTES[4:], LABELS[4:])]),
+    "labels in a column": lambda: (BYTES, LABELS[:, None]),
+}
+
+
+@pytest.mark.parametrize("form", LOADERS)
+def test_every_form_of_the_same_images_gives_the_same_batches(form):
+    batches = image_batches(LOADERS[form](), NORMALISATION)
+    _ = batches.first  # looking at the first batch takes nothing away
+    images, labels, indices = joined(batches)
+    assert torch.allclose(images.float(), NORMALISED, atol=1e-5)
+    assert labels.tolist() == LABELS.tolist()
+    assert indices.tolist() == list(range(6))
+
+
+def test_labels_are_minus_one_where_there_are_none():
+    for loader in (NORMALISED, [NORMALISED[:4], NORMALISED[4:]], [pil(image) for image in BYTES]):
+        images, labels, _ = joined(image_batches(loader, NORMALISATION))
+        assert torch.allclose(images, NORMALISED, atol=1e-5)
+        assert labels.tolist() == [-1] * 6
+
+
+def test_numbers_that_come_with_the_images_are_kept():
+    _, _, indices = joined(image_batches([(BYTES, LABELS, [9, 7, 5, 3, 1, 0])], NORMALISATION))
+    assert indices.tolist() == [9, 7, 5, 3, 1, 0]
+
+
+def test_grey_images_are_repeated_for_a_model_that_takes_three_channels():
+    grey = BYTES[:, 0]
+    expected = NORMALISATION(grey[:, None].expand(-1, 3, -1, -1))
+    for form in (grey, grey[:, None], [Image.fromarray(image.numpy()) for image in grey], grey.numpy()):
+        images, *_ = joined(image_batches(form, NORMALISATION))
+        assert torch.allclose(images, expected, atol=1e-5)
+    one = Normalisation((0.5,), (0.5,))
+    images, *_ = joined(image_batches([Image.fromarray(image.numpy()) for image in grey], one))
+    assert torch.allclose(images, one(grey[:, None]), atol=1e-5)
+
+
+def test_the_number_of_images_is_known_where_it_can_be():
+    assert len(image_batches(BYTES, NORMALISATION).dataset) == 6
+    assert len(image_batches(DataLoader(TensorDataset(BYTES), 4), NORMALISATION).dataset) == 6
+    assert len(image_batches(Items(), NORMALISATION).dataset) == 6
+    assert image_batches(iter([BYTES]), NORMALISATION).dataset is None
+
+
+@pytest.mark.parametrize(
+    ("loader", "normalisation", "said"),
+    [
+        (BYTES, None, r"not normalised .*0 to 255.*normalisation=fpa.data.Normalisation"),
+        (BYTES.float(), None, r"not normalised .*normalisation=fpa.data.Normalisation"),
+        (BYTES.long() * 2, None, r"0\.\.255, they reach from 0 to 510"),
+        ([BYTES.float() / 255, NORMALISED], NORMALISATION, r"batch 1 reaches from .*looked like 0..1"),
+        ([NORMALISED, NORMALISED[:, :, :4]], None, r"different sizes: batch 1 has \[3, 4, 8\].*one size"),
+        ([[pil(BYTES[0]), pil(BYTES[1, :, :4])]], NORMALISATION, r"different sizes.*one size"),
+        (torch.rand(2, 4, 8, 8), NORMALISATION, r"takes 3 channels, the images have 4"),
+        ({"photo": BYTES}, NORMALISATION, r"keys photo has no images: expected one of image, images"),
+        ([("a.png", 0)], NORMALISATION, r"a batch must be images.*got tuple of 2"),
+        ((NORMALISED, ["cat"] * 6), None, r"labels must be whole numbers.*cat"),
+        ((NORMALISED, torch.rand(6, 4)), None, r"labels must be whole numbers \[6\].*\[6, 4\]"),
+        ((NORMALISED, LABELS[:5]), None, r"labels must be whole numbers \[6\].*\[5\]"),
+        ([], None, r"no images: the loader yields nothing"),
+        (7, None, r"must be a tensor, an array, a list, or a loader.*int"),
+        (torch.rand(5), None, r"must be \[N, C, H, W\], got \[5\]"),
+    ],
+)
+def test_one_sentence_says_what_is_wrong_with_the_images(loader, normalisation, said):
+    with pytest.raises(InputError, match=said) as raised:
+        list(image_batches(loader, normalisation))
+    assert "\n" not in str(raised.value)
+
+
+def test_images_in_0_to_1_are_used_as_they_are_with_one_warning():
+    unit = BYTES.float() / 255
+    with pytest.warns(UserWarning, match="0..1 and are used as they are.*normalisation=") as said:
+        images, *_ = joined(image_batches([unit[:3], unit[3:]]))
+    assert len(said) == 1
+    assert torch.equal(images, unit)
+
+
+def test_normalised_images_raise_no_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torch.equal(joined(image_batches(NORMALISED, channels=3))[0], NORMALISED)
+
+
+def test_images_that_are_not_finite_are_left_for_the_evaluation_to_name():
+    broken = NORMALISED.clone()
+    broken[1, 0, 0, 0] = torch.nan
+    images, *_ = joined(image_batches(broken, NORMALISATION))
+    assert images[1].isnan().any()
+    assert torch.equal(images[0], NORMALISED[0])
+
+
+def snapshot(model):
+    state = {name: (value.dtype, value.clone()) for name, value in model.state_dict().items()}
+    modes = [module.training for module in model.modules()]
+    hooks = [(len(module._forward_hooks), len(module._forward_pre_hooks)) for module in model.modules()]
+    grads = [(parameter.requires_grad, parameter.grad) for parameter in model.parameters()]
+    return state, modes, hooks, grads
+
+
+MODELS = {
+    "in train mode, with dropout and an in-place ReLU": lambda: network().train(),
+    "DataParallel": lambda: nn.DataParallel(network()),
+    "compiled": lambda: torch.compile(network()),
+    "compiled DataParallel": lambda: torch.compile(nn.DataParallel(network())),
+    "returning an object": lambda: Returning(lambda logits: Output(None, logits)),
+    "returning a dict": lambda: Returning(lambda logits: {"logits": logits}),
+    "returning a tuple": lambda: Returning(lambda logits: (logits, None)),
+    "float64": lambda: network().double(),
+}
+
+
+@pytest.mark.parametrize("form", MODELS)
+def test_models_as_people_have_them_give_the_logits_of_the_plain_one_and_stay_as_they_were(form):
+    model = MODELS[form]()
+    before = snapshot(model)
+    expected = network().eval()(NORMALISED)
+    found = Engine(classifier(model, NORMALISED)).predict(NORMALISED)
+    assert torch.allclose(found.float(), expected, atol=1e-5)
+    after = snapshot(model)
+    assert before[1:] == after[1:]
+    assert all(dtype == after[0][name][0] for name, (dtype, _) in before[0].items())
+    assert all(torch.equal(value, after[0][name][1]) for name, (_, value) in before[0].items())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_model_in_half_precision_is_evaluated_as_a_float32_copy(dtype):
+    model = network().to(dtype)
+    with pytest.warns(UserWarning, match="a float32 copy is evaluated"):
+        found = classifier(model, NORMALISED)
+    expected = copy.deepcopy(model).float().eval()(NORMALISED)
+    assert torch.allclose(Engine(found).predict(NORMALISED), expected, atol=1e-6)
+    assert {parameter.dtype for parameter in model.parameters()} == {dtype}
+
+
+def test_a_plain_model_is_the_same_object_so_that_estimators_may_refer_to_its_layers():
+    model = network()
+    assert classifier(model, NORMALISED) is model
+
+
+@pytest.mark.parametrize(
+    ("model", "images", "said"),
+    [
+        (lambda images: images, NORMALISED, r"must be a torch.nn.Module, got function"),
+        (network(), torch.rand(2, 1, 8, 8), r"cannot take images \[1, 8, 8\] \(channels, height, width\)"),
+        (network(), torch.rand(2, 3, 9, 9), r"cannot take images \[3, 9, 9\]"),
+        (Returning(lambda logits: "cat"), NORMALISED, r"must return logits .*it returned str"),
+    ],
+)
+def test_one_sentence_says_what_is_wrong_with_the_model(model, images, said):
+    with pytest.raises(InputError, match=said) as raised:
+        classifier(model, images)
+    assert "\n" not in str(raised.value)
+
+
+def test_the_channels_of_a_model_are_those_of_its_first_convolution():
+    assert input_channels(network()) == 3
+    assert input_channels(nn.Sequential(nn.Flatten(), nn.Linear(4, 2))) is None
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_a_model_on_another_device_than_the_images():
+    model = network().cuda()
+    found = Engine(classifier(model, NORMALISED)).predict(NORMALISED)
+    assert torch.allclose(found.cpu(), network().eval()(NORMALISED), atol=1e-3)
+    there = classifier(network(), NORMALISED, device="cuda")
+    assert next(there.parameters()).is_cuda

@@ -1,0 +1,240 @@
+"""Models by name, weights from files, and which output stands for which class."""
+
+import json
+import os
+import pickle
+
+import pytest
+import torch
+import torchvision
+from safetensors.torch import save_file
+from torch import nn
+
+from fpa.data import UNREADABLE, Normalisation, load_evaluation_data
+from fpa.errors import InputError
+from fpa.models import load_model
+from fpa.sources import DataBatches, class_numbers, open_model
+from miniatures import write_class_folder, write_image_folder
+
+IMAGENET = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+
+
+@pytest.fixture(scope="module")
+def squeezenet():
+    """A small model of torchvision with 7 classes instead of 1000."""
+    torch.manual_seed(0)
+    return torchvision.models.squeezenet1_1(weights=None, num_classes=7).eval()
+
+
+FORMS = {
+    "a state dict": lambda state: state,
+    "a checkpoint": lambda state: {"epoch": 3, "state_dict": state, "optimizer": {"lr": 0.1}},
+    "a model entry": lambda state: {"model": state, "epoch": 3},
+    "DataParallel": lambda state: {f"module.{name}": value for name, value in state.items()},
+    "compiled": lambda state: {"state_dict": {f"_orig_mod.{name}": value for name, value in state.items()}},
+    "Lightning": lambda state: {"state_dict": {f"model.{name}": value for name, value in state.items()}},
+    "half precision": lambda state: {name: value.half() for name, value in state.items()},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_weights_are_found_in_the_usual_files_and_tell_the_number_of_classes(form, squeezenet, tmp_path):
+    torch.save(FORMS[form](squeezenet.state_dict()), tmp_path / "weights.pth")
+    opened = open_model("torchvision:squeezenet1_1", tmp_path / "weights.pth")
+    images = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    tolerance = 1e-2 if form == "half precision" else 1e-6
+    assert torch.allclose(opened.model(images), squeezenet(images), atol=tolerance)
+    assert (opened.normalisation, opened.size, opened.classes) == (IMAGENET, 224, None)
+
+
+def test_safetensors_and_the_names_of_imagenet(tmp_path):
+    model = torchvision.models.squeezenet1_1(weights=None)
+    save_file(model.state_dict(), tmp_path / "weights.safetensors")
+    opened = open_model("torchvision:squeezenet1_1", tmp_path / "weights.safetensors")
+    assert opened.classes[0] == "tench"
+    assert len(opened.classes) == 1000
+
+
+def test_a_timm_model_knows_its_own_normalisation_and_size(tmp_path):
+    timm = pytest.importorskip("timm")
+    name = "test_vit.r160_in1k"
+    model = timm.create_model(name, num_classes=5).eval()
+    torch.save(model.state_dict(), tmp_path / "weights.pth")
+    opened = open_model(f"timm:{name}", tmp_path / "weights.pth")
+    config = timm.data.resolve_model_data_config(model)
+    assert opened.normalisation == Normalisation(config["mean"], config["std"])
+    assert opened.size == config["input_size"][-1] == 160
+    images = torch.randn(1, 3, 160, 160)
+    assert torch.allclose(opened.model(images), model(images), atol=1e-5)
+    other = Normalisation((0.0,) * 3, (1.0,) * 3)
+    given = open_model(f"timm:{name}", tmp_path / "weights.pth", normalisation=other)
+    assert given.normalisation == other
+
+
+def test_a_saved_model_of_fpa():
+    opened = open_model("shapes-fpa")
+    card = load_model("shapes-fpa").card
+    assert (opened.classes, opened.data, opened.size) == (card.classes, "shapes", 32)
+
+
+def test_a_function_in_the_current_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_models.py").write_text(
+        "from torch import nn\n"
+        "def small(): return nn.Sequential(nn.Flatten(), nn.Linear(12, 4))\n"
+        "def text(): return 'model'\n"
+    )
+    assert open_model("my_models:small").model(torch.zeros(1, 3, 2, 2)).shape == (1, 4)
+    weights = {"1.weight": torch.ones(4, 12), "1.bias": torch.zeros(4)}
+    torch.save(weights, "weights.pt")
+    loaded = open_model("my_models:small", "weights.pt")
+    assert loaded.model(torch.ones(1, 3, 2, 2)).tolist() == [[12.0] * 4]
+    for spec, said in (
+        ("my_models:text", "must return a torch.nn.Module, it returned str"),
+        ("my_models:large", "cannot be imported"),
+        ("no_models:small", "cannot be imported from the current folder or the environment"),
+    ):
+        with pytest.raises(InputError, match=said):
+            open_model(spec)
+
+
+class Malicious:
+    """Unpickled carelessly, it creates a file."""
+
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+def pickled(content, path):
+    path.write_bytes(pickle.dumps(content))
+
+
+@pytest.mark.parametrize("write", [pickled, torch.save])
+def test_a_file_that_would_execute_code_is_refused_and_does_not(write, tmp_path):
+    trace = tmp_path / "executed"
+    write({"state_dict": {"weight": torch.zeros(2)}, "extra": Malicious(trace)}, tmp_path / "weights.pth")
+    with pytest.raises(InputError, match=r"was not loaded: it holds more than tensors.*could execute code"):
+        open_model("torchvision:squeezenet1_1", tmp_path / "weights.pth")
+    assert not trace.exists()
+    if write is pickled:  # the file is a real attack: careless reading does execute it
+        pickle.loads((tmp_path / "weights.pth").read_bytes())
+        assert trace.exists()
+
+
+def without(state, name):
+    return {key: value for key, value in state.items() if key != name}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda state: without(state, "features.0.bias"), "missing: features.0.bias"),
+        (lambda state: state | {"head.bias": torch.zeros(3)}, "unexpected: head.bias"),
+        (
+            lambda state: state | {"features.0.weight": torch.zeros(64, 1, 3, 3)},
+            r"of another shape: features.0.weight \[64, 1, 3, 3\] instead of \[64, 3, 3, 3\]",
+        ),
+        (lambda state: {"epoch": 3}, r"holds no state dict: its entries \(epoch\)"),
+        (lambda state: [1, 2], "holds no state dict: it holds list"),
+    ],
+)
+def test_weights_of_something_else_are_named(change, said, squeezenet, tmp_path):
+    torch.save(change(squeezenet.state_dict()), tmp_path / "weights.pth")
+    with pytest.raises(InputError, match=said):
+        open_model("torchvision:squeezenet1_1", tmp_path / "weights.pth")
+
+
+@pytest.mark.parametrize(
+    ("spec", "weights", "said"),
+    [
+        ("torchvision:squeezenet1_1", None, "needs weights"),
+        ("torchvision:squeezenet9", "w.pth", "unknown torchvision model 'squeezenet9': did you mean"),
+        ("torchvision:squeezenet1_1", "none.pth", "there is no weights file none.pth"),
+        ("torchvision:squeezenet1_1", "none.safetensors", "there is no model file none.safetensors"),
+        ("torchvision:squeezenet1_1", "garbage.pth", "garbage.pth (was not loaded|cannot be read)"),
+        ("shapes-fpa", "w.pth", "saved model with its own weights"),
+        ("shapes-fpaa", None, "unknown model 'shapes-fpaa': did you mean 'shapes-fpa'"),
+        ("none.safetensors", None, "there is no model file none.safetensors"),
+    ],
+)
+def test_one_sentence_says_what_is_wrong(spec, weights, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "garbage.pth").write_bytes(b"\x00garbage")
+    torch.save(nn.Linear(2, 2).state_dict(), "w.pth")
+    with pytest.raises(InputError, match=said):
+        open_model(spec, weights)
+
+
+def test_old_checkpoints_without_counters_of_batches(tmp_path):
+    model = torchvision.models.mnasnet0_5(weights=None, num_classes=3)
+    state = {k: v for k, v in model.state_dict().items() if not k.endswith("num_batches_tracked")}
+    torch.save(state, tmp_path / "weights.pth")
+    opened = open_model("torchvision:mnasnet0_5", tmp_path / "weights.pth")
+    assert torch.equal(opened.model.classifier[1].weight, model.classifier[1].weight)
+
+
+def test_which_output_stands_for_which_class(tmp_path):
+    folders = ["n01440764", "n03000684"]
+    assert class_numbers(folders, 1000) is None
+    assert class_numbers(folders, 2) == [0, 1]
+    assert class_numbers([], 2) is None
+    assert class_numbers(folders, 1000, given="[0, 491]") == [0, 491]
+    keras = {"0": ["n01440764", "tench"], "491": ["n03000684", "chain_saw"]}
+    (tmp_path / "index.json").write_text(json.dumps(keras))
+    assert class_numbers(folders, 1000, given=str(tmp_path / "index.json")) == [0, 491]
+    (tmp_path / "names.json").write_text(json.dumps({"n01440764": 0, "n03000684": 491}))
+    assert class_numbers(folders, 1000, given=str(tmp_path / "names.json")) == [0, 491]
+    # "crane" is two classes of ImageNet, a bird and a machine: its name tells nothing.
+    assert class_numbers(["crane"], 3, ["crane", "tench", "crane"]) is None
+    for given, said in (
+        ("[0]", "must be 2 whole numbers"),
+        ("[0, 1000]", "1000 is not among the model's 1000 outputs"),
+        ("3", "does not name the class"),
+        ("tench", "must be a list as .* or a JSON file"),
+        ('{"n01440764": 0}', "does not name the class 'n03000684'"),
+    ):
+        with pytest.raises(InputError, match=said):
+            class_numbers(folders, 1000, given=given)
+    with pytest.raises(InputError, match="the images have no classes"):
+        class_numbers([], 1000, given="[0]")
+
+
+def test_a_folder_needs_no_training_images(tmp_path):
+    classes = write_class_folder(tmp_path / "classes", ["cat", "dog"], 3)
+    split = write_image_folder(tmp_path / "split")
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    for number, file in enumerate(sorted(classes.glob("*/*.jpg"))):
+        (plain / f"{number}.jpg").write_bytes(file.read_bytes())
+    found = load_evaluation_data(f"folder:{classes}", size=16)
+    assert (found.classes, found.test.labels.tolist()) == (["cat", "dog"], [0, 0, 0, 1, 1, 1])
+    unlabelled = load_evaluation_data(f"folder:{plain}", size=16)
+    assert (unlabelled.classes, unlabelled.test.labels.tolist()) == ([], [-1] * 6)
+    batches = list(DataBatches(unlabelled, None))
+    assert torch.equal(batches[0][0], next(iter(DataBatches(found, [3, 5])))[0])
+    assert batches[0][1].tolist() == [-1] * 6
+    assert next(iter(DataBatches(found, [3, 5])))[1].tolist() == [3, 3, 3, 5, 5, 5]
+    assert len(load_evaluation_data(f"folder:{split}", size=16).test) == 6
+    assert len(load_evaluation_data(f"folder:{split}", size=16, evaluation_images=2).evaluation) == 2
+    for folder, said in (
+        (tmp_path / "nowhere", "there is no folder"),
+        (tmp_path / "split/val/cat/x", "no f"),
+    ):
+        with pytest.raises(InputError, match=said):
+            load_evaluation_data(f"folder:{folder}")
+
+
+def test_files_that_cannot_be_read_are_left_out_and_noted(tmp_path):
+    folder = write_class_folder(tmp_path, ["cat", "dog"], 2)
+    data = load_evaluation_data(f"folder:{folder}", size=16)
+    broken = folder / "cat" / "cat_1.jpg"
+    broken.write_bytes(b"no picture")
+    batches = DataBatches(data, [0, 1])
+    ((images, labels, indices),) = batches
+    assert len(images) == 3
+    assert UNREADABLE not in labels
+    assert (labels.tolist(), indices.tolist()) == ([0, 1, 1], [0, 2, 3])
+    assert batches.lost == {broken}

@@ -1,0 +1,476 @@
+"""The audit: its rule on made-up evidence, its measurements on models whose answers are known."""
+
+import json
+import re
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from rich.console import Console
+from safetensors.torch import save_file
+from scipy.stats import spearmanr
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import fpa
+import test_report
+from fpa.cli import main
+from fpa.data import load_data
+from fpa.estimators import PAPER, Settings
+from fpa.fidelity import Estimate
+from fpa.masking import Blur
+from fpa.models import build_model
+from fpa.trust import FEWEST_IMAGES, FEWEST_PAIRS, LEAST_KEPT, MOST_OPPOSITE, Evidence, judge
+
+browser = test_report.browser
+QUICK = {"settings": Settings(ig_steps=4, sg_samples=2), "points": 5, "progress": False}
+
+
+class Linear(nn.Module):
+    """Logits that are linear in the pixels: class 0 is their weighted sum, class 1 a constant."""
+
+    def __init__(self, weights, other=0.0):
+        super().__init__()
+        self.weights, self.other = nn.Parameter(weights), other
+
+    def forward(self, images):
+        first = (images * self.weights).sum((1, 2, 3))
+        return torch.stack([first, torch.full_like(first, self.other)], 1)
+
+
+class Fragile(Linear):
+    """The same, but any pixel that is exactly 0 costs a part of the logits."""
+
+    def forward(self, images):
+        gone = (images == 0).all(1).flatten(1).double().mean(1)
+        return super().forward(images) * torch.exp(-5 * gone)[:, None].to(images.dtype)
+
+
+def pictures(count=120, size=8, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return 1 + 0.3 * torch.randn(count, 1, size, size, generator=generator)
+
+
+def weights(size=8):
+    """Mostly evidence, some counter-evidence."""
+    generator = torch.Generator().manual_seed(5)
+    return 1 + torch.randn(1, size, size, generator=generator)
+
+
+@pytest.fixture(scope="module")
+def sound():
+    """An audit of a linear model: masking tells exactly what a pixel is worth."""
+    return fpa.audit(Linear(weights()), (pictures(), torch.zeros(120, dtype=torch.int64)), **QUICK)
+
+
+@pytest.fixture(scope="module")
+def fragile():
+    return fpa.audit(Fragile(weights()), (pictures(), torch.zeros(120, dtype=torch.int64)), **QUICK)
+
+
+def evidence(**changes):
+    fine = Evidence(
+        images=500, used=500, classes=10, accuracy=0.9, labels=500, logit_change=9.0, logit_spread=2.0,
+        pairs=18, opposite=Estimate(1, 0, 2), contradictions=0,
+        kept={10: Estimate(0.95, 0.94, 0.96), 25: Estimate(0.8, 0.8, 0.8), 50: Estimate(0.4, 0.4, 0.4)},
+    )  # fmt: skip
+    return replace(fine, **changes)
+
+
+def kept(*estimate):
+    return {10: Estimate(*estimate)}
+
+
+class TestRule:
+    @pytest.mark.parametrize(
+        ("changes", "verdict"),
+        [
+            ({}, "reliable"),
+            ({"opposite": Estimate(16, 15, 17)}, "unreliable"),
+            ({"kept": kept(0.5, 0.4, 0.6)}, "unreliable"),
+            ({"opposite": Estimate(16, 15, 17), "kept": kept(0.5, 0.4, 0.6)}, "unreliable"),
+            # One bad criterion is enough, even where the other cannot be told.
+            ({"opposite": Estimate(16, 15, 17), "kept": kept(0.8, 0.7, 0.9)}, "unreliable"),
+            # The limits themselves: 4.5 of 18 pairs, 80 % of the logit.
+            ({"opposite": Estimate(4, 3, 4)}, "reliable"),
+            ({"opposite": Estimate(4, 3, 5)}, "cannot tell"),
+            ({"opposite": Estimate(5, 5, 6)}, "unreliable"),
+            ({"pairs": 20, "opposite": Estimate(4, 3, 5)}, "cannot tell"),
+            ({"kept": kept(0.82, 0.801, 0.84)}, "reliable"),
+            ({"kept": kept(0.82, 0.80, 0.84)}, "cannot tell"),
+            ({"kept": kept(0.79, 0.78, 0.80)}, "cannot tell"),
+            ({"kept": kept(0.79, 0.78, 0.799)}, "unreliable"),
+            ({"kept": kept(float("nan"), float("nan"), float("nan"))}, "cannot tell"),
+            # Too little to go by, whatever the numbers say.
+            ({"used": FEWEST_IMAGES}, "reliable"),
+            ({"used": FEWEST_IMAGES - 1}, "cannot tell"),
+            ({"used": FEWEST_IMAGES - 1, "opposite": Estimate(17, 17, 17)}, "cannot tell"),
+            ({"pairs": FEWEST_PAIRS, "opposite": Estimate(0, 0, 0)}, "reliable"),
+            ({"pairs": FEWEST_PAIRS - 1, "opposite": Estimate(0, 0, 0)}, "cannot tell"),
+            ({"used": 0, "pairs": 0, "opposite": None, "kept": {}}, "cannot tell"),
+            # Nothing to explain.
+            ({"accuracy": 0.1, "labels": 500}, "cannot tell"),
+            ({"accuracy": 0.12, "labels": 500}, "cannot tell"),
+            ({"accuracy": 0.14, "labels": 500}, "reliable"),
+            ({"accuracy": None, "labels": 0}, "reliable"),
+            ({"logit_change": 2.0}, "cannot tell"),
+            ({"logit_change": -2.1}, "reliable"),
+            ({"logit_change": 0.0, "logit_spread": 0.0}, "cannot tell"),
+        ],
+    )
+    def test_follows_from_the_evidence(self, changes, verdict):
+        assert judge(evidence(**changes))[0] == verdict
+
+    def test_thresholds_are_those_of_the_documentation(self):
+        page = (Path(__file__).parent.parent / "docs" / "audit.md").read_text()
+        row = r"\| `{}` \| ([^|]+?) \|"
+        told = {
+            name: re.search(row.format(name), page)[1]
+            for name in ("FEWEST_IMAGES", "FEWEST_PAIRS", "MOST_OPPOSITE", "LEAST_KEPT")
+        }
+        assert told == {
+            "FEWEST_IMAGES": str(FEWEST_IMAGES),
+            "FEWEST_PAIRS": str(FEWEST_PAIRS),
+            "MOST_OPPOSITE": f"1/{1 / MOST_OPPOSITE:.0f}",
+            "LEAST_KEPT": f"{LEAST_KEPT:g}",
+        }
+
+    def test_says_why(self):
+        because = judge(evidence(opposite=Estimate(16, 15, 17), contradictions=14))[1]
+        assert because == (
+            "MIF and LIF order 16 of 18 pairs of a signed and an unsigned estimator oppositely"
+            " (95 % interval 15 to 17, 14 significantly; above the limit of 4.5).",
+            "With 10 % of the pixels masked at random the logit keeps 95.0 % of its size"
+            " (94.0 % to 96.0 %; above the limit of 80.0 %).",
+        )
+        assert judge(evidence(accuracy=0.1))[1][0] == (
+            "Nothing to explain: the accuracy, 10.0 % of 500 images, is not above chance (10.0 %)."
+        )
+        assert judge(evidence(logit_change=0.5))[1][0] == (
+            "Nothing to explain: masking everything changes the logit by 0.5 on average,"
+            " no more than its spread over images (2)."
+        )
+        assert judge(evidence(used=80))[1][0] == (
+            "Too few images: 80 could be used (420 of 500 have no finite curves or no positive logit),"
+            " at least 100 are needed."
+        )
+
+
+class TestMeasurement:
+    def test_a_linear_model_keeps_what_is_not_masked(self, sound):
+        for percent, found in sound.evidence.kept.items():
+            left = 1 - round(64 * percent / 100) / 64
+            assert found.value == pytest.approx(left, abs=0.02)
+            assert found.low <= found.value <= found.high
+        assert sound.verdict == "reliable"
+        assert sound.exit_code == 0
+        assert sound.evidence.opposite.value == 0
+
+    def test_a_model_that_masking_as_such_hurts_is_unreliable(self, fragile):
+        for percent, found in fragile.evidence.kept.items():
+            gone = round(64 * percent / 100) / 64
+            assert found.value == pytest.approx((1 - gone) * np.exp(-5 * gone), abs=0.02)
+        assert fragile.verdict == "unreliable"
+        assert fragile.exit_code == 3
+
+    def test_accuracy_falls_where_the_other_class_wins(self):
+        # On images of ones class 0 has 1 - share of the pixels masked, class 1 always 0.6.
+        model = Linear(torch.full((1, 8, 8), 1 / 64), other=0.6)
+        labels = torch.tensor([0] * 15 + [1] * 5)
+        found = fpa.audit(model, (torch.ones(20, 1, 8, 8), labels), maskings=["constant"], **QUICK)
+        assert {percent: value.value for percent, value in found.evidence.right.items()} == {
+            0: 0.75, 10: 0.75, 25: 0.75, 50: 0.25,
+        }  # fmt: skip
+        without = fpa.audit(model, torch.ones(20, 1, 8, 8), maskings=["constant"], **QUICK).evidence
+        assert without.accuracy is None
+        assert {percent: value.value for percent, value in without.right.items()} == {
+            0: 1.0, 10: 1.0, 25: 1.0, 50: 0.0,
+        }  # fmt: skip
+
+    def test_lif_rises_by_the_counter_evidence_it_removes(self, sound):
+        scores = (pictures() * weights()).flatten(1).double()
+        total, ordered = scores.sum(1), scores.sort(1).values
+        removed = round(64 * 0.1)  # the only point up to 10 % of a curve of 5 points
+        expected = ((total - ordered[:, :removed].sum(1)).mean() / total.mean() - 1).item()
+        assert expected > 0
+        for name in ("ig_sum", "vgx_sum"):  # both exact for a linear model
+            assert sound.evidence.rise[name].value == pytest.approx(expected, rel=1e-4)
+        assert set(sound.evidence.rise) == {"ig_sum", "vgx_sum", "sgx_sum"}
+
+    def test_other_maskings_perturb_the_same_maps(self, sound):
+        images, model = pictures(), Linear(weights())
+        maps = fpa.explain(model, images, settings=QUICK["settings"])
+        fractions = sorted({0, 0.1, 0.25, 0.5, 0.75, 1})
+        areas = {}
+        for name, masking in (("constant", None), ("blur", Blur())):
+            curves = fpa.perturbation_curves(model, images, maps, fractions=fractions, masking=masking)
+            areas[name] = [
+                fpa.Fidelity.from_curves(curves.mif[one], curves.lif[one], curves.fractions).area
+                for one in PAPER
+                if one != "random"
+            ]
+        measured = [sound.areas["blur"][one].value for one in PAPER if one != "random"]
+        np.testing.assert_allclose(measured, areas["blur"], rtol=1e-4, atol=1e-3)
+        expected = spearmanr(areas["constant"], areas["blur"]).statistic
+        assert sound.evidence.agreement["blur"].value == pytest.approx(expected, abs=1e-6)
+        assert list(sound.evidence.agreement) == ["mean", "blur", "uniform"]
+        assert sound.evidence.kept_by_masking["blur"].value > 0.95  # blur keeps the mean of smooth weights
+
+    def test_is_the_same_again_and_in_other_batches(self, sound):
+        labels = torch.zeros(120, dtype=torch.int64)
+        loader = DataLoader(TensorDataset(pictures(), labels), batch_size=50)
+        again = fpa.audit(Linear(weights()), loader, **QUICK)
+        assert again.to_dict() == sound.to_dict()
+
+    def test_takes_the_first_images_of_a_loader(self):
+        loader = DataLoader(TensorDataset(pictures(40), torch.zeros(40, dtype=torch.int64)), batch_size=16)
+        some = fpa.audit(Linear(weights()), loader, count=20, **QUICK)
+        first = fpa.audit(Linear(weights()), (pictures(40)[:20], torch.zeros(20, dtype=torch.int64)), **QUICK)
+        assert some.to_dict() == first.to_dict()
+        assert some.verdict == "cannot tell"
+
+    def test_sees_only_the_outputs_never_the_metadata(self):
+        """A shipped model, and its weights in a module that knows nothing about its training."""
+        data = load_data("shapes")
+        images, labels = data.normalisation(data.test.images[:10]), data.test.labels[:10]
+        for name in ("shapes-none", "shapes-fpa"):
+            shipped = fpa.load_model(name)
+            plain = build_model("resnet-small", 8, (3, 32, 32))
+            plain.load_state_dict(shipped.state_dict())
+            assert not hasattr(plain, "card")
+            found, bare = (fpa.audit(model, (images, labels), **QUICK) for model in (shipped, plain))
+            assert found.to_dict() == bare.to_dict()
+        shipped.card = replace(shipped.card, augmentation="none", recipe={})
+        assert fpa.audit(shipped, (images, labels), **QUICK).to_dict() == bare.to_dict()
+
+
+class TestNothingToExplain:
+    def test_a_model_that_ignores_its_input(self, tmp_path):
+        model = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
+        nn.init.zeros_(model[1].weight)
+        nn.init.constant_(model[1].bias, 2.0)
+        found = fpa.audit(model, (pictures(), torch.arange(120) % 3), **QUICK)
+        assert found.verdict == "cannot tell"
+        assert found.because[0].startswith("Nothing to explain: the accuracy, 33.3 %")
+        assert found.because[1].startswith("Nothing to explain: masking everything changes the logit by 0 ")
+        assert "Check the labels" in found.advice[0]
+
+    def test_labels_that_have_nothing_to_do_with_the_images(self):
+        labels = torch.randint(0, 2, (120,), generator=torch.Generator().manual_seed(0))
+        found = fpa.audit(Linear(weights()), (pictures(), labels), **QUICK)
+        assert found.verdict == "cannot tell"
+        assert "is not above chance (50.0 %)" in found.because[0]
+
+    def test_without_a_positive_logit_everything_still_shows(self, tmp_path):
+        model = nn.Sequential(nn.Flatten(), nn.Linear(64, 3), nn.LogSoftmax(1))
+        found = fpa.audit(model, pictures(30), **QUICK)
+        assert found.verdict == "cannot tell"
+        assert found.evidence.used == 0
+        assert "Too few images: 0 could be used (30 of 30 have no" in repr(found)
+        html = found.report(tmp_path / "audit.html").read_text(encoding="utf-8")
+        assert "Cannot tell" in html
+        assert "<svg" not in html
+        assert json.loads(found.save(tmp_path / "audit.json").read_text())["evidence"]["opposite"] is None
+
+
+class TestAdvice:
+    def test_to_fine_tune_with_settings_for_the_size_of_the_images(self, fragile):
+        assert "8 x 8 pixels: p=0.5, p1_max=0.25, p2=0.1, s_max=1" in fragile.advice[1]
+        assert fragile.command == (
+            "tuned = fpa.finetune(model, data, fpa=fpa.FPA(p=0.5, p1_max=0.25, p2=0.1, s_max=1))"
+        )
+        images, labels = pictures(100, 32), torch.zeros(100, dtype=torch.int64)
+        larger = fpa.audit(Fragile(weights(32)), (images, labels), maskings=["constant"], **QUICK)
+        assert "32 x 32 pixels: p=0.5, p1_max=0.25, p2=0.1, s_max=3" in larger.advice[1]
+
+    def test_says_how_far_the_verdict_reaches(self, sound):
+        differ = [name for name, found in sound.evidence.agreement.items() if not found.low > 0.7]
+        said = [sentence for sentence in sound.because if "The verdict holds for" in sentence]
+        assert bool(said) == bool(differ)
+        assert all(name in said[0] for name in differ)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"estimators": ["ig_sum", "vgx_sum"]}, "at least one signed and one unsigned"),
+        ({"estimators": ["random"]}, "none besides random"),
+        (
+            {"estimators": {"random": lambda *_: None, "ig_sum": "ig_sum"}},
+            "call the estimator something else",
+        ),
+        ({"count": 0}, "count must be at least 1, got 0"),
+        ({"maskings": []}, "one or more different ones, got none"),
+        ({"maskings": ["blur", "blur"]}, "got blur, blur"),
+        ({"maskings": ["blurr"]}, "did you mean 'blur'"),
+        ({"points": 1}, "at least 2 points"),
+    ],
+)
+def test_bad_input_is_refused_before_any_work(arguments, message):
+    def no_images():
+        raise AssertionError("the loader was touched")
+        yield
+
+    with pytest.raises(fpa.InputError, match=re.escape(message)):
+        fpa.audit(Linear(weights()), no_images(), **arguments)
+
+
+class TestShown:
+    def test_fits_a_terminal_of_80_columns(self, sound, fragile, capsys):
+        for found, word in ((sound, "Reliable"), (fragile, "Unreliable")):
+            Console(width=80, force_terminal=False).print(found)
+            out = capsys.readouterr().out
+            assert max(map(len, out.splitlines())) <= 80
+            assert out.startswith(f"{word}: ")
+            assert out.rstrip().endswith(repr(found).splitlines()[-1].strip())
+            for line in (
+                "logit kept, 50 % masked",
+                "accuracy, 25 % masked",
+                "IG_sum",
+                "uniform",
+                "rank correlation",
+            ):
+                assert line in out
+
+    def test_json_holds_everything(self, fragile, tmp_path):
+        values = json.loads(fragile.save(tmp_path / "new" / "audit.json").read_text())
+        assert values["verdict"] == "unreliable"
+        assert values["exit_code"] == 3
+        assert values["evidence"]["kept"]["10"]["value"] == fragile.evidence.kept[10].value
+        assert values["thresholds"]["least_kept"] == LEAST_KEPT
+        assert values["made_with"]["seed"] == 0
+        assert len(values["pairs"]) == 36
+
+    def test_the_page_refers_to_nothing_outside_and_shows_text_as_text(self, fragile, tmp_path):
+        nasty = "</style><script>alert(1)</script>"
+        html = replace(fragile, name=nasty).report(tmp_path / "audit.html").read_text(encoding="utf-8")
+        assert not re.search(r"https?:|src=|@import|url\(", html)
+        assert "<script" not in html
+        assert "alert(1)" in html
+        assert html.count("<svg") >= 3
+        assert fragile.command in html
+        assert replace(fragile, name=nasty).report(tmp_path / "again.html").read_text() == html
+
+    def test_a_notebook_shows_it(self, fragile):
+        html = fragile._repr_html_()
+        assert fragile.headline in html
+        assert "IG<sub>sum</sub>" in html
+
+    @pytest.mark.parametrize("width", [400, 1200])
+    def test_the_page_fits_its_window_and_asks_for_nothing(self, browser, fragile, tmp_path, width):
+        page = fragile.report(tmp_path / "audit.html")
+        test_report.TestInABrowser.open(browser, page, width)
+        browser.get_log("performance")
+        test_report.TestInABrowser.open(browser, page, width)
+        messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+        asked = {
+            message["params"]["request"]["url"]
+            for message in messages
+            if message["method"] == "Network.requestWillBeSent"
+        }
+        assert {url for url in asked if not url.startswith("data:")} == {page.as_uri()}
+        wide = browser.execute_script("return document.documentElement.scrollWidth")
+        assert wide <= width
+        assert browser.get_log("browser") == []
+
+
+class TestCommand:
+    def test_leaves_a_page_and_json_and_says_it_with_the_exit_code(self, capsys, tmp_path):
+        command = [
+            "audit", "shapes-fpa", "--count", "6", "--ig_steps", "2", "--points", "3",
+            "--maskings", "[constant]", "--device", "cpu", "--output", str(tmp_path),
+        ]  # fmt: skip
+        assert main(command) == 4
+        out = capsys.readouterr().out
+        assert out.startswith("Cannot tell: ")
+        assert "Too few images: 6 could be used, at least 100 are needed." in out
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["audit.html", "audit.json"]
+        assert main([*command, "--quiet"]) == 4
+        assert capsys.readouterr() == ("", "")
+
+    def test_a_model_of_ones_own_with_photos_of_ones_own(self, capsys, tmp_path, monkeypatch):
+        """Photos without labels, and models that only a function knows how to build."""
+        monkeypatch.chdir(tmp_path)
+        Path("audited_models.py").write_text(
+            "import torch\n"
+            "from test_trust import Fragile, Linear\n"
+            "weights = 1 + torch.rand(3, 16, 16, generator=torch.Generator().manual_seed(0))\n"
+            "def sound(): return Linear(weights)\n"
+            "def fragile(): return Fragile(weights)\n"
+        )
+        rng = np.random.default_rng(0)
+        Path("photos").mkdir()
+        for number in range(100):
+            pixels = rng.integers(140, 256, (16, 16, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(f"photos/{number}.png")
+        command = [
+            "audit", "--data", "folder:photos", "--mean", "[0.5,0.5,0.5]", "--std", "[0.5,0.5,0.5]",
+            "--size", "16", "--points", "3", "--ig_steps", "2", "--device", "cpu", "--maskings", "[constant]",
+        ]  # fmt: skip
+        assert main([*command, "--model", "audited_models:sound"]) == 0
+        out = capsys.readouterr().out
+        assert out.startswith("Reliable: ")
+        assert "same class, 50 % masked" in out
+        assert main([*command, "--model", "audited_models:fragile"]) == 3
+        out = capsys.readouterr().out
+        assert out.startswith("Unreliable: ")
+        assert "tuned = fpa.finetune(model, data, fpa=fpa.FPA(" in out
+        assert "16 x 16 pixels" in out
+        assert json.loads(Path("runs/audit-fragile/audit.json").read_text())["exit_code"] == 3
+        assert main([*command, "--model", "audited_models:sound", "shapes-none"]) == 2
+        assert "name one model" in capsys.readouterr().err
+
+    def test_says_how_to_fine_tune_a_model_that_has_a_name(self, capsys, tmp_path, monkeypatch):
+        monkeypatch.setattr("fpa.trust.FEWEST_IMAGES", 2)
+        monkeypatch.setattr("fpa.trust.LEAST_KEPT", 1.5)  # nothing is reliable then
+        monkeypatch.chdir(tmp_path)
+        quick = ["--count", "6", "--ig_steps", "2", "--points", "3", "--device", "cpu", "--output", "here"]
+        assert main(["audit", "shapes-none", "--maskings", "[blur]", *quick]) == 3
+        said = "fpa finetune shapes-none --data shapes --masking blur"
+        assert said in capsys.readouterr().out
+        assert said in Path("here/audit.html").read_text(encoding="utf-8")
+        own = ["--model", "shapes-none", "--mean", "[0.5,0.5,0.5]", "--std", "[0.5,0.5,0.5]"]
+        assert main(["audit", *own, "--maskings", "[constant]", *quick, "--quiet"]) == 3
+        command = json.loads(Path("here/audit.json").read_text())["command"]
+        assert command == (
+            "fpa finetune --model shapes-none --data shapes --mean '[0.5,0.5,0.5]' --std '[0.5,0.5,0.5]'"
+        )
+        # It is a command: with a device that does not exist it gets as far as the device.
+        assert main([*shlex.split(command)[1:], "--device", "tpu"]) == 2
+        assert "device must be cpu, cuda or mps" in capsys.readouterr().err
+
+    def test_weights_without_metadata_give_the_same(self, capsys, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        save_file(fpa.load_model("shapes-none").state_dict(), "weights.safetensors")
+        Path("bare_models.py").write_text(
+            "from fpa.models import build_model\n"
+            "def small(): return build_model('resnet-small', 8, (3, 32, 32))\n"
+        )
+        quick = ["--count", "6", "--ig_steps", "2", "--points", "3", "--device", "cpu", "--quiet"]
+        half = "[0.5,0.5,0.5]"
+        assert main(["audit", "shapes-none", *quick, "--output", "known"]) == 4
+        bare = ["audit", "--model", "bare_models:small", "--weights", "weights.safetensors"]
+        bare += ["--data", "shapes", "--mean", half, "--std", half, *quick, "--output", "bare"]
+        assert main(bare) == 4
+        known, plain = (json.loads(Path(f"{one}/audit.json").read_text()) for one in ("known", "bare"))
+        assert known.pop("name") != plain.pop("name")
+        assert known == plain
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["nothing.safetensors"], "there is no model file nothing.safetensors"),
+            (["shapes-none", "--maskings", "[blurr]"], "unknown masking 'blurr': did you mean 'blur'"),
+            (["shapes-none", "--count", "0"], "must be in 1..1000, got 0"),
+            (["shapes-none", "--device", "tpu"], "device must be cpu, cuda or mps"),
+        ],
+    )
+    def test_bad_input_has_exit_code_2(self, capsys, tmp_path, arguments, message):
+        assert main(["audit", *arguments, "--output", str(tmp_path), "--quiet"]) == 2
+        err = capsys.readouterr().err
+        assert message in err
+        assert err.count("\n") == 1

@@ -1,0 +1,412 @@
+"""Fine-tuning: the effect it is for, against a plain loop, through a stop, with bad input."""
+
+import copy
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file
+from scipy import stats
+from torch import nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
+
+import fpa
+from fpa import FPA, InputError, finetune, load_model
+from fpa.batches import ArrayBatches, first_images
+from fpa.cli import main
+from fpa.data import load_data
+from fpa.masking import Blur, Mean
+from fpa.models import ModelCard, build_model, save_model
+from fpa.recipe import TrainingSettings, suggested_fpa
+from fpa.seeds import derive
+from fpa.train import AUGMENT, TrainingError
+from miniatures import write_image_folder
+
+
+@pytest.fixture(scope="module")
+def shapes():
+    return load_data("shapes")
+
+
+@pytest.fixture(scope="module")
+def few(shapes):
+    return replace(shapes, train=first_images(shapes.train, 96), evaluation=shapes.evaluation[:40])
+
+
+@pytest.fixture
+def loader():
+    images = torch.randn(20, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    return DataLoader(TensorDataset(images, torch.arange(20) % 4), batch_size=6)
+
+
+def linear(outputs=4, seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, outputs))
+
+
+def same(one, two):
+    one, two = one.state_dict(), two.state_dict()
+    return one.keys() == two.keys() and all(torch.equal(one[key], two[key]) for key in one)
+
+
+def logit_kept(model, data, share):
+    """For every test image the share of its logit that is left when a random share of pixels is masked."""
+    images = data.normalisation(data.test.images)
+    mask = torch.rand(len(images), 1, 32, 32, generator=torch.Generator().manual_seed(1)) < share
+    with torch.no_grad():
+        whole, masked = model(images), model(images * ~mask)
+    chosen = whole.argmax(1, keepdim=True)
+    return (masked.gather(1, chosen) / whole.gather(1, chosen))[:, 0].numpy()
+
+
+def test_an_epoch_makes_a_model_keep_more_of_the_logit_under_random_masking(shapes):
+    model = load_model("shapes-none")
+    tuned = finetune(model, shapes, epochs=1, learning_rate=0.03, device="cpu")
+    before, after = (logit_kept(one, shapes, 0.25) for one in (model, tuned))
+    assert after.mean() > before.mean() + 0.01
+    assert stats.ttest_rel(after, before, alternative="greater").pvalue < 1e-6
+    assert tuned.card.augmentation == "fpa"
+    assert tuned.card.accuracy > 0.95
+
+
+@pytest.mark.parametrize("kind", ["data", "loader"])
+def test_the_seed_decides_the_weights_and_the_original_stays_as_it_was(kind, few):
+    if kind == "data":
+        model, data = load_model("shapes-none").requires_grad_(False), few
+    else:
+        model = linear().train()
+        images = torch.randn(20, 3, 8, 8)
+        data = DataLoader(TensorDataset(images, torch.arange(20) % 4), batch_size=6, shuffle=True)
+    before, training = copy.deepcopy(model), model.training
+    torch.manual_seed(7)
+    state = torch.get_rng_state()
+    run = partial(finetune, model, data, epochs=1, batch_size=32, device="cpu")
+    first, second, other = run(seed=3), run(seed=3), run(seed=4)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert same(first, second)
+    assert not same(first, other)
+    assert not same(first, model)
+    assert same(model, before)
+    assert model.training is training
+    assert not first.training
+    flags = [parameter.requires_grad for parameter in model.parameters()]
+    assert [parameter.requires_grad for parameter in first.parameters()] == flags
+
+
+def test_equals_a_plain_loop(loader):
+    """The optimiser, the schedule and the perturbation written down once more with PyTorch's own parts."""
+    tuned = finetune(linear(), loader, epochs=2, learning_rate=0.1, seed=5, device="cpu")
+    model = linear()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    augment = FPA(p=0.5, p1_max=0.25, p2=0.1, s_max=1)
+    moments = [(step + 0.5) / 8 for step in range(8)]  # shares of the two epochs of four batches
+    rates = [
+        0.1 * (m / 0.1 if m < 0.1 else (1 + torch.cos(torch.tensor(torch.pi * (m - 0.1) / 0.9))) / 2)
+        for m in moments
+    ]
+    for epoch in range(2):
+        draws = torch.Generator().manual_seed(derive(5, AUGMENT, epoch))
+        for images, labels in loader:
+            optimizer.param_groups[0]["lr"] = float(rates.pop(0))
+            mask = augment.mask(images, draws)
+            optimizer.zero_grad()
+            functional.cross_entropy(model(images * ~mask[:, None]), labels).backward()
+            optimizer.step()
+    for key, value in tuned.state_dict().items():
+        torch.testing.assert_close(value, model.state_dict()[key])
+
+
+def test_settings_follow_the_image_size_unless_given(few, tmp_path):
+    model = load_model("shapes-none")
+    tuned = finetune(model, few, epochs=1, batch_size=32, device="cpu")
+    expected = suggested_fpa(32, 32)
+    assert tuned.card.recipe["fpa"] == {
+        name: getattr(expected, name) for name in ("p", "p1_max", "p2", "s_max", "squares")
+    }
+    mine = FPA(p=1.0, p1_max=0.4, p2=0.2, s_max=2, masking=Mean())
+    other = finetune(model, few, epochs=1, batch_size=32, fpa=mine, device="cpu", output=tmp_path)
+    assert other.card.recipe["masking"] == "mean"
+    assert other.card.recipe["fpa"]["p1_max"] == 0.4
+    assert not same(tuned, other)
+
+
+def test_stopped_and_continued_it_ends_with_the_same_weights(few, tmp_path, monkeypatch):
+    model = load_model("shapes-none")
+    monkeypatch.setattr("fpa.tuning.TrainingSettings", partial(TrainingSettings, checkpoint_seconds=0.0))
+    run = partial(finetune, model, few, epochs=2, batch_size=16, device="cpu")
+    whole = run()
+    calls, usual = iter(range(100)), ArrayBatches.batch
+
+    def stops(self, draws):
+        if next(calls) == 8:
+            raise KeyboardInterrupt
+        return usual(self, draws)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ArrayBatches, "batch", stops)
+        with pytest.raises(KeyboardInterrupt):
+            run(output=tmp_path)
+    assert (tmp_path / "checkpoint.safetensors").exists()
+    torch.manual_seed(99)
+    assert same(run(output=tmp_path), whole)
+    assert same(load_model(tmp_path / "model.safetensors"), whole)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.safetensors", "training.csv"]
+    written = (tmp_path / "model.safetensors").stat().st_mtime_ns
+    run(output=tmp_path)  # done already: nothing happens
+    assert (tmp_path / "model.safetensors").stat().st_mtime_ns == written
+    with pytest.raises(InputError, match=r"another recipe \(training.epochs: 2 -> 1\)"):
+        run(output=tmp_path, epochs=1)
+    with pytest.raises(InputError, match=r"another recipe \(start: "):
+        finetune(load_model("shapes-fpa"), few, epochs=2, batch_size=16, device="cpu", output=tmp_path)
+    short = run(output=tmp_path, epochs=1, overwrite=True)
+    assert same(load_model(tmp_path / "model.safetensors"), short)
+    assert not same(short, whole)
+
+
+class TestTargets:
+    def test_a_model_that_sees_no_masks_learns_nothing_from_itself(self, loader):
+        model = linear()
+        still = finetune(model, loader, targets="model", fpa=FPA(p=0.0, s_max=1), device="cpu")
+        for key, value in still.state_dict().items():
+            torch.testing.assert_close(value, model.state_dict()[key], rtol=0, atol=1e-6)
+        moved = finetune(model, loader, targets="model", fpa=FPA(p=1.0, s_max=1), device="cpu")
+        assert (moved[1].weight - model[1].weight).abs().max() > 1e-3
+
+    def test_labels_do_not_matter_when_the_model_teaches(self, few, shapes):
+        model = load_model("shapes-none")
+        labels = torch.zeros_like(few.train.labels)
+        blank = replace(few, train=replace(few.train, labels=labels))
+        run = partial(finetune, model, epochs=1, batch_size=32, targets="model", device="cpu")
+        first, second = run(few), run(blank)
+        assert same(first, second)
+        with torch.no_grad():
+            images = shapes.normalisation(shapes.test.images[few.evaluation])
+            agreement = (first(images).argmax(1) == model(images).argmax(1)).float().mean()
+        assert first.card.accuracy == pytest.approx(float(agreement))
+
+    def test_images_without_labels_are_enough(self, capsys):
+        images = torch.randn(12, 3, 8, 8)
+        tuned = finetune(linear(), DataLoader(images, batch_size=4), device="cpu")
+        assert not same(tuned, linear())
+
+    def test_class_index_is_the_same_as_the_labels_it_leads_to(self):
+        images, labels = torch.randn(12, 3, 8, 8), torch.arange(12) % 2
+        index = torch.tensor([3, 1])
+        run = partial(finetune, linear(), device="cpu")
+        mapped = run(DataLoader(TensorDataset(images, labels), batch_size=4), class_index=[3, 1])
+        direct = run(DataLoader(TensorDataset(images, index[labels]), batch_size=4))
+        assert same(mapped, direct)
+
+    def test_classes_of_a_data_set_are_found_by_name_by_index_or_not_at_all(self, tmp_path):
+        folder = write_image_folder(tmp_path / "photos", ("sea_lion", "dog"), train=4, val=2)
+        model = build_model("resnet-small", 4, (3, 32, 32))
+        names = ["cat", "Dog", "Sea lion", "owl"]
+        model.card = ModelCard("resnet-small", names, (3, 32, 32), (0.5,) * 3, (0.5,) * 3)
+        run = partial(finetune, model, f"folder:{folder}", epochs=1, batch_size=4, workers=0, device="cpu")
+        by_name, by_index = run(targets="labels"), run(class_index={"dog": 1, "sea_lion": 2})
+        assert by_name.card.recipe["class_index"] == [1, 2]  # in the order of the folders: dog, sea_lion
+        assert same(by_name, by_index)
+        assert by_name.card.classes == names
+        assert not same(by_name, run(class_index=[0, 3]))
+        # Two of four classes: with labels the model would forget the other two.
+        assert run().card.recipe["targets"] == "model"
+        assert same(run(), run(targets="model"))
+
+        model.card = replace(model.card, classes=["a", "b", "c", "d"])
+        with pytest.raises(InputError, match=r"2 classes of the data \(dog, sea_lion\) are not the 4 of"):
+            run(targets="labels")
+
+
+class TestModelsOfEveryKind:
+    def test_a_model_that_returns_an_object(self, loader):
+        class Wrapped(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = linear()
+
+            def forward(self, images):
+                return SimpleNamespace(logits=self.inner(images))
+
+        tuned = finetune(Wrapped(), loader, device="cpu")
+        assert isinstance(tuned, Wrapped)
+        assert same(tuned.inner, finetune(linear(), loader, device="cpu"))
+
+    def test_wrapped_models_and_changing_the_model_itself(self, loader):
+        model = linear()
+        expected = finetune(model, loader, device="cpu")
+        assert same(finetune(nn.DataParallel(model), loader, device="cpu"), expected)
+        assert finetune(model, loader, device="cpu", inplace=True) is model
+        assert same(model, expected)
+
+    def test_a_dataset_and_a_pair_of_tensors_are_shuffled_into_batches(self, loader):
+        images, labels = loader.dataset.tensors
+        run = partial(finetune, linear(), batch_size=6, device="cpu")
+        assert same(run(loader.dataset), run((images, labels)))
+
+    def test_a_batch_of_one_at_the_end_is_passed_over(self):
+        model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        data = TensorDataset(torch.randn(5, 3, 8, 8), torch.arange(5) % 4)
+        finetune(model, DataLoader(data, batch_size=4), device="cpu")
+
+
+def test_the_command_writes_a_model_that_evaluates(tmp_path, capsys):
+    folder = write_image_folder(tmp_path / "photos", ("cat", "dog"), train=6, val=4)
+    model = build_model("resnet-small", 2, (3, 32, 32))
+    nn.init.constant_(model.head.bias, 5)  # logits above 0, so that there is something to score
+    card = ModelCard("resnet-small", ["cat", "dog"], (3, 32, 32), (0.5,) * 3, (0.5,) * 3)
+    save_model(model, card, tmp_path / "plain.safetensors")
+    command = ["finetune", str(tmp_path / "plain.safetensors"), "--data", f"folder:{folder}"]
+    command += ["--epochs", "1", "--batch_size", "4", "--p1_max", "0.4", "--workers", "0", "--device", "cpu"]
+    command += ["--output", str(tmp_path / "tuned")]
+    assert main(command) == 0
+    path = tmp_path / "tuned" / "model.safetensors"
+    assert str(path) in capsys.readouterr().out
+    tuned = load_model(path)
+    assert (tuned.card.augmentation, tuned.card.recipe["fpa"]["p1_max"]) == ("fpa", 0.4)
+    assert (tmp_path / "tuned" / "training.csv").read_text().startswith("epoch,learning_rate,loss,")
+    first = load_file(path)
+    assert main([*command, "--epochs", "2"]) == 2
+    assert "--overwrite" in capsys.readouterr().err
+    assert main([*command, "--seed", "1", "--overwrite", "--quiet"]) == 0
+    assert not all(torch.equal(first[key], value) for key, value in load_file(path).items())
+    evaluate = ["evaluate", str(path), "--ig_steps", "2", "--device", "cpu", "--quiet"]
+    assert main([*evaluate, "--output", str(tmp_path / "scores")]) == 0
+    assert (tmp_path / "scores" / "table.csv").exists()
+
+
+def test_the_command_takes_published_architectures_and_functions(tmp_path, monkeypatch, capsys):
+    from torchvision.models import squeezenet1_1
+
+    folder = write_image_folder(tmp_path / "photos", ("golf_ball", "tench"), train=4, val=2)
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    torch.save(squeezenet1_1().state_dict(), "weights.pth")
+    common = ["--data", f"folder:{folder}", "--size", "32", "--epochs", "1", "--batch_size", "4"]
+    common += ["--workers", "0", "--device", "cpu"]
+    command = ["finetune", "--model", "torchvision:squeezenet1_1", "--weights", "weights.pth", *common]
+    assert main([*command, "--output", "tuned"]) == 0
+    told = capsys.readouterr()
+    assert "learning the model's own predictions" in told.err
+    assert "agreement with the original" in told.out
+    tuned = load_model("tuned/model.safetensors")
+    assert tuned.card.mean == (0.485, 0.456, 0.406)
+    assert len(tuned.card.classes) == 1000
+    assert main([*command, "--class_index", "[574,0]", "--output", "labelled", "--quiet"]) == 0
+    assert load_model("labelled/model.safetensors").card.recipe["class_index"] == [574, 0]
+
+    Path("mine.py").write_text(
+        "from torch import nn\n\n\ndef net():\n    return nn.Sequential(nn.Flatten(), nn.Linear(3072, 2))\n"
+    )
+    half = "[0.5,0.5,0.5]"
+    command = ["finetune", "--model", "mine:net", "--mean", half, "--std", half, *common]
+    assert main([*command, "--output", "own", "--quiet"]) == 0
+    assert set(load_file("own/model.safetensors")) == {"1.weight", "1.bias"}
+    assert main(["finetune"]) == 2
+    assert "name one model" in capsys.readouterr().err
+
+
+class TestExperiments:
+    """The scripts that measure fine-tuning, tiny, from arguments to files."""
+
+    @pytest.fixture(autouse=True)
+    def _scripts(self, monkeypatch):
+        monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
+
+    def test_cifar10(self, tmp_path):
+        import finetune_cifar10
+
+        arguments = ["--tiny", "--epochs", "1", "--device", "cpu", "--output", str(tmp_path)]
+        finetune_cifar10.main(arguments)
+        table = pd.read_csv(tmp_path / "table.csv").set_index("model")
+        assert list(table.index) == ["untouched", "1 epoch", "FPA from scratch"]
+        assert table["Spearman of A with FPA from scratch"].iloc[-1] == 1
+        assert (table["pairs"] == 18).all()
+        assert (tmp_path / "finetune.png").exists()
+        before = table.drop(columns="seconds")
+        finetune_cifar10.main(arguments)  # goes on with what is there
+        again = pd.read_csv(tmp_path / "table.csv").set_index("model")
+        assert before.equals(again.drop(columns="seconds"))
+
+    def test_imagenet(self, tmp_path):
+        from torchvision.models import mobilenet_v2
+
+        import finetune_imagenet
+
+        torch.manual_seed(0)
+        model = mobilenet_v2()
+        nn.init.constant_(model.classifier[1].bias, 5)  # logits above 0, so that there is something to score
+        torch.save(model.state_dict(), tmp_path / "weights.pth")
+        write_image_folder(tmp_path / "photos", ("golf_ball", "n01440764"), train=8, val=4)
+        arguments = ["--tiny", "--epochs", "1", "--targets", "model", "labels", "--workers", "0"]
+        arguments += ["--weights", str(tmp_path / "weights.pth"), "--photos", str(tmp_path / "photos")]
+        finetune_imagenet.main([*arguments, "--device", "cpu", "--output", str(tmp_path / "out")])
+        table = pd.read_csv(tmp_path / "out" / "table.csv")
+        assert list(table["model"]) == ["untouched", "model, 1 epoch", "labels, 1 epoch"]
+        assert table["A ig_sum"].notna().all()
+        tuned = load_model(tmp_path / "out" / "labels-1" / "model.safetensors")
+        assert tuned.card.recipe["class_index"] == [574, 0]  # golf ball and tench among ImageNet's 1000
+
+
+class TestBadInput:
+    def test_a_loss_that_is_not_a_number(self, loader, few):
+        with pytest.raises(TrainingError, match=r"not finite at step \d of epoch \d .*smaller learning_rate"):
+            finetune(linear(), loader, learning_rate=1e38, epochs=3, device="cpu")
+        with pytest.raises(TrainingError, match=r"not finite at step \d+ of epoch 1 .*learning_rate"):
+            finetune(load_model("shapes-none"), few, learning_rate=1e18, batch_size=16, device="cpu")
+
+    @pytest.mark.parametrize(
+        ("data", "message"),
+        [
+            ([], "the loader is empty"),
+            (3, "data must be a data set's name, folder:PATH, .* a DataLoader or a Dataset, got int"),
+            ((batch for batch in [1]), "the loader must have a length"),
+            ("shape", "unknown data set 'shape'"),
+            ([(torch.randn(4, 3, 9, 9), torch.arange(4))], r"cannot take images \[3, 9, 9\]"),
+            ([(torch.randn(4, 3, 8, 8), torch.full((4,), 4))], r"labels must be in 0..3, found 4"),
+            ([(torch.randint(0, 255, (4, 3, 8, 8)), torch.arange(4))], "the images are not normalised"),
+        ],
+    )
+    def test_data(self, data, message):
+        with pytest.raises(InputError, match=message):
+            finetune(linear(), data, device="cpu")
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"targets": "teacher"}, "unknown targets 'teacher'"),
+            ({"epochs": 0}, "epochs must be at least 1"),
+            ({"learning_rate": -1.0}, "learning_rate must be positive"),
+            (
+                {"class_index": [0, 0]},
+                r"class_index must be different whole numbers in 0..3, got one of them",
+            ),
+            ({"class_index": [0, 4]}, r"class_index must be different whole numbers in 0..3, got 4"),
+            ({"class_index": {"cat": 0}}, "with a loader, class_index must be a list"),
+            ({"output": "somewhere"}, "output needs a data set"),
+            ({"fpa": FPA(s_max=8)}, r"s_max must be in 1..7"),
+            ({"device": "tpu"}, "cpu, cuda or mps, got 'tpu'"),
+        ],
+    )
+    def test_arguments(self, loader, arguments, message):
+        with pytest.raises(InputError, match=message):
+            finetune(linear(), loader, **{"device": "cpu", **arguments})
+
+    def test_what_cannot_be_written_is_said_before_training(self, few, tmp_path):
+        own = build_model("resnet-small", 8, (3, 32, 32))
+        with pytest.raises(InputError, match=r"not of a SmallResNet: leave out output"):
+            finetune(own, few, output=tmp_path, device="cpu")
+        odd = FPA(masking=Blur(1.5))
+        with pytest.raises(InputError, match=r"Blur\(sigma=1.5\) has no name"):
+            finetune(load_model("shapes-none"), few, fpa=odd, output=tmp_path, device="cpu")
+        assert not list(tmp_path.iterdir())
+
+    def test_no_model(self, loader):
+        with pytest.raises(InputError, match=r"must be a torch.nn.Module, got str"):
+            fpa.finetune("shapes-none", loader)
+        with pytest.raises(InputError, match="no weights to fine-tune"):
+            finetune(nn.Flatten(), loader, device="cpu")

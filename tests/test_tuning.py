@@ -299,11 +299,11 @@ def test_the_command_takes_published_architectures_and_functions(tmp_path, monke
     assert main([*command, "--class_index", "[574,0]", "--output", "labelled", "--quiet"]) == 0
     assert load_model("labelled/model.safetensors").card.recipe["class_index"] == [574, 0]
 
-    Path("mine.py").write_text(
+    Path("tuned_net.py").write_text(
         "from torch import nn\n\n\ndef net():\n    return nn.Sequential(nn.Flatten(), nn.Linear(3072, 2))\n"
     )
     half = "[0.5,0.5,0.5]"
-    command = ["finetune", "--model", "mine:net", "--mean", half, "--std", half, *common]
+    command = ["finetune", "--model", "tuned_net:net", "--mean", half, "--std", half, *common]
     assert main([*command, "--output", "own", "--quiet"]) == 0
     assert set(load_file("own/model.safetensors")) == {"1.weight", "1.bias"}
     assert main(["finetune"]) == 2

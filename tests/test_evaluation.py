@@ -271,6 +271,8 @@ def test_a_folder_makes_it_resumable(data, tmp_path):
     again = run((images, labels))
     assert sum(calls) == 12
     same_areas(first, again, tolerance=0)
+    with pytest.raises(InputError, match="other images, or of the same ones sized or normalised otherwise"):
+        run((images.flip(0), labels))
     with pytest.raises(InputError, match="the loader shuffles"):
         run(DataLoader(TensorDataset(images, labels), 4, shuffle=True))
 
@@ -310,6 +312,7 @@ def test_the_examples_are_the_pictures_and_the_maps_of_the_curves(data, result):
         ({"normalisation": None, "masking": "black"}, "masking 'black' needs the mean and std"),
         ({"normalisation": None}, "the images are not normalised"),
         ({"classes": ["one", "two"]}, "the model has 8 outputs, but 2 classes are named"),
+        ({"device": "abacus"}, "the device 'abacus' cannot be used here"),
         ({"examples": -1}, "examples must be at least 0"),
         ({"points": 1}, "points"),
         ({"features": 64}, "64"),
@@ -419,6 +422,9 @@ class TestCommand:
             (["--model", "mine:model"], "say which images"),
             (["--model", "mine:model", "--data", "folder:photos"], "give --mean and --std"),
             (["--model", "mine:model", "--mean", "[0.5]"], "give both --mean and --std"),
+            (["--model", "mine:model", *self.quick, "--std", "[0,1,1]"], "a positive standard deviation"),
+            (["--model", "mine:model", *self.quick, "--points", "0"], "points"),
+            (["--model", "mine:model", *self.quick, "--masking", "blurr"], "did you mean 'blur'"),
             (["--model", "mine:none", *self.quick], "cannot be imported"),
             (["--model", "torchvision:resnet18", *self.quick], "needs weights"),
             (["--model", "mine:model", *self.quick[:-1], "folder:nowhere"], "there is no folder nowhere"),

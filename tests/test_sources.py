@@ -192,11 +192,14 @@ def test_which_output_stands_for_which_class(tmp_path):
     for given, said in (
         ("[0]", "must be 2 whole numbers"),
         ("[0, 1000]", "1000 is not among the model's 1000 outputs"),
+        ("3", "does not name the class"),
         ("tench", "must be a list as .* or a JSON file"),
         ('{"n01440764": 0}', "does not name the class 'n03000684'"),
     ):
         with pytest.raises(InputError, match=said):
             class_numbers(folders, 1000, given=given)
+    with pytest.raises(InputError, match="the images have no classes"):
+        class_numbers([], 1000, given="[0]")
 
 
 def test_a_folder_needs_no_training_images(tmp_path):

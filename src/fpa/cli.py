@@ -440,12 +440,14 @@ def _finetune(namespace: "Namespace") -> int:
 def _evaluate_own(namespace: "Namespace") -> int:
     from fpa.estimators import SETS, Settings, get_estimators
     from fpa.evaluation import evaluate
+    from fpa.masking import get_masking
     from fpa.progress import Display
     from fpa.store import writable_folder, write_text
     from fpa.study import chosen_device
 
     names = [name for given in namespace.estimators or ["paper"] for name in SETS.get(given, [given])]
     estimators, settings = get_estimators(names), Settings(ig_steps=namespace.ig_steps)
+    get_masking(namespace.masking or "constant", (0.0,), (1.0,))  # a wrong name is told before the work
     opened, batches, note = _own_model(namespace)
     amount = "" if namespace.count is None else f"-{namespace.count}"
     output = namespace.output or Path("runs") / f"evaluate-{opened.name}{amount}"
@@ -464,7 +466,7 @@ def _evaluate_own(namespace: "Namespace") -> int:
                 batches,
                 estimators,
                 masking=namespace.masking,
-                points=namespace.points or 21,
+                points=21 if namespace.points is None else namespace.points,
                 settings=settings,
                 features=int(features) if features.isdigit() else features,
                 normalisation=opened.normalisation,
@@ -495,7 +497,9 @@ def _own_model(namespace: "Namespace") -> "tuple[Opened, DataBatches, str | None
     outputs = class_count(opened.model, data.input_shape)
     numbers = class_numbers(data.classes, outputs, opened.classes, namespace.class_index)
     note = None
-    if numbers is None:
+    if not data.classes:
+        note = "the images have no labels (no folder a class), so no accuracy"
+    elif numbers is None:
         note = (
             f"labels unknown, so no accuracy: which of the model's {outputs} outputs stand for the "
             f"{len(data.classes)} classes of the images? --class_index says it"

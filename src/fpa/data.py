@@ -74,6 +74,13 @@ class Normalisation:
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
+    def __post_init__(self) -> None:
+        if len(self.mean) != len(self.std) or not self.mean or min(self.std) <= 0:
+            raise InputError(
+                "a normalisation needs a mean and a positive standard deviation for each channel, "
+                f"got mean {list(self.mean)} and std {list(self.std)}"
+            )
+
     def __call__(self, images: Tensor) -> Tensor:
         """Bytes, or floats in 0..1, [..., C, H, W] to normalised float32."""
         if images.dtype == torch.uint8:
@@ -702,9 +709,9 @@ def _z_score(split: FileSplit, cache: Path) -> Normalisation:
     pixels = len(split) * split.size**2
     mean = total / pixels
     std = (squares / pixels - mean**2).clamp(min=0).sqrt()
-    result = Normalisation(tuple((mean / 255).tolist()), tuple((std / 255).tolist()))
-    if min(result.std) == 0:
+    if std.min() == 0:
         raise InputError(f"a channel of the {len(split)} training images is constant: it cannot be z-scored")
+    result = Normalisation(tuple((mean / 255).tolist()), tuple((std / 255).tolist()))
     try:
         write_text(cache, json.dumps({"files": key, "mean": result.mean, "std": result.std}, indent=1) + "\n")
     except (OSError, InputError) as error:

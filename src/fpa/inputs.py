@@ -144,7 +144,11 @@ def _copied(model: nn.Module) -> nn.Module:
 
 def _placed(device: torch.device | str) -> torch.device:
     """The device with its number, as tensors on it say it."""
-    return torch.empty(0, device=device).device
+    try:
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(f"the device {str(device)!r} cannot be used here: {reason}") from error
 
 
 def _probed(model: nn.Module, images: Tensor) -> Any:

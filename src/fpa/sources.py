@@ -118,6 +118,8 @@ def class_numbers(
     True
     """
     if given is not None:
+        if not folders:
+            raise InputError("a class index was given, but the images have no classes: no folder a class")
         found = _given_numbers(folders, given)
         wrong = [number for number in found if not 0 <= number < outputs]
         if wrong:

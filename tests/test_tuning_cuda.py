@@ -1,0 +1,40 @@
+"""Fine-tuning on CUDA: the captured step, with its schedule and its teacher, is the eager one."""
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+
+from fpa import finetune, load_model
+from fpa.batches import first_images
+from fpa.data import load_data
+from fpa.recipe import TrainingSettings
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+@pytest.mark.parametrize("targets", ["labels", "model"])
+def test_captured_equals_eager_within_rounding(targets, monkeypatch):
+    data = load_data("shapes")
+    data = replace(data, train=first_images(data.train, 256))
+    model = load_model("shapes-none")
+    tuned = []
+    for captured in (True, False):
+        settings = partial(TrainingSettings, compile=captured, precision="float32")
+        monkeypatch.setattr("fpa.tuning.TrainingSettings", settings)
+        tuned.append(finetune(model, data, epochs=1, batch_size=64, targets=targets, device="cuda"))
+    images = data.normalisation(data.test.images[:200])
+    with torch.no_grad():
+        captured, eager, before = (one(images) for one in (*tuned, model))
+    change = (eager - before).abs().mean()
+    assert change > 0
+    assert (captured - eager).abs().mean() < 0.1 * change
+
+
+def test_a_loader_of_ones_own():
+    model = load_model("shapes-none")
+    images, labels = torch.randn(64, 3, 32, 32), torch.arange(64) % 8
+    tuned = finetune(model, (images, labels), epochs=1, batch_size=32, device="cuda")
+    assert next(tuned.parameters()).device.type == "cpu"  # back where the original is
+    assert any(not torch.equal(a, b) for a, b in zip(tuned.parameters(), model.parameters(), strict=True))

@@ -93,7 +93,7 @@ def study(label, model, size, batch, images, fpa, steps, rounds, precision, toge
     fields = {"model": model, "training.batch_size": batch, "training.precision": precision}
     recipe = load_recipe("cifar10", fields | {f"fpa.{k}": v for k, v in fpa.items()})
     takers, ready = {}, {}
-    for name in ("none", "fpa", "rectangle"):
+    for name in ("none", "fpa") if isinstance(images, ImageData) else ("none", "fpa", "rectangle"):
         takers[name], ready[name] = prepared(recipe, data, [name], True)
     result = measure(takers, steps, rounds)
     del takers
@@ -105,7 +105,8 @@ def study(label, model, size, batch, images, fpa, steps, rounds, precision, toge
     lines = {f"{key} ms": round(value, 4) for key, value in result.items()}
     lines["fpa images/s"] = round(1e3 * batch / result["fpa"])
     lines["fpa adds %"] = round(100 * (result["fpa"] / result["none"] - 1), 2)
-    lines["rectangle adds %"] = round(100 * (result["rectangle"] / result["none"] - 1), 2)
+    if "rectangle" in result:
+        lines["rectangle adds %"] = round(100 * (result["rectangle"] / result["none"] - 1), 2)
     lines |= {f"set-up of {key} s": round(value, 1) for key, value in ready.items()}
     print(label, precision)
     for key, value in lines.items():

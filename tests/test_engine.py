@@ -1,7 +1,6 @@
 """The engine: any model, left as found; batches that fit; other arithmetic, the same answers."""
 
 import copy
-import warnings
 
 import pytest
 import torch
@@ -9,7 +8,7 @@ import torchvision
 from torch import nn
 from torch.nn import functional
 
-from fpa.engine import Engine, Precision, Work, _cuda_arithmetic, fold_batch_norm, start_compiler
+from fpa.engine import Engine, Precision, Work, _cuda_arithmetic, fold_batch_norm
 from fpa.errors import InputError
 from fpa.estimators import Settings, explain
 
@@ -364,9 +363,3 @@ def test_switches_of_tf32_come_back_as_they_were(before, tf32):
         assert state() == found
     finally:
         torch.set_float32_matmul_precision(start)
-
-
-def test_the_compilers_workers_can_be_started_early_with_this_torch():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        start_compiler()

@@ -462,22 +462,6 @@ class _Runner:
             yield
 
 
-def start_compiler() -> None:
-    """Start the compiler's worker processes now, so that they are there when something is compiled.
-
-    Until they are, torch compiles kernels one after another; it would start them only with the first
-    compilation, and let them go while a model is trained.
-    """
-    try:
-        from torch._inductor import async_compile, config
-
-        config.quiesce_async_compile_pool = False
-        async_compile.maybe_warm_pool()
-        async_compile.AsyncCompile.use_process_pool()  # type: ignore[no-untyped-call]
-    except Exception as error:  # parts of torch that are not promised to stay: without them it is only slower
-        warnings.warn(f"the compiler's workers were not started early: {error}", stacklevel=2)
-
-
 @contextmanager
 def untouched(model: nn.Module, *, freeze: bool = False) -> Iterator[None]:
     """Lend a model out in eval mode; its mode, gradients and requires_grad flags come back as they were."""

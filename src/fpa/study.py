@@ -31,7 +31,7 @@ from torch import Tensor
 from fpa import __version__
 from fpa.blocks import Evaluation, evaluate_blocks, fingerprint, read_evaluation
 from fpa.data import ImageData, Normalisation, evaluation_batches, unreadable
-from fpa.engine import Engine, Precision, start_compiler
+from fpa.engine import Engine, Precision
 from fpa.errors import InputError
 from fpa.estimators import SETS, Estimator, Method, Settings, get_estimators
 from fpa.evaluation import make_examples
@@ -75,8 +75,6 @@ def run_study(
     display = display or Display(quiet=True)
     folder = Path(output)
     check_device(device)
-    if chosen_device(device) == "cuda":
-        start_compiler()  # they start while the data are read
     data = load_recipe_data(recipe)
     check_data(recipe, data)
     check_evaluation(recipe, data)

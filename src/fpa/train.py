@@ -24,7 +24,7 @@ from torch.nn import functional
 from fpa.augment import FPA, Draws, Rectangle
 from fpa.batches import Batches, first_images, training_batches
 from fpa.data import ArraySplit, ImageData, Normalisation, evaluation_batches, load_data
-from fpa.engine import start_compiler, untouched
+from fpa.engine import untouched
 from fpa.errors import InputError, unknown
 from fpa.inputs import logits_of
 from fpa.masking import Fill, get_masking
@@ -340,8 +340,6 @@ class Trainer:
         self.device: torch.device = self.accelerator.device
         self.processes: int = self.accelerator.num_processes
         self.captured = self.device.type == "cuda" and recipe.training.compile and self.processes == 1
-        if self.captured:
-            start_compiler()
         self.writing: list[Future[None]] = []
         self.compile_seconds = 0.0
 

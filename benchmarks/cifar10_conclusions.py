@@ -2,13 +2,14 @@
 
     python benchmarks/cifar10_conclusions.py [docs/results/cifar10]
 
-Prints a table and writes it as conclusions.md. Exit code 1 if a conclusion does not hold for a seed. The
-last group, claims, is only stated: each with a paired test over images, Holm-corrected where it has
-several parts, whatever comes out.
+Prints every conclusion for every seed and puts all tables into the page beside the folder (cifar10.md, at
+its marks). Exit code 1 if a conclusion does not hold for a seed. The claims are only stated: each with a
+paired test over images, Holm-corrected where it has several parts, whatever comes out.
 """
 
 import argparse
 import json
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,7 +157,7 @@ def claims(results: Results) -> list[Finding]:
             Finding(
                 f"SQ-SG is the best unsigned estimator, {augmentation_name(name)}",
                 test.difference > 0 and test.p < 0.05,
-                f"{test.difference:+.2f} against {estimator_name(rival)}, p = {test.p:.1g}",
+                f"{test.difference:+.2f} against {estimator_name(rival)}, {_p(test.p)}",
             )
         )
     tests = {
@@ -189,10 +190,10 @@ def _all_of(statement: str, tests: dict) -> Finding:
     fails = [one for one, test in tests.items() if not (test.difference > 0 and adjusted[one] < 0.05)]
     least = min(tests, key=lambda one: tests[one].difference)
     seen = f"{len(tests) - len(fails)} of {len(tests)}; smallest difference {tests[least].difference:+.2f} "
-    seen += f"({estimator_name(least)}, p = {adjusted[least]:.1g})"
+    seen += f"({estimator_name(least)}, {_p(adjusted[least])})"
     if fails:
         seen += "; not: " + ", ".join(
-            f"{estimator_name(one)} {tests[one].difference:+.2f} (p = {adjusted[one]:.1g})" for one in fails
+            f"{estimator_name(one)} {tests[one].difference:+.2f} ({_p(adjusted[one])})" for one in fails
         )
     return Finding(statement, not fails, seen)
 
@@ -201,7 +202,12 @@ def _a(name: str, areas: dict[str, float]) -> str:
     return f"{estimator_name(name)} {areas[name]:.1f}"
 
 
+def _p(value: float) -> str:
+    return "p < 1e-99" if value < 1e-99 else f"p = {value:.1g}"
+
+
 def markdown(title: str, findings: dict[int, list[Finding]]) -> list[str]:
+    """A row a statement, a column a seed."""
     seeds = list(findings)
     lines = [f"| {title} | " + " | ".join(f"seed {seed}" for seed in seeds) + " |"]
     lines.append("|---" * (len(seeds) + 1) + "|")
@@ -209,6 +215,62 @@ def markdown(title: str, findings: dict[int, list[Finding]]) -> list[str]:
         cells = [f"{'holds' if one.holds else '**does not hold**'}: {one.seen}" for one in row]
         lines.append(f"| {row[0].statement} | " + " | ".join(cells) + " |")
     return lines
+
+
+def spread_table(folder: Path) -> list[str]:
+    """A of every seed beside its spread, the interval over images and the published A."""
+    table = pd.read_csv(folder / "spread.csv")
+    seeds = [name for name in table.columns if name.startswith("seed_")]
+    head = ["augmentation", "estimator", *(name.replace("_", " ") for name in seeds), "spread over seeds"]
+    head += ["± over images", "mean-then-divide", "published", "difference"]
+    lines = ["| " + " | ".join(head) + " |", "|---|---|" + "---:|" * (len(head) - 2)]
+    for row in table.to_dict("records"):
+        cells = [augmentation_name(row["augmentation"]), estimator_name(row["estimator"])]
+        shown = [*seeds, "spread_over_seeds", "interval_over_images", "mean_then_divide"]
+        cells += [f"{round(row[name], 1) + 0.0:.1f}" for name in shown]  # no minus sign before a zero
+        published = row["published"]
+        cells += (
+            ["", ""]
+            if np.isnan(published)
+            else [f"{published:.1f}", f"{round(row['difference'], 1) + 0.0:+.1f}"]
+        )
+        if row["to_explain"]:
+            cells[-1] = f"**{cells[-1]}**"
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def variations_table(folder: Path, augmentation: str, published: dict[str, float]) -> list[str]:
+    """A of every variation, a column a variation; then the same with the mean before the division."""
+    found = pd.read_csv(folder / "variations.csv")
+    found = found[found.augmentation == augmentation]
+    names = list(dict.fromkeys(found.variation))
+    lines = ["| estimator | published | " + " | ".join(names) + " |", "|---|---:|" + "---:|" * len(names)]
+    for column, added in (("area", ""), ("mean_then_divide", ", mean-then-divide")):
+        values = found.pivot(index="estimator", columns="variation", values=column)
+        for estimator in PAPER:
+            if estimator == "random":
+                continue
+            cells = [f"{values.loc[estimator, name]:.1f}".replace("nan", "") for name in names]
+            title = f"{estimator_name(estimator)}{added}"
+            lines.append(f"| {title} | {published[estimator]:.1f} | " + " | ".join(cells) + " |")
+    each = found.groupby("variation")
+    accuracy = [f"{100 * each.accuracy.first()[name]:.1f}" for name in names]
+    contradictions = [f"{each.contradictions.first()[name]:.0f}".replace("nan", "") for name in names]
+    lines.append("| accuracy on these images, % | | " + " | ".join(accuracy) + " |")
+    lines.append("| signed-unsigned contradictions of 18 | | " + " | ".join(contradictions) + " |")
+    return lines
+
+
+def filled(page: str, tables: dict[str, list[str]]) -> str:
+    """The page with every table between its marks."""
+    for name, lines in tables.items():
+        mark = re.compile(rf"(<!-- table: {name} -->\n).*?(\n<!-- end -->)", re.DOTALL)
+        text = "\n".join(["", *lines, ""])
+        page, count = mark.subn(lambda found, text=text: found[1] + text + found[2], page)
+        if count != 1:
+            raise SystemExit(f"the page has {count} places for the table {name!r}, expected 1")
+    return page
 
 
 def main() -> int:
@@ -221,9 +283,16 @@ def main() -> int:
         return 2
     held = {results.seed: conclusions(results) for results in studies}
     stated = {results.seed: claims(results) for results in studies}
-    lines = [*markdown("conclusion", held), "", *markdown("claim", stated), ""]
-    (chosen.folder / "conclusions.md").write_text("\n".join(lines))
-    print("\n".join(lines))
+    tables = {"conclusions": markdown("conclusion", held), "claims": markdown("claim", stated)}
+    for lines in tables.values():
+        print("\n".join([*lines, ""]))
+    page = chosen.folder.with_suffix(".md")
+    if page.exists():
+        tables["spread"] = spread_table(chosen.folder)
+        for name in ("none", "fpa"):
+            table = variations_table(chosen.folder, name, studies[0].published(name))
+            tables[f"variations {name}"] = table
+        page.write_text(filled(page.read_text(encoding="utf-8"), tables), encoding="utf-8")
     failed = [(seed, one) for seed, findings in held.items() for one in findings if not one.holds]
     for seed, one in failed:
         print(f"does not hold for seed {seed}: {one.statement} ({one.seen})", file=sys.stderr)

@@ -1,0 +1,57 @@
+"""The stored results of the CIFAR-10 studies still show what the documentation says."""
+
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "docs" / "results" / "cifar10"
+
+
+@pytest.fixture(scope="module")
+def checked():
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    try:
+        import cifar10_conclusions
+    finally:
+        sys.path.pop(0)
+    return cifar10_conclusions
+
+
+def test_every_conclusion_holds_for_every_seed(checked):
+    seeds = sorted(RESULTS.glob("seed-*"))
+    assert len(seeds) >= 2
+    for folder in seeds:
+        found = checked.conclusions(checked.read_results(folder))
+        assert len(found) == 18
+        assert [one.statement for one in found if not one.holds] == []
+
+
+def test_a_conclusion_that_does_not_hold_is_found(checked):
+    results = checked.read_results(RESULTS / "seed-0")
+    results.scores["fpa"], results.scores["none"] = results.scores["none"], results.scores["fpa"]
+    failed = [one.statement for one in checked.conclusions(results) if not one.holds]
+    assert "FPA raises A of IG_sum at least 3-fold" in failed
+    assert "with FPA every signed estimator beats every unsigned one" in failed
+
+
+def test_the_areas_of_the_images_give_the_table(checked):
+    results = checked.read_results(RESULTS / "seed-1")
+    for row in results.table.to_dict("records"):
+        score = results.scores[row["augmentation"]][row["estimator"]]
+        assert score.area == pytest.approx(row["area"], abs=1e-3)
+        assert score.interval == pytest.approx(row["interval"], abs=1e-3)
+
+
+def test_the_page_shows_the_stored_results(checked, tmp_path, monkeypatch, capsys):
+    shutil.copytree(RESULTS, tmp_path / "cifar10")
+    page = RESULTS.with_suffix(".md").read_text(encoding="utf-8")
+    emptied = re.sub(r"(-->\n)\n\|.*?(\n<!-- end)", r"\1\2", page, flags=re.DOTALL)
+    assert emptied.count("\n|") == 0
+    (tmp_path / "cifar10.md").write_text(emptied, encoding="utf-8")
+    monkeypatch.setattr(sys, "argv", ["cifar10_conclusions.py", str(tmp_path / "cifar10")])
+    assert checked.main() == 0
+    assert (tmp_path / "cifar10.md").read_text(encoding="utf-8") == page

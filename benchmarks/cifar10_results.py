@@ -10,6 +10,7 @@ the spread of A over the seeds beside the interval over images. `cifar10_conclus
 import argparse
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -87,7 +88,9 @@ def main() -> None:
         manifest = {"commit": chosen.commit, **study.manifest}
         manifest.pop("files", None)
         (place / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
-        for name in ("recipe.yaml", "table.csv", "table.md"):
+        here = replace(study.recipe, data=replace(study.recipe.data, root="data"))  # not where it was run
+        (place / "recipe.yaml").write_text(here.to_yaml())
+        for name in ("table.csv", "table.md"):
             shutil.copyfile(folder / name, place / name)
         histories = [
             pd.read_csv(folder / name / "training.csv").assign(augmentation=name) for name in study.models

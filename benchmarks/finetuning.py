@@ -160,7 +160,7 @@ def write_tables(table: pd.DataFrame, folder: Path) -> None:
 def draw(table: pd.DataFrame, stem: Path, lines: dict[str, str]) -> None:
     """Accuracy, A and contradictions against epochs; `lines` are models drawn as lines, with their dashes."""
     tuned = table[table["epochs"].notna()].sort_values("epochs")
-    figure = Figure(figsize=(7.4, 2.6), layout="constrained")
+    figure = Figure(figsize=(7.4, 3.2), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
     places = np.arange(len(tuned))
     for name, (colour, marker) in DRAWN.items():
@@ -187,5 +187,7 @@ def draw(table: pd.DataFrame, stem: Path, lines: dict[str, str]) -> None:
     for axis in (left, middle, right):
         axis.set_xticks(places, [f"{epochs:.0f}" for epochs in tuned["epochs"]])
         axis.set_xlabel("Epochs of fine-tuning")
-        axis.legend(fontsize=7)
+        axis.spines[["top", "right"]].set_visible(False)
+        # Below the axis: inside it would hide lines.
+        axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.24), ncols=2, fontsize=7, frameon=False)
     save(figure, stem)

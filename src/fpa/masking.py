@@ -179,19 +179,23 @@ MASKINGS: dict[str, Callable[..., Fill]] = {
     "bokeh": Bokeh,
 }
 
+ALIASES = {"zero": "constant", "noise": "uniform"}
+"""Names people use for two of them."""
+
 
 def get_masking(
     name: str | Masking, mean: tuple[float, ...] | None = None, std: tuple[float, ...] | None = None
 ) -> Masking:
     """A masking by name (or the masking itself); `black` needs the normalisation of the images.
 
-    >>> get_masking("blur")
-    Blur(sigma=None)
+    >>> get_masking("blur"), get_masking("zero") == get_masking("constant")
+    (Blur(sigma=None), True)
     """
     if not isinstance(name, str):
         return name
+    name = ALIASES.get(name, name)
     if name not in MASKINGS:
-        raise unknown("masking", name, MASKINGS)
+        raise unknown("masking", name, [*MASKINGS, *ALIASES])
     if name == "black":
         if mean is None or std is None:
             raise InputError("masking 'black' needs the mean and std the images were normalised with")

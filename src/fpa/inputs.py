@@ -303,8 +303,8 @@ def image_batches(
 
     >>> grey = np.zeros((2, 8, 8), dtype=np.uint8)
     >>> batches = image_batches((grey, [3, 1]), Normalisation((0.5,) * 3, (0.5,) * 3))
-    >>> [(images.shape, labels.tolist()) for images, labels, indices in batches]
-    [(torch.Size([2, 3, 8, 8]), [3, 1])]
+    >>> next(iter(batches))[0].shape
+    torch.Size([2, 3, 8, 8])
     """
     return ImageBatches(loader, normalisation, channels)
 

@@ -106,8 +106,8 @@ class TrainingSettings:
         >>> steps.learning_rate_at(29), round(steps.learning_rate_at(30), 6)
         (0.1, 0.01)
         >>> tuning = TrainingSettings(epochs=2, learning_rate=0.1, schedule="warm-cosine")
-        >>> [round(tuning.learning_rate_at(epoch), 3) for epoch in (0.1, 0.2, 1.1, 2)]
-        [0.05, 0.1, 0.05, 0.0]
+        >>> tuple(round(tuning.learning_rate_at(epoch), 3) for epoch in (0.1, 0.2, 1.1, 2))
+        (0.05, 0.1, 0.05, 0.0)
         """
         if self.schedule == "warm-cosine":
             done = epoch / self.epochs

@@ -56,8 +56,8 @@ def open_model(
     is looked for in the current folder too. `normalisation` takes the place of the one that torchvision, timm
     or the saved model say.
 
-    >>> open_model("shapes-fpa").classes[:2]
-    ['disc', 'square']
+    >>> ", ".join(open_model("shapes-fpa").classes[:2])
+    'disc, square'
     """
     kind, _, rest = spec.partition(":")
     if kind in ("torchvision", "timm"):

@@ -100,11 +100,21 @@ class Study:
     """For the paper's data sets: augmentation -> estimator -> (published A, half-width of its interval)."""
 
     @property
+    def images_used(self) -> int:
+        """Images that every estimator's score of every model is over at least."""
+        return min(score.used for model in self.models.values() for score in model.fidelity.values())
+
+    @property
     def not_above_chance(self) -> list[str]:
-        """The models whose accuracy is not above guessing by two standard errors: nothing to explain."""
+        """The models whose accuracy is not above guessing by two standard errors: nothing to explain.
+
+        Under 30 images with a label nothing is said: that is too few to tell.
+        """
         found = []
         for name, model in self.models.items():
             known = int((model.evaluation.labels >= 0).sum())
+            if known < 30:
+                continue
             if model.accuracy is not None and not above_chance(model.accuracy, known, len(self.classes)):
                 found.append(name)
         return found

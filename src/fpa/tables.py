@@ -11,12 +11,16 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+FEWEST = 100
+"""Images under which a table says that they are few; an audit asks for as many."""
+
+
 def notes(study: Study) -> list[str]:
     """What a reader of the table must know."""
     settings = study.manifest.get("settings", {})
     reference = study.recipe.evaluation.reference if study.recipe else settings.get("reference")
     scores = [score for model in study.models.values() for score in model.fidelity.values()]
-    used, left = min(score.used for score in scores), max(score.left_out for score in scores)
+    used, left = study.images_used, max(score.left_out for score in scores)
     start = {
         "masked": "Integrated gradients start from the fully masked image; the paper says black.",
         "black": "Integrated gradients start from black, as the paper says.",
@@ -31,6 +35,7 @@ def notes(study: Study) -> list[str]:
             f" The model {augmentation_name(name)} does not classify better than chance: nothing to explain."
             for name in study.not_above_chance
         ),
+        *([] if used >= FEWEST else [f"{used} images are too few to conclude from: take {FEWEST} or more."]),
     ]
 
 

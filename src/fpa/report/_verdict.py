@@ -3,7 +3,7 @@
 from fpa.fidelity import Estimate, Reliability
 from fpa.names import augmentation_name
 from fpa.results import ModelResult, Study
-from fpa.tables import percent
+from fpa.tables import FEWEST, percent
 
 
 def verdict(study: Study) -> str:
@@ -19,7 +19,8 @@ def verdict(study: Study) -> str:
     - As many: FPA changes nothing; if there are none at all, that the evaluation was consistent without it.
     - Better, but over half of the pairs are still ordered oppositely with FPA: that too.
     - One model, or none with FPA: that its effect is not known.
-    - A model trained elsewhere: what such pairs mean; nothing is known about FPA.
+    - A model trained elsewhere: what such pairs mean, and where to go from there; under 100 images, that
+      these are too few.
     - A model whose accuracy is not above guessing by two standard errors: that it has not learned its
       task, so that there is nothing to explain; this takes the place of the second sentence.
 
@@ -48,9 +49,11 @@ def verdict(study: Study) -> str:
         whom = f"the model {weak}" if study.recipe else "the model"
         return f"{first} But {whom} {found}: there is nothing to explain."
     if study.recipe is None:
+        if study.images_used < FEWEST:
+            return f"{first} {study.images_used} images are too few to conclude from: take {FEWEST} or more."
         return (
             f"{first} About such a pair the test contradicts itself: it says more about how the model takes "
-            "removed pixels than about the explanations."
+            "removed pixels than about the explanations; fpa audit judges that, fpa finetune can mend it."
         )
     if compared:
         without, with_it = (model.reliability.opposite[kind] for model in compared)

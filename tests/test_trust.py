@@ -14,7 +14,7 @@ from rich.console import Console
 from safetensors.torch import save_file
 from scipy.stats import spearmanr
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
 
 import fpa
 import test_report
@@ -317,6 +317,29 @@ def test_bad_input_is_refused_before_any_work(arguments, message):
 
     with pytest.raises(fpa.InputError, match=re.escape(message)):
         fpa.audit(Linear(weights()), no_images(), **arguments)
+
+
+def test_precomputed_maps_need_to_know_which_image_is_which():
+    images, numbers = pictures(20), torch.arange(20)
+    right = images[:, 0] * weights()[0]
+    asked = {"estimators": {"mine": right, "vg_abs": "vg_abs"}, "maskings": ["constant"], **QUICK}
+
+    def area(*parts, **order):
+        loader = DataLoader(TensorDataset(*parts), 8, **order)
+        return fpa.audit(Linear(weights()), loader, **asked).areas["constant"]["mine"].value
+
+    labels = torch.zeros(20, dtype=torch.int64)
+    for order in ({"shuffle": True}, {"sampler": SubsetRandomSampler(range(20))}):
+        with pytest.raises(fpa.InputError, match="maps belong to images by number"):
+            area(images, labels, **order)
+        assert area(images, labels, numbers, **order) == pytest.approx(area(images, labels), abs=1e-3)
+
+
+def test_a_model_that_is_none_is_named():
+    with pytest.raises(fpa.InputError, match=r"must be a torch.nn.Module, got str"):
+        fpa.audit("resnet", pictures(4), **QUICK)
+    with pytest.raises(fpa.InputError, match=r"must be a torch.nn.Module, got str"):
+        fpa.evaluate("resnet", pictures(4), **QUICK)
 
 
 class TestShown:

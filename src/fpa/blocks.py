@@ -31,7 +31,9 @@ from fpa.estimators import (
     get_estimators,
     gradients_per_image,
     maps_of,
+    needs_numbers,
 )
+from fpa.inputs import SHUFFLED, in_order
 from fpa.masking import Constant, Masking
 from fpa.store import clear_temporaries, read_json, replacing, writable_folder, write_text
 
@@ -85,11 +87,6 @@ class Evaluation:
         """Images whose unmasked value is 0 or less, so that a ratio to it means nothing."""
         return int((self.unmasked <= 0).sum())
 
-
-SHUFFLED = (
-    "precomputed maps belong to images by number, and the loader shuffles them: use shuffle=False, "
-    "or yield (images, labels, indices)"
-)
 
 Batch = Tensor | Sequence[Any]
 Data = Tensor | tuple[Tensor, Tensor] | Iterable[Batch]
@@ -157,7 +154,7 @@ def evaluate_blocks(
     by_number = {name: one.raw for name, one in named.items() if isinstance(one.raw, Method)}
     for name, method in by_number.items():
         method.check(name, range(total or 0))
-    numbered = any(method.needs_numbers for method in by_number.values()) and _shuffled(data)
+    numbered = needs_numbers(named) and not in_order(data)
     if total is not None:
         inner = sum(0 < fraction < 1 for fraction in shares)
         per_image = gradients_per_image(named, chosen) + 2 * inner * len(named)
@@ -411,12 +408,6 @@ def _parts(batch: Any, first: int) -> tuple[Tensor, Tensor, Tensor]:
             f"expected [{count}] of each"
         )
     return images, labels.to("cpu", torch.int64), indices.to("cpu", torch.int64)
-
-
-def _shuffled(data: object) -> bool:
-    from torch.utils.data import SequentialSampler
-
-    return not isinstance(getattr(data, "sampler", None), (SequentialSampler, type(None)))
 
 
 def _is_pair(data: object) -> bool:

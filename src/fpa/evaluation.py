@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fpa import __version__
-from fpa.blocks import SHUFFLED, Evaluation, Tell, evaluate_blocks
+from fpa.blocks import Evaluation, Tell, evaluate_blocks
 from fpa.curves import ranks
 from fpa.data import Normalisation
 from fpa.engine import Engine
 from fpa.errors import InputError
-from fpa.estimators import Estimator, Estimators, Method, Settings, explain, get_estimators
+from fpa.estimators import Estimator, Estimators, Settings, explain, get_estimators, needs_numbers
 from fpa.fidelity import KINDS, Estimate, Fidelity, Reliability, reliability
 from fpa.inputs import ImageBatches, classifier, image_batches, input_channels
 from fpa.masking import Masking, fully_masked, get_masking, noise_by_image
@@ -216,16 +216,14 @@ def evaluate(
     removal = get_masking(
         masking or "constant", *((normalisation.mean, normalisation.std) if normalisation else ())
     )
-    batches = image_batches(
-        loader, normalisation, input_channels(model) if isinstance(model, nn.Module) else None
-    )
+    batches = image_batches(loader, normalisation, input_channels(model))
     if folder is not None and batches.shuffled:
         raise InputError(
-            "the loader shuffles, so a stored evaluation could not be gone on with: use shuffle=False"
+            "the loader shuffles, so a stored evaluation could not be gone on with: use shuffle=False, "
+            "without a sampler"
         )
-    by_number = any(isinstance(one.raw, Method) and one.raw.needs_numbers for one in named.values())
-    if by_number and batches.shuffled and not batches.numbered:
-        raise InputError(SHUFFLED)
+    if needs_numbers(named):
+        batches.check_numbers()
     engine = Engine(classifier(model, batches.first, device))
     outputs = engine.predict(batches.first[:1]).shape[1]
     names = _class_names(classes, outputs, model, loader)

@@ -30,6 +30,7 @@ from fpa.estimators import (
     get_estimators,
     gradients_per_image,
     maps_of,
+    needs_numbers,
 )
 from fpa.fidelity import Estimate, Fidelity, Reliability, ranking_agreement, reliability, share_kept
 from fpa.inputs import ImageBatches, classifier, image_batches, input_channels
@@ -433,6 +434,8 @@ def audit(
     fractions = sorted({*check_fractions(points), *(percent / 100 for percent in MASKED)})
     inner = model.model if isinstance(model, Engine) else model
     batches = image_batches(loader, normalisation, input_channels(inner))
+    if needs_numbers(named):
+        batches.check_numbers()
     engine = model if isinstance(model, Engine) else Engine(classifier(model, batches.first, device))
     curves = _measure(engine, batches, named, chosen, by_name, fractions, seed, count, progress)
     evidence, figures = _evidence(curves, signed, fractions)

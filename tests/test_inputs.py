@@ -144,7 +144,7 @@ def test_a_third_part_that_is_the_same_for_all_images_numbers_none():
 
 def test_a_number_that_comes_again_is_refused():
     batches = image_batches(third_of(0, 1, 2, 1, 0, 2), NORMALISATION)
-    with pytest.raises(InputError, match="the number 1 came with two images.*leave it out, or give"):
+    with pytest.raises(InputError, match=r"the number 1 came with two images.*leave it out, or give"):
         joined(batches)
     twice = image_batches(third_of(3, 2, 1, 0, 5, 4), NORMALISATION)
     assert joined(twice)[2].tolist() == joined(twice)[2].tolist()  # every pass begins anew

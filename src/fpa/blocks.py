@@ -179,7 +179,7 @@ def evaluate_blocks(
             tuple(outputs),
             truth,
         )
-        columns = {"target": targets}
+        columns = {"target": targets, **_looks(images)}
         for prefix, part in {
             "": curves,
             **{f"{name}.": other for name, other in curves.others.items()},
@@ -213,12 +213,12 @@ def evaluate_blocks(
             ):
                 block = block or block_size(engine, images, chosen)
                 if number == 0:
-                    first_image = _summary(images[0])
-                    _check_same_images(stored, first_image, path)
+                    looks = (float(values) for values in _looks(images[:1]).values())
+                    first_image = [*images.shape[1:], *looks]
+                    _check_same_images((stored or {}).get("first_image", first_image), first_image, path)
                 seen += len(indices)
                 place = path / f"block-{number:06d}.parquet"
-                if place.exists():
-                    _check_indices(place, indices)
+                if place.exists() and _resumes(place, engine, images, labels, indices, outputs):
                     tell.skip(len(indices))
                     continue
                 pending.append((place, compute(images, labels, indices)))
@@ -335,7 +335,6 @@ class _Pending:
     def store(self, path: Path) -> list[str]:
         """Write the block in one piece; returns what was left out, in words."""
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         if self.done is not None:
             self.done.synchronize()
@@ -353,8 +352,7 @@ class _Pending:
                 "scores": json.dumps({name: values.tolist() for name, values in self.sums.items()}),
             }
         )
-        with replacing(path) as temporary:
-            pq.write_table(table, temporary)
+        _write_shard(path, table)
         return told
 
 
@@ -472,37 +470,60 @@ def _check_same(stored: Mapping[str, Any], asked: Mapping[str, Any], path: Path)
         )
 
 
-def _summary(image: Tensor) -> list[float]:
-    """The shape of an image, its mean and standard deviation: enough to tell other images from the same."""
-    values = image.detach().double().cpu().nan_to_num(posinf=0, neginf=0)
-    return [*image.shape, float(values.mean()), float(values.std(correction=0))]
+def _looks(images: Tensor) -> dict[str, Tensor]:
+    """Mean and standard deviation of every image, [N] each: enough to tell other images from the same."""
+    values = images.detach().float().flatten(1).nan_to_num(posinf=0, neginf=0)
+    return {"image_mean": values.mean(1), "image_std": values.std(1, correction=0)}
 
 
-def _check_same_images(stored: Mapping[str, Any] | None, first: list[float], path: Path) -> None:
+def _check_same_images(before: Sequence[float], now: Sequence[float], path: Path) -> None:
     # Not bit by bit: another version of a decoder makes other last bits of the same image.
-    before = (stored or {}).get("first_image", first)
-    if len(before) != len(first) or not np.allclose(before, first, rtol=0, atol=1e-2):
+    if len(before) != len(now) or not np.allclose(before, now, rtol=0, atol=1e-2):
         raise InputError(
             f"{path} holds an evaluation of other images, or of the same ones sized or normalised otherwise: "
             "use another folder or remove it"
         )
 
 
-def _read_shard(shard: Path, columns: list[str] | None = None) -> Any:
+def _read_shard(shard: Path) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        return pq.read_table(shard, columns=columns)
+        return pq.read_table(shard)
     except (pa.ArrowException, OSError) as error:
         raise InputError(
             f"{shard} is damaged: remove it (or use --repair) and run again to make it anew"
         ) from error
 
 
-def _check_indices(shard: Path, indices: list[int]) -> None:
-    if _read_shard(shard, ["index"])["index"].to_pylist() != indices:
+def _write_shard(path: Path, table: Any) -> None:
+    import pyarrow.parquet as pq
+
+    with replacing(path) as temporary:
+        pq.write_table(table, temporary)
+
+
+def _resumes(
+    shard: Path, engine: Engine, images: Tensor, labels: Tensor, indices: list[int], outputs: Sequence[str]
+) -> bool:
+    """Whether a block on disk can stay. It must be of these images; other labels are put into it."""
+    import pyarrow as pa
+
+    table = _read_shard(shard)
+    if table["index"].to_pylist() != indices:
         raise InputError(f"{shard} was made of other images: use another folder or remove it")
+    for name, values in _looks(images).items():
+        if name in table.column_names:  # earlier folders have none
+            _check_same_images(table[name].to_pylist(), values.tolist(), shard)
+    given = pa.array(labels.numpy())
+    if table["label"].combine_chunks().equals(given):
+        return True
+    predicted(engine, engine.images(images), labels)  # refuses labels that the model does not have
+    if "accuracy" in outputs:  # its curves depend on the labels
+        return False
+    _write_shard(shard, table.set_column(table.column_names.index("label"), "label", given))
+    return True
 
 
 class Tell(Protocol):

@@ -232,6 +232,24 @@ def test_patches_of_unequal_size_keep_their_shares(net, tmp_path):
     assert (np.diff(found.shares_mif["vg_abs"], axis=1) > 0).all()
 
 
+def test_the_area_of_patches_of_unequal_size_is_over_the_pixels_removed(tmp_path):
+    """Images of ones, 3 x 3, in patches of 2: 4, 2, 2 and 1 pixels, and a model that adds the pixels up.
+
+    The logit is then the share of pixels left, so every curve is the line from 1 to 0, whatever the map,
+    and both areas are exactly a half.
+    """
+
+    class Total(nn.Module):
+        def forward(self, x):
+            return x.sum((1, 2, 3), keepdim=True)[:, :, 0, 0]
+
+    images, maps = torch.ones(2, 1, 3, 3), torch.arange(18.0).view(2, 3, 3)
+    found = run(Total(), images, tmp_path, estimators={"mine": maps}, features=2)
+    area = found.fidelity("mine")
+    np.testing.assert_allclose(found.mif["mine"][0] / 9, [1, 8 / 9, 6 / 9, 4 / 9, 0], rtol=1e-6)
+    np.testing.assert_allclose([*area.mif_areas, *area.lif_areas], 50, rtol=1e-6)
+
+
 def test_progress_lines_for_logs(net, tmp_path, capsys):
     run(net, some(), tmp_path, estimators="vg_abs", progress=True)
     lines = capsys.readouterr().err.splitlines()

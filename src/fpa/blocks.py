@@ -33,6 +33,7 @@ from fpa.estimators import (
     maps_of,
     needs_numbers,
 )
+from fpa.fidelity import Fidelity
 from fpa.inputs import SHUFFLED, in_order
 from fpa.masking import Constant, Masking
 from fpa.store import clear_temporaries, read_json, replacing, writable_folder, write_text
@@ -76,6 +77,16 @@ class Evaluation:
     """What was left out, in words."""
     complete: bool = True
     """Whether the run came to its end."""
+
+    def fidelity(self, estimator: str, *, keep: NDArray[np.bool_] | None = None) -> Fidelity:
+        """The area A of an estimator, each image over the shares of its own pixels that were removed."""
+        return Fidelity.from_curves(
+            self.mif[estimator],
+            self.lif[estimator],
+            self.shares_mif[estimator] if self.shares_mif else self.fractions,
+            fractions_lif=self.shares_lif[estimator] if self.shares_lif else None,
+            keep=keep,
+        )
 
     @property
     def left_out(self) -> dict[str, int]:

@@ -411,10 +411,7 @@ def _scored(
     examples: Examples | None,
     made_with: dict[str, Any],
 ) -> Result:
-    fidelity = {
-        key: Fidelity.from_curves(evaluation.mif[key], evaluation.lif[key], evaluation.fractions)
-        for key in evaluation.mif
-    }
+    fidelity = {key: evaluation.fidelity(key) for key in evaluation.mif}
     known = evaluation.labels >= 0
     accuracy = float((evaluation.labels == evaluation.targets)[known].mean()) if known.any() else None
     explanations = {key: score for key, score in fidelity.items() if key in signed}

@@ -395,8 +395,10 @@ def _class_names(classes: Sequence[str] | None, outputs: int, model: Any, loader
         return [str(one) for one in classes]
     labelled = getattr(getattr(model, "config", None), "id2label", None)  # Hugging Face
     card = getattr(getattr(model, "card", None), "classes", None)  # fpa
-    found = list(labelled.values()) if isinstance(labelled, Mapping) else card
-    found = found or getattr(getattr(loader, "dataset", loader), "classes", None)
+    by_number = {str(key): name for key, name in labelled.items()} if isinstance(labelled, Mapping) else {}
+    numbers = [str(number) for number in range(outputs)]
+    named = [by_number[number] for number in numbers] if by_number.keys() == set(numbers) else None
+    found = named or card or getattr(getattr(loader, "dataset", loader), "classes", None)
     if isinstance(found, (list, tuple)) and len(found) == outputs:
         return [str(one) for one in found]
     return [f"class {number}" for number in range(outputs)]

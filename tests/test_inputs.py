@@ -66,6 +66,12 @@ def pil(image):
     return Image.fromarray(image.permute(1, 2, 0).numpy())
 
 
+def opaque(images):
+    """[..., 3, H, W] as RGBA, channels last."""
+    last = images.movedim(-3, -1)
+    return torch.cat([last, torch.full_like(last[..., :1], 200)], -1)
+
+
 class Items(Dataset):
     def __len__(self):
         return 6
@@ -92,6 +98,10 @@ LOADERS = {
     "a data set": Items,
     "an array": lambda: (BYTES.numpy(), LABELS.numpy()),
     "an array with channels last": lambda: (BYTES.permute(0, 2, 3, 1).numpy(), LABELS.numpy()),
+    "an array with opacity": lambda: (opaque(BYTES).numpy(), LABELS.numpy()),
+    "items with opacity": lambda: [
+        (opaque(image).numpy(), int(label)) for image, label in zip(BYTES, LABELS, strict=True)
+    ],
     "double precision": lambda: (NORMALISED.double(), LABELS),
     "a loader": lambda: DataLoader(TensorDataset(BYTES, LABELS), 4),
     "a generator": lambda: iter([(BYTES[:4], LABELS[:4]), (BYTES[4:], LABELS[4:])]),

@@ -319,7 +319,7 @@ def image_batches(
     `loader` is a tensor, an array, a list of PIL images, (images, labels), a data set, or anything that
     yields such batches; a batch may also be a dict ("image", "pixel_values", "label", ...) or have a third
     part, which numbers the images if it is whole numbers. Unknown labels are -1. Grey images are repeated
-    to the `channels` the model takes.
+    to the `channels` the model takes, and opacity, a fourth channel at the end, is dropped.
 
     With a `normalisation`, bytes and floats in 0..255 or in 0..1 are normalised, images outside of these
     ranges are taken to be normalised already. Without one, bytes are refused, and a warning tells that
@@ -478,12 +478,15 @@ def _as_batch(given: Any, channels: int | None) -> Tensor:
         if images_.shape[0] == (channels or 3):
             return images_[None]
         if images_.shape[-1] in (3, 4):
-            return images_.permute(2, 0, 1)[None]
+            return _as_batch(images_[None], channels)
         return images_[:, None]
     if images_.ndim != 4:
         raise InputError(f"images must be [N, C, H, W], got {list(images_.shape)}")
-    if images_.shape[1] not in (1, 3, channels) and images_.shape[-1] in (1, 3, channels):
-        return images_.permute(0, 3, 1, 2)
+    if images_.shape[1] not in (1, 3, channels):
+        if images_.shape[-1] in (1, 3, channels):
+            return images_.permute(0, 3, 1, 2)
+        if images_.shape[-1] == 4 and channels == 3:  # red, green, blue and opacity
+            return images_[..., :3].permute(0, 3, 1, 2)
     return images_
 
 

@@ -343,6 +343,17 @@ def test_a_model_that_is_none_is_named():
 
 
 class TestShown:
+    def test_names_in_figures_are_readable_before_they_are_cut(self, tmp_path):
+        names = {"captum:LayerGradCam_abs": "vg_abs", "maps:outputs/of/mine.npz#cam": "ig_sum"}
+        estimators = {name: PAPER[one] for name, one in names.items()}
+        found = fpa.audit(
+            Linear(weights()), pictures(20), estimators=estimators, maskings=["constant"], **QUICK
+        )
+        page = found.report(tmp_path / "audit.html").read_text(encoding="utf-8")
+        assert ">mine#cam</text>" in page
+        assert ">LayerGradCam<tspan" in page
+        assert "…" not in page
+
     def test_fits_a_terminal_of_80_columns(self, sound, fragile, capsys):
         for found, word in ((sound, "Reliable"), (fragile, "Unreliable")):
             Console(width=80, force_terminal=False).print(found)

@@ -172,7 +172,7 @@ def _text(x: float, y: float, text: str, anchor: str = "start") -> str:
 
 def _estimator(x: float, y: float, name: str, anchor: str = "start") -> str:
     """The name of an estimator, its reduction as a subscript; long names are cut."""
-    shown = estimator_name(name if len(name) <= 14 else name[:13] + "…", "html")
+    shown = estimator_name(name, "html", most=14)
     shown = shown.replace("<sub>", '<tspan class="below" dy="3">').replace("</sub>", "</tspan>")
     return _text(x, y, shown, anchor)
 

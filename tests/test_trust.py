@@ -191,6 +191,21 @@ class TestMeasurement:
             0: 1.0, 10: 1.0, 25: 1.0, 50: 0.0,
         }  # fmt: skip
 
+    def test_accuracy_is_that_of_the_labelled_images(self, tmp_path):
+        # As above, with labels that are wrong for all of the few images that have one.
+        model = Linear(torch.full((1, 8, 8), 1 / 64), other=0.6)
+        labels = torch.tensor([1] * 5 + [-1] * 15)
+        found = fpa.audit(model, (torch.ones(20, 1, 8, 8), labels), maskings=["constant"], **QUICK)
+        assert found.evidence.accuracy == 0
+        assert {percent: value.value for percent, value in found.evidence.right.items()} == {
+            0: 0.0, 10: 0.0, 25: 0.0, 50: 1.0,
+        }  # fmt: skip
+        labels[1:] = -1
+        single = fpa.audit(model, (torch.ones(20, 1, 8, 8), labels), maskings=["constant"], **QUICK)
+        assert (single.evidence.accuracy, single.evidence.right) == (0, {})
+        assert "<svg" in single.report(tmp_path / "audit.html").read_text(encoding="utf-8")
+        assert not any("accuracy" in row.what for row in single.rows)
+
     def test_lif_rises_by_the_counter_evidence_it_removes(self, sound):
         scores = (pictures() * weights()).flatten(1).double()
         total, ordered = scores.sum(1), scores.sort(1).values

@@ -92,7 +92,8 @@ class Evidence:
     kept: dict[int, Estimate] = field(default_factory=dict)
     """By percent masked at random: the mean logit as a share of the unmasked one."""
     right: dict[int, Estimate] = field(default_factory=dict)
-    """By percent masked at random, and 0: the accuracy; without labels, the share predicted as before."""
+    """By percent masked at random, and 0: the accuracy of images whose label is known; where none is, the
+    share predicted as before. Empty where fewer than two labelled images can be used."""
     rise: dict[str, Estimate] = field(default_factory=dict)
     """By signed estimator: LIF over the first 10 % of the pixels, relative to the unmasked logit, minus 1."""
     kept_by_masking: dict[str, Estimate] = field(default_factory=dict)
@@ -582,7 +583,8 @@ def _evidence(
         return share_kept((curves.mif[name]["random"] + curves.lif[name]["random"])[usable] / 2, unmasked)
 
     kept = {name: random(name) for name in curves.mif}
-    right = share_kept(curves.right[usable], np.ones_like(unmasked))
+    labelled = usable & known if known.any() else usable
+    right = share_kept(curves.right[labelled], np.ones(labelled.sum())) if labelled.sum() > 1 else []
     at = {percent: fractions.index(percent / 100) for percent in MASKED}
     early = [place for place, fraction in enumerate(fractions) if 0 < fraction <= MASKED[0] / 100]
     reliable = reliability(fidelity[judged], signed)
@@ -600,7 +602,7 @@ def _evidence(
         contradictions=sum(pair.contradiction for pair in pairs),
         correlation=reliable.correlation["all"],
         kept={percent: kept[judged][place] for percent, place in at.items()},
-        right={percent: right[place] for percent, place in {0: 0, **at}.items()},
+        right={percent: right[place] for percent, place in {0: 0, **at}.items() if right},
         rise={name: rise(name) for name, is_signed in signed.items() if is_signed},
         kept_by_masking={name: values[at[MASKED[0]]] for name, values in kept.items()},
         agreement={name: ranking_agreement(fidelity[judged], fidelity[name]) for name in others},

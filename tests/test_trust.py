@@ -235,6 +235,29 @@ class TestMeasurement:
         assert list(sound.evidence.agreement) == ["mean", "blur", "uniform"]
         assert sound.evidence.kept_by_masking["blur"].value > 0.95  # blur keeps the mean of smooth weights
 
+    @pytest.mark.parametrize("size", [12, 11])
+    def test_patches_as_features_are_those_of_an_evaluation(self, size):
+        """Patches of 3 pixels divide images of 12; those at the border of images of 11 are smaller."""
+        names, model, images = ["random", "ig_sum", "vg_abs"], Linear(weights(size)), pictures(20, size)
+        found = fpa.audit(
+            model, images, estimators=names, maskings=["constant"], **{**QUICK, "points": 11}, features=3
+        )
+        maps = fpa.explain(model, images, names, settings=QUICK["settings"])
+        fractions = sorted({*(step / 10 for step in range(11)), 0.25})
+        curves = fpa.perturbation_curves(model, images, maps, fractions=fractions, features=3)
+        assert (curves.shares_mif is None) == (size == 12)
+        for name in names:
+            x, x_lif = (
+                (sides or {}).get(name, curves.fractions) for sides in (curves.shares_mif, curves.shares_lif)
+            )
+            area = fpa.Fidelity.from_curves(curves.mif[name], curves.lif[name], x, fractions_lif=x_lif).area
+            assert found.areas["constant"][name].value == pytest.approx(area, abs=1e-3)
+        assert found.made_with["features"] == 3
+
+    def test_too_few_patches_are_refused(self):
+        with pytest.raises(fpa.InputError, match="at least 10; images of 8 x 8 pixels have 4 "):
+            fpa.audit(Linear(weights()), pictures(20), features=4, **QUICK)
+
     def test_is_the_same_again_and_in_other_batches(self, sound):
         labels = torch.zeros(120, dtype=torch.int64)
         loader = DataLoader(TensorDataset(pictures(), labels), batch_size=50)
@@ -440,6 +463,10 @@ class TestCommand:
         assert sorted(path.name for path in tmp_path.iterdir()) == ["audit.html", "audit.json"]
         assert main([*command, "--quiet"]) == 4
         assert capsys.readouterr() == ("", "")
+        assert main([*command, "--quiet", "--features", "4"]) == 4
+        assert json.loads((tmp_path / "audit.json").read_text())["made_with"]["features"] == 4
+        assert main([*command, "--features", "16"]) == 2
+        assert "use smaller patches" in capsys.readouterr().err
 
     def test_a_model_of_ones_own_with_photos_of_ones_own(self, capsys, tmp_path, monkeypatch):
         """Photos without labels, and models that only a function knows how to build."""

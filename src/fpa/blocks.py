@@ -526,7 +526,7 @@ def _resumes(
         raise InputError(f"{shard} was made of other images: use another folder or remove it")
     for name, values in _looks(images).items():
         if name in table.column_names:  # earlier folders have none
-            _check_same_images(table[name].to_pylist(), values.tolist(), shard)
+            _check_same_images(table[name].to_pylist(), values.tolist(), shard.parent)
     given = pa.array(labels.numpy())
     if table["label"].combine_chunks().equals(given):
         return True

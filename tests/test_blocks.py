@@ -1,8 +1,10 @@
 """The block loop: resumable, exact, and honest about what it leaves out."""
 
+import dataclasses
 import json
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 from torch import nn
@@ -128,6 +130,47 @@ def test_a_complete_run_is_only_read(net, tmp_path, monkeypatch):
     same(run(net, some(), tmp_path, block=None), whole)
 
 
+def test_images_that_changed_after_the_first_are_noticed(net, tmp_path):
+    whole = run(net, some(), tmp_path, estimators="vg_abs")
+    for place in (1, 9):
+        images = some()
+        images[place] = some(seed=1)[place]
+        with pytest.raises(InputError, match="holds an evaluation of other images"):
+            run(net, images, tmp_path, estimators="vg_abs")
+    noise = 1e-3 * some(seed=2)  # such as another decoder makes
+    same(run(net, some() + noise, tmp_path, estimators="vg_abs"), whole)
+
+
+def test_folders_without_summaries_of_the_images_still_resume(net, tmp_path):
+    whole = run(net, some(), tmp_path, estimators="vg_abs")
+    for shard in tmp_path.glob("block-*"):
+        table = pq.read_table(shard)
+        pq.write_table(table.drop_columns(["image_mean", "image_std"]), shard)
+    same(run(net, some(), tmp_path, estimators="vg_abs"), whole)
+
+
+def test_labels_may_become_known_later(net, tmp_path, monkeypatch):
+    labels = torch.arange(10) % 4
+    unknown = run(net, some(), tmp_path, estimators="vg_abs")
+    assert (unknown.labels == -1).all()
+    monkeypatch.setattr(module, "curves_of", None)  # nothing is computed again
+    known = run(net, (some(), labels), tmp_path, estimators="vg_abs")
+    assert known.labels.tolist() == labels.tolist()
+    same(dataclasses.replace(known, labels=unknown.labels), unknown)
+    same(read_evaluation(tmp_path), known)
+    with pytest.raises(InputError, match=r"labels must be in 0..3; 9 of image 0"):
+        run(net, (some(), labels + 9), tmp_path, estimators="vg_abs")
+
+
+def test_accuracy_follows_the_labels_of_a_resumed_run(net, tmp_path):
+    asked = {"estimators": ["random"], "outputs": ["accuracy"]}
+    labels = torch.arange(10) % 4
+    run(net, some(), tmp_path / "resumed", **asked)
+    resumed = run(net, (some(), labels), tmp_path / "resumed", **asked)
+    fresh = run(net, (some(), labels), tmp_path / "fresh", **asked)
+    same(resumed.others["accuracy"], fresh.others["accuracy"])
+
+
 def test_loaders_of_any_batch_size_give_the_same(net, tmp_path):
     data = TensorDataset(some(), torch.arange(10) % 4)
     whole = run(net, (some(), torch.arange(10) % 4), tmp_path / "whole")
@@ -187,6 +230,24 @@ def test_patches_of_unequal_size_keep_their_shares(net, tmp_path):
     found = run(net, some(), tmp_path, estimators="vg_abs", features=4)
     assert found.shares_mif["vg_abs"].shape == (10, 5)
     assert (np.diff(found.shares_mif["vg_abs"], axis=1) > 0).all()
+
+
+def test_the_area_of_patches_of_unequal_size_is_over_the_pixels_removed(tmp_path):
+    """Images of ones, 3 x 3, in patches of 2: 4, 2, 2 and 1 pixels, and a model that adds the pixels up.
+
+    The logit is then the share of pixels left, so every curve is the line from 1 to 0, whatever the map,
+    and both areas are exactly a half.
+    """
+
+    class Total(nn.Module):
+        def forward(self, x):
+            return x.sum((1, 2, 3), keepdim=True)[:, :, 0, 0]
+
+    images, maps = torch.ones(2, 1, 3, 3), torch.arange(18.0).view(2, 3, 3)
+    found = run(Total(), images, tmp_path, estimators={"mine": maps}, features=2)
+    area = found.fidelity("mine")
+    np.testing.assert_allclose(found.mif["mine"][0] / 9, [1, 8 / 9, 6 / 9, 4 / 9, 0], rtol=1e-6)
+    np.testing.assert_allclose([*area.mif_areas, *area.lif_areas], 50, rtol=1e-6)
 
 
 def test_progress_lines_for_logs(net, tmp_path, capsys):

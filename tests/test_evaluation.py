@@ -277,6 +277,18 @@ def test_a_folder_makes_it_resumable(data, tmp_path):
         run(DataLoader(TensorDataset(images, labels), 4, shuffle=True))
 
 
+@pytest.mark.parametrize("key", [int, str])
+def test_class_names_of_a_hugging_face_config_go_by_their_numbers(key):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(12, 3))
+    names = {key(2): "two", key(0): "zero", key(1): "one"}
+    model.config = type("Config", (), {"id2label": names})()
+    images = torch.randn(4, 3, 2, 2, generator=torch.Generator().manual_seed(0))
+    asked = {"examples": 0, **QUICK}
+    assert fpa.evaluate(model, images, ["vg_abs"], **asked).classes == ["zero", "one", "two"]
+    del names[key(1)]  # a config that names other classes is not guessed at
+    assert fpa.evaluate(model, images, ["vg_abs"], **asked).classes == ["class 0", "class 1", "class 2"]
+
+
 def test_a_generator_can_be_given(data, result):
     images, labels, found = data
     batches = ((images[i : i + 4], labels[i : i + 4]) for i in (0, 4, 8))

@@ -114,6 +114,17 @@ def test_straight_curves_have_the_area_of_a_trapezium():
     assert fidelity.interval == pytest.approx(0, abs=1e-9)
 
 
+def test_every_image_and_both_orders_may_have_their_own_fractions():
+    """By hand: trapezia of (1 + 0.5) / 2 and (0.5 + 0) / 2 over the steps of each image, in percent."""
+    curves = [[1, 0.5, 0], [2, 1, 0]]
+    steps = [[0, 0.2, 1], [0, 0.6, 1]]
+    fidelity = Fidelity.from_curves(curves, curves, steps, fractions_lif=[0, 0.5, 1])
+    assert fidelity.mif_areas == pytest.approx([15 + 20, 45 + 10])
+    assert fidelity.lif_areas == pytest.approx([37.5 + 12.5] * 2)
+    same = Fidelity.from_curves(curves, curves, steps)
+    assert same.lif_areas == pytest.approx([35, 55])
+
+
 def test_curves_that_end_early_cover_only_their_part():
     assert Fidelity.from_curves([[1, 1]] * 2, [[1, 1]] * 2, [0, 0.3]).area_mif == pytest.approx(30)
 
@@ -235,7 +246,10 @@ def test_a_single_image_has_an_area_but_no_interval():
         ({"mif": [["a", "b", "c"]]}, "mif must be an array of numbers: could not convert"),
         ({"lif": [[1, 2, 3], [1]]}, "lif must be an array of numbers: setting an array element"),
         ({"lif": [[1, 0, 0], [5, 0, 0]]}, "differ for 1 of 2 images, first for image 1: 1 and 5"),
-        ({"fractions": [0.5]}, r"fractions must be \[K\] with at least 2 points, got shape \[1\]"),
+        (
+            {"fractions": [0.5]},
+            r"fractions must be \[K\] or \[N, K\] with at least 2 points, got shape \[1\]",
+        ),
         (
             {"fractions": [0, 50, 100]},
             r"fractions must lie in 0\.\.1 \(of the image, not in percent\), got 50",
@@ -244,6 +258,9 @@ def test_a_single_image_has_an_area_but_no_interval():
         ({"fractions": [0, math.nan, 1]}, r"fractions must lie in 0\.\.1 .*, got nan"),
         ({"fractions": [0.1, 0.5, 1]}, "fractions must start at 0, the unmasked image, got 0.1"),
         ({"fractions": [0, 0.7, 0.5]}, r"fractions must ascend from 0, got \[0.0, 0.7, 0.5\]"),
+        ({"fractions": [[0, 0.5, 1]] * 3}, r"2 images, but fractions \[3, 3\]: \[K\], or a row for each"),
+        ({"fractions": [[0, 0.5, 1], [0, 0.7, 0.5]]}, r"ascend from 0, got \[0.0, 0.7, 0.5\]"),
+        ({"fractions_lif": [0.1, 0.5, 1]}, "fractions_lif must start at 0, the unmasked image, got 0.1"),
         ({"fractions": [0, 0, 0]}, r"fractions must ascend from 0, got \[0.0, 0.0, 0.0\]"),
         ({"normalise": "mean"}, "unknown normalisation 'mean'.*known: each, none"),
         ({"keep": [1, 0]}, r"keep must be bool \[2\], got int64 \[2\]"),

@@ -6,12 +6,22 @@ import pytest
 import torch
 from PIL import Image
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
 from fpa.data import Normalisation
 from fpa.engine import Engine
 from fpa.errors import InputError
-from fpa.inputs import classifier, image_batches, input_channels
+from fpa.inputs import classifier, image_batches, in_order, input_channels
 
 NORMALISATION = Normalisation((0.5, 0.4, 0.3), (0.2, 0.3, 0.4))
 BYTES = torch.randint(0, 256, (6, 3, 8, 8), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
@@ -56,6 +66,12 @@ def pil(image):
     return Image.fromarray(image.permute(1, 2, 0).numpy())
 
 
+def opaque(images):
+    """[..., 3, H, W] as RGBA, channels last."""
+    last = images.movedim(-3, -1)
+    return torch.cat([last, torch.full_like(last[..., :1], 200)], -1)
+
+
 class Items(Dataset):
     def __len__(self):
         return 6
@@ -82,6 +98,10 @@ LOADERS = {
     "a data set": Items,
     "an array": lambda: (BYTES.numpy(), LABELS.numpy()),
     "an array with channels last": lambda: (BYTES.permute(0, 2, 3, 1).numpy(), LABELS.numpy()),
+    "an array with opacity": lambda: (opaque(BYTES).numpy(), LABELS.numpy()),
+    "items with opacity": lambda: [
+        (opaque(image).numpy(), int(label)) for image, label in zip(BYTES, LABELS, strict=True)
+    ],
     "double precision": lambda: (NORMALISED.double(), LABELS),
     "a loader": lambda: DataLoader(TensorDataset(BYTES, LABELS), 4),
     "a generator": lambda: iter([(BYTES[:4], LABELS[:4]), (BYTES[4:], LABELS[4:])]),
@@ -109,6 +129,66 @@ def test_labels_are_minus_one_where_there_are_none():
 def test_numbers_that_come_with_the_images_are_kept():
     _, _, indices = joined(image_batches([(BYTES, LABELS, [9, 7, 5, 3, 1, 0])], NORMALISATION))
     assert indices.tolist() == [9, 7, 5, 3, 1, 0]
+
+
+def third_of(*values):
+    """A loader, one image a batch, with something besides images and labels."""
+    return [(BYTES[n : n + 1], LABELS[n : n + 1], [value]) for n, value in enumerate(values)]
+
+
+def test_one_image_a_batch_can_be_numbered_too():
+    for loader in (third_of(9, 7, 5, 3, 1, 0), iter(third_of(9, 7, 5, 3, 1, 0))):
+        images, _, indices = joined(image_batches(loader, NORMALISATION))
+        assert indices.tolist() == [9, 7, 5, 3, 1, 0]
+        assert torch.allclose(images, NORMALISED, atol=1e-5)
+
+
+def test_a_third_part_that_is_the_same_for_all_images_numbers_none():
+    class WithConstant(Items):
+        def __getitem__(self, index):
+            return *super().__getitem__(index), 7
+
+    for loader in (third_of(*[7] * 6), WithConstant(), [(BYTES, LABELS, [7] * 6)]):
+        assert joined(image_batches(loader, NORMALISATION))[2].tolist() == list(range(6))
+
+
+def test_a_number_that_comes_again_is_refused():
+    batches = image_batches(third_of(0, 1, 2, 1, 0, 2), NORMALISATION)
+    with pytest.raises(InputError, match=r"the number 1 came with two images.*leave it out, or give"):
+        joined(batches)
+    twice = image_batches(third_of(3, 2, 1, 0, 5, 4), NORMALISATION)
+    assert joined(twice)[2].tolist() == joined(twice)[2].tolist()  # every pass begins anew
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({}, True),
+        ({"batch_size": 4}, True),
+        ({"batch_size": None}, True),
+        ({"sampler": SequentialSampler(range(6))}, True),
+        ({"batch_sampler": BatchSampler(SequentialSampler(range(6)), 4, False)}, True),
+        ({"shuffle": True}, False),
+        ({"sampler": SubsetRandomSampler(range(6))}, False),
+        ({"sampler": WeightedRandomSampler(torch.ones(6), 6)}, False),
+        ({"sampler": [5, 4, 3, 2, 1, 0]}, False),
+        ({"batch_sampler": BatchSampler(RandomSampler(range(6)), 4, False)}, False),
+        ({"batch_sampler": [[0, 5], [1, 4], [2, 3]]}, False),
+    ],
+)
+def test_only_a_loader_that_reads_its_data_one_after_the_other_is_in_order(arguments, expected):
+    loader = DataLoader(TensorDataset(NORMALISED, torch.arange(6)), **arguments)
+    assert in_order(loader) is expected
+    assert image_batches(loader).shuffled is not expected
+
+
+def test_what_is_only_iterated_is_in_order():
+    class Stream(IterableDataset):
+        def __iter__(self):
+            return iter(NORMALISED)
+
+    assert in_order(DataLoader(Stream(), 2))
+    assert in_order([NORMALISED])
 
 
 def test_grey_images_are_repeated_for_a_model_that_takes_three_channels():

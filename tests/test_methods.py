@@ -417,7 +417,7 @@ def test_a_shuffled_loader_must_number_its_images(net, tmp_path):
     labels, numbers = torch.zeros(6, dtype=torch.int64), torch.arange(6)
     blind = DataLoader(TensorDataset(images, labels), batch_size=2, shuffle=True)
     asked = {"points": 4, "progress": False}
-    with pytest.raises(InputError, match="the loader shuffles them: use shuffle=False, or yield"):
+    with pytest.raises(InputError, match="the loader shuffles them: use shuffle=False, without"):
         evaluate_blocks(net, blind, tmp_path / "blind", estimators=maps, **asked)
     ordered = evaluate_blocks(net, images, tmp_path / "ordered", estimators=maps, **asked)
     seeing = DataLoader(TensorDataset(images, labels, numbers), batch_size=2, shuffle=True)

@@ -227,6 +227,17 @@ def test_a_folder_needs_no_training_images(tmp_path):
             load_evaluation_data(f"folder:{folder}")
 
 
+def test_a_stray_picture_does_not_hide_the_folders_of_classes(tmp_path):
+    folder = write_class_folder(tmp_path, ["cat", "dog"], 3)
+    (folder / "stray.jpg").write_bytes((folder / "cat" / "cat_0.jpg").read_bytes())
+    with pytest.warns(UserWarning, match=r"images beside them are left out: 1, the first is stray.jpg"):
+        found = load_evaluation_data(f"folder:{folder}", size=16)
+    assert (found.classes, found.test.labels.tolist()) == (["cat", "dog"], [0, 0, 0, 1, 1, 1])
+    for file in folder.glob("*/*.jpg"):
+        file.unlink()
+    assert load_evaluation_data(f"folder:{folder}", size=16).test.labels.tolist() == [-1]
+
+
 def test_files_that_cannot_be_read_are_left_out_and_noted(tmp_path):
     folder = write_class_folder(tmp_path, ["cat", "dog"], 2)
     data = load_evaluation_data(f"folder:{folder}", size=16)

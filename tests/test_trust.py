@@ -14,7 +14,7 @@ from rich.console import Console
 from safetensors.torch import save_file
 from scipy.stats import spearmanr
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
 
 import fpa
 import test_report
@@ -191,6 +191,21 @@ class TestMeasurement:
             0: 1.0, 10: 1.0, 25: 1.0, 50: 0.0,
         }  # fmt: skip
 
+    def test_accuracy_is_that_of_the_labelled_images(self, tmp_path):
+        # As above, with labels that are wrong for all of the few images that have one.
+        model = Linear(torch.full((1, 8, 8), 1 / 64), other=0.6)
+        labels = torch.tensor([1] * 5 + [-1] * 15)
+        found = fpa.audit(model, (torch.ones(20, 1, 8, 8), labels), maskings=["constant"], **QUICK)
+        assert found.evidence.accuracy == 0
+        assert {percent: value.value for percent, value in found.evidence.right.items()} == {
+            0: 0.0, 10: 0.0, 25: 0.0, 50: 1.0,
+        }  # fmt: skip
+        labels[1:] = -1
+        single = fpa.audit(model, (torch.ones(20, 1, 8, 8), labels), maskings=["constant"], **QUICK)
+        assert (single.evidence.accuracy, single.evidence.right) == (0, {})
+        assert "<svg" in single.report(tmp_path / "audit.html").read_text(encoding="utf-8")
+        assert not any("accuracy" in row.what for row in single.rows)
+
     def test_lif_rises_by_the_counter_evidence_it_removes(self, sound):
         scores = (pictures() * weights()).flatten(1).double()
         total, ordered = scores.sum(1), scores.sort(1).values
@@ -219,6 +234,29 @@ class TestMeasurement:
         assert sound.evidence.agreement["blur"].value == pytest.approx(expected, abs=1e-6)
         assert list(sound.evidence.agreement) == ["mean", "blur", "uniform"]
         assert sound.evidence.kept_by_masking["blur"].value > 0.95  # blur keeps the mean of smooth weights
+
+    @pytest.mark.parametrize("size", [12, 11])
+    def test_patches_as_features_are_those_of_an_evaluation(self, size):
+        """Patches of 3 pixels divide images of 12; those at the border of images of 11 are smaller."""
+        names, model, images = ["random", "ig_sum", "vg_abs"], Linear(weights(size)), pictures(20, size)
+        found = fpa.audit(
+            model, images, estimators=names, maskings=["constant"], **{**QUICK, "points": 11}, features=3
+        )
+        maps = fpa.explain(model, images, names, settings=QUICK["settings"])
+        fractions = sorted({*(step / 10 for step in range(11)), 0.25})
+        curves = fpa.perturbation_curves(model, images, maps, fractions=fractions, features=3)
+        assert (curves.shares_mif is None) == (size == 12)
+        for name in names:
+            x, x_lif = (
+                (sides or {}).get(name, curves.fractions) for sides in (curves.shares_mif, curves.shares_lif)
+            )
+            area = fpa.Fidelity.from_curves(curves.mif[name], curves.lif[name], x, fractions_lif=x_lif).area
+            assert found.areas["constant"][name].value == pytest.approx(area, abs=1e-3)
+        assert found.made_with["features"] == 3
+
+    def test_too_few_patches_are_refused(self):
+        with pytest.raises(fpa.InputError, match="at least 10; images of 8 x 8 pixels have 4 "):
+            fpa.audit(Linear(weights()), pictures(20), features=4, **QUICK)
 
     def test_is_the_same_again_and_in_other_batches(self, sound):
         labels = torch.zeros(120, dtype=torch.int64)
@@ -319,7 +357,41 @@ def test_bad_input_is_refused_before_any_work(arguments, message):
         fpa.audit(Linear(weights()), no_images(), **arguments)
 
 
+def test_precomputed_maps_need_to_know_which_image_is_which():
+    images, numbers = pictures(20), torch.arange(20)
+    right = images[:, 0] * weights()[0]
+    asked = {"estimators": {"mine": right, "vg_abs": "vg_abs"}, "maskings": ["constant"], **QUICK}
+
+    def area(*parts, **order):
+        loader = DataLoader(TensorDataset(*parts), 8, **order)
+        return fpa.audit(Linear(weights()), loader, **asked).areas["constant"]["mine"].value
+
+    labels = torch.zeros(20, dtype=torch.int64)
+    for order in ({"shuffle": True}, {"sampler": SubsetRandomSampler(range(20))}):
+        with pytest.raises(fpa.InputError, match="maps belong to images by number"):
+            area(images, labels, **order)
+        assert area(images, labels, numbers, **order) == pytest.approx(area(images, labels), abs=1e-3)
+
+
+def test_a_model_that_is_none_is_named():
+    with pytest.raises(fpa.InputError, match=r"must be a torch.nn.Module, got str"):
+        fpa.audit("resnet", pictures(4), **QUICK)
+    with pytest.raises(fpa.InputError, match=r"must be a torch.nn.Module, got str"):
+        fpa.evaluate("resnet", pictures(4), **QUICK)
+
+
 class TestShown:
+    def test_names_in_figures_are_readable_before_they_are_cut(self, tmp_path):
+        names = {"captum:LayerGradCam_abs": "vg_abs", "maps:outputs/of/mine.npz#cam": "ig_sum"}
+        estimators = {name: PAPER[one] for name, one in names.items()}
+        found = fpa.audit(
+            Linear(weights()), pictures(20), estimators=estimators, maskings=["constant"], **QUICK
+        )
+        page = found.report(tmp_path / "audit.html").read_text(encoding="utf-8")
+        assert ">mine#cam</text>" in page
+        assert ">LayerGradCam<tspan" in page
+        assert "…" not in page
+
     def test_fits_a_terminal_of_80_columns(self, sound, fragile, capsys):
         for found, word in ((sound, "Reliable"), (fragile, "Unreliable")):
             Console(width=80, force_terminal=False).print(found)
@@ -391,6 +463,10 @@ class TestCommand:
         assert sorted(path.name for path in tmp_path.iterdir()) == ["audit.html", "audit.json"]
         assert main([*command, "--quiet"]) == 4
         assert capsys.readouterr() == ("", "")
+        assert main([*command, "--quiet", "--features", "4"]) == 4
+        assert json.loads((tmp_path / "audit.json").read_text())["made_with"]["features"] == 4
+        assert main([*command, "--features", "16"]) == 2
+        assert "use smaller patches" in capsys.readouterr().err
 
     def test_a_model_of_ones_own_with_photos_of_ones_own(self, capsys, tmp_path, monkeypatch):
         """Photos without labels, and models that only a function knows how to build."""

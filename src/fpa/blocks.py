@@ -31,7 +31,10 @@ from fpa.estimators import (
     get_estimators,
     gradients_per_image,
     maps_of,
+    needs_numbers,
 )
+from fpa.fidelity import Fidelity
+from fpa.inputs import SHUFFLED, in_order
 from fpa.masking import Constant, Masking
 from fpa.store import clear_temporaries, read_json, replacing, writable_folder, write_text
 
@@ -75,6 +78,16 @@ class Evaluation:
     complete: bool = True
     """Whether the run came to its end."""
 
+    def fidelity(self, estimator: str, *, keep: NDArray[np.bool_] | None = None) -> Fidelity:
+        """The area A of an estimator, each image over the shares of its own pixels that were removed."""
+        return Fidelity.from_curves(
+            self.mif[estimator],
+            self.lif[estimator],
+            self.shares_mif[estimator] if self.shares_mif else self.fractions,
+            fractions_lif=self.shares_lif[estimator] if self.shares_lif else None,
+            keep=keep,
+        )
+
     @property
     def left_out(self) -> dict[str, int]:
         """For every estimator the number of images without a finite curve."""
@@ -85,11 +98,6 @@ class Evaluation:
         """Images whose unmasked value is 0 or less, so that a ratio to it means nothing."""
         return int((self.unmasked <= 0).sum())
 
-
-SHUFFLED = (
-    "precomputed maps belong to images by number, and the loader shuffles them: use shuffle=False, "
-    "or yield (images, labels, indices)"
-)
 
 Batch = Tensor | Sequence[Any]
 Data = Tensor | tuple[Tensor, Tensor] | Iterable[Batch]
@@ -157,7 +165,7 @@ def evaluate_blocks(
     by_number = {name: one.raw for name, one in named.items() if isinstance(one.raw, Method)}
     for name, method in by_number.items():
         method.check(name, range(total or 0))
-    numbered = any(method.needs_numbers for method in by_number.values()) and _shuffled(data)
+    numbered = needs_numbers(named) and not in_order(data)
     if total is not None:
         inner = sum(0 < fraction < 1 for fraction in shares)
         per_image = gradients_per_image(named, chosen) + 2 * inner * len(named)
@@ -182,7 +190,7 @@ def evaluate_blocks(
             tuple(outputs),
             truth,
         )
-        columns = {"target": targets}
+        columns = {"target": targets, **_looks(images)}
         for prefix, part in {
             "": curves,
             **{f"{name}.": other for name, other in curves.others.items()},
@@ -216,12 +224,12 @@ def evaluate_blocks(
             ):
                 block = block or block_size(engine, images, chosen)
                 if number == 0:
-                    first_image = _summary(images[0])
-                    _check_same_images(stored, first_image, path)
+                    looks = (float(values) for values in _looks(images[:1]).values())
+                    first_image = [*images.shape[1:], *looks]
+                    _check_same_images((stored or {}).get("first_image", first_image), first_image, path)
                 seen += len(indices)
                 place = path / f"block-{number:06d}.parquet"
-                if place.exists():
-                    _check_indices(place, indices)
+                if place.exists() and _resumes(place, engine, images, labels, indices, outputs):
                     tell.skip(len(indices))
                     continue
                 pending.append((place, compute(images, labels, indices)))
@@ -338,7 +346,6 @@ class _Pending:
     def store(self, path: Path) -> list[str]:
         """Write the block in one piece; returns what was left out, in words."""
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         if self.done is not None:
             self.done.synchronize()
@@ -356,8 +363,7 @@ class _Pending:
                 "scores": json.dumps({name: values.tolist() for name, values in self.sums.items()}),
             }
         )
-        with replacing(path) as temporary:
-            pq.write_table(table, temporary)
+        _write_shard(path, table)
         return told
 
 
@@ -411,12 +417,6 @@ def _parts(batch: Any, first: int) -> tuple[Tensor, Tensor, Tensor]:
             f"expected [{count}] of each"
         )
     return images, labels.to("cpu", torch.int64), indices.to("cpu", torch.int64)
-
-
-def _shuffled(data: object) -> bool:
-    from torch.utils.data import SequentialSampler
-
-    return not isinstance(getattr(data, "sampler", None), (SequentialSampler, type(None)))
 
 
 def _is_pair(data: object) -> bool:
@@ -481,37 +481,60 @@ def _check_same(stored: Mapping[str, Any], asked: Mapping[str, Any], path: Path)
         )
 
 
-def _summary(image: Tensor) -> list[float]:
-    """The shape of an image, its mean and standard deviation: enough to tell other images from the same."""
-    values = image.detach().double().cpu().nan_to_num(posinf=0, neginf=0)
-    return [*image.shape, float(values.mean()), float(values.std(correction=0))]
+def _looks(images: Tensor) -> dict[str, Tensor]:
+    """Mean and standard deviation of every image, [N] each: enough to tell other images from the same."""
+    values = images.detach().float().flatten(1).nan_to_num(posinf=0, neginf=0)
+    return {"image_mean": values.mean(1), "image_std": values.std(1, correction=0)}
 
 
-def _check_same_images(stored: Mapping[str, Any] | None, first: list[float], path: Path) -> None:
+def _check_same_images(before: Sequence[float], now: Sequence[float], path: Path) -> None:
     # Not bit by bit: another version of a decoder makes other last bits of the same image.
-    before = (stored or {}).get("first_image", first)
-    if len(before) != len(first) or not np.allclose(before, first, rtol=0, atol=1e-2):
+    if len(before) != len(now) or not np.allclose(before, now, rtol=0, atol=1e-2):
         raise InputError(
             f"{path} holds an evaluation of other images, or of the same ones sized or normalised otherwise: "
             "use another folder or remove it"
         )
 
 
-def _read_shard(shard: Path, columns: list[str] | None = None) -> Any:
+def _read_shard(shard: Path) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        return pq.read_table(shard, columns=columns)
+        return pq.read_table(shard)
     except (pa.ArrowException, OSError) as error:
         raise InputError(
             f"{shard} is damaged: remove it (or use --repair) and run again to make it anew"
         ) from error
 
 
-def _check_indices(shard: Path, indices: list[int]) -> None:
-    if _read_shard(shard, ["index"])["index"].to_pylist() != indices:
+def _write_shard(path: Path, table: Any) -> None:
+    import pyarrow.parquet as pq
+
+    with replacing(path) as temporary:
+        pq.write_table(table, temporary)
+
+
+def _resumes(
+    shard: Path, engine: Engine, images: Tensor, labels: Tensor, indices: list[int], outputs: Sequence[str]
+) -> bool:
+    """Whether a block on disk can stay. It must be of these images; other labels are put into it."""
+    import pyarrow as pa
+
+    table = _read_shard(shard)
+    if table["index"].to_pylist() != indices:
         raise InputError(f"{shard} was made of other images: use another folder or remove it")
+    for name, values in _looks(images).items():
+        if name in table.column_names:  # earlier folders have none
+            _check_same_images(table[name].to_pylist(), values.tolist(), shard.parent)
+    given = pa.array(labels.numpy())
+    if table["label"].combine_chunks().equals(given):
+        return True
+    predicted(engine, engine.images(images), labels)  # refuses labels that the model does not have
+    if "accuracy" in outputs:  # its curves depend on the labels
+        return False
+    _write_shard(shard, table.set_column(table.column_names.index("label"), "label", given))
+    return True
 
 
 class Tell(Protocol):

@@ -220,6 +220,9 @@ def _audit_parser(after_command: list[str]) -> "ArgumentParser":
         "default [constant,mean,blur,uniform].",
     )
     parser.add_argument("--points", default=21, type=int, help="Points of a perturbation curve.")
+    parser.add_argument(
+        "--features", default="pixels", type=int | str, help="What is removed: pixels or the side of patches."
+    )
     parser.add_argument("--ig_steps", default=200, type=int, help="Steps of integrated gradients.")
     parser.add_argument("--seed", default=0, type=int, help="Seed of everything random.")
     _add_own_model(parser)
@@ -589,6 +592,7 @@ def _audit(namespace: "Namespace") -> int:
                 settings=Settings(ig_steps=namespace.ig_steps),
                 maskings=namespace.maskings,
                 points=namespace.points,
+                features=namespace.features,
                 seed=namespace.seed,
                 normalisation=opened.normalisation,
                 device=chosen_device(namespace.device),

@@ -305,7 +305,8 @@ def load_evaluation_data(
     """A data set for a model that is trained already: as `load_data`, but a folder needs no training images.
 
     `folder:PATH` may hold `val/` or `test/` (which is then taken), a subfolder a class, or only images,
-    whose labels are then unknown (-1). Nothing else of a folder is looked at.
+    whose labels are then unknown (-1). Nothing else of a folder is looked at; images beside the folders of
+    classes are left out, with a warning.
     """
     if not name.startswith("folder:"):
         return load_data(name, root, evaluation_images=evaluation_images, size=size)
@@ -315,13 +316,19 @@ def load_evaluation_data(
     test = next((folder / part for part in ("val", "test", "train") if (folder / part).is_dir()), folder)
     loose = sorted(file.name for file in test.iterdir() if file.name.lower().endswith(IMG_EXTENSIONS))
     transform = _test_transform(size)
-    if loose:
-        classes: list[str] = []
+    classes = _subfolders(test)
+    files = [(label, file) for label in classes for file in _images_below(test, label)]
+    if loose and not files:
+        classes = []
         split = FileSplit(PathList(test, loose), torch.full((len(loose),), -1), transform, size)
     else:
-        classes = _class_folders(test)
-        files = [(label, file) for label in classes for file in _images_below(test, label)]
-        split = _file_split(test, classes, test, files, transform, size)
+        if loose:
+            warnings.warn(
+                f"{test} has a folder a class, so the images beside them are left out: {len(loose)}, "
+                f"the first is {loose[0]}",
+                stacklevel=2,
+            )
+        split = _file_split(test, _class_folders(test), test, files, transform, size)
     none = FileSplit([], torch.zeros(0, dtype=torch.int64), transform, size)
     return _file_data(name, classes, none, split, evaluation_images, True, None)
 
@@ -604,12 +611,16 @@ def _warn_if_unofficial(data: ImageData, folder: Path, classes: int) -> None:
         )
 
 
-def _class_folders(folder: Path) -> list[str]:
+def _subfolders(folder: Path) -> list[str]:
     try:
         with os.scandir(folder) as entries:
-            names = sorted(entry.name for entry in entries if entry.is_dir() and entry.name[0] != ".")
+            return sorted(entry.name for entry in entries if entry.is_dir() and entry.name[0] != ".")
     except OSError as error:
         raise InputError(f"cannot read the folder {folder}: {error.strerror}") from error
+
+
+def _class_folders(folder: Path) -> list[str]:
+    names = _subfolders(folder)
     if not names:
         raise InputError(f"{folder} has no subfolders: expected one for each class, with its images")
     return names

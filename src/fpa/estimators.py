@@ -66,6 +66,11 @@ class Method:
         raise NotImplementedError
 
 
+def needs_numbers(estimators: "Mapping[str, Estimator]") -> bool:
+    """Whether the maps of any of them depend on the numbers of the images in their data set."""
+    return any(isinstance(one.raw, Method) and one.raw.needs_numbers for one in estimators.values())
+
+
 @dataclass(frozen=True)
 class Estimator:
     """A raw map and its way to two dimensions.

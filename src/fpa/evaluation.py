@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fpa import __version__
-from fpa.blocks import SHUFFLED, Evaluation, Tell, evaluate_blocks
+from fpa.blocks import Evaluation, Tell, evaluate_blocks
 from fpa.curves import ranks
 from fpa.data import Normalisation
 from fpa.engine import Engine
 from fpa.errors import InputError
-from fpa.estimators import Estimator, Estimators, Method, Settings, explain, get_estimators
+from fpa.estimators import Estimator, Estimators, Settings, explain, get_estimators, needs_numbers
 from fpa.fidelity import KINDS, Estimate, Fidelity, Reliability, reliability
 from fpa.inputs import ImageBatches, classifier, image_batches, input_channels
 from fpa.masking import Masking, fully_masked, get_masking, noise_by_image
@@ -216,16 +216,14 @@ def evaluate(
     removal = get_masking(
         masking or "constant", *((normalisation.mean, normalisation.std) if normalisation else ())
     )
-    batches = image_batches(
-        loader, normalisation, input_channels(model) if isinstance(model, nn.Module) else None
-    )
+    batches = image_batches(loader, normalisation, input_channels(model))
     if folder is not None and batches.shuffled:
         raise InputError(
-            "the loader shuffles, so a stored evaluation could not be gone on with: use shuffle=False"
+            "the loader shuffles, so a stored evaluation could not be gone on with: use shuffle=False, "
+            "without a sampler"
         )
-    by_number = any(isinstance(one.raw, Method) and one.raw.needs_numbers for one in named.values())
-    if by_number and batches.shuffled and not batches.numbered:
-        raise InputError(SHUFFLED)
+    if needs_numbers(named):
+        batches.check_numbers()
     engine = Engine(classifier(model, batches.first, device))
     outputs = engine.predict(batches.first[:1]).shape[1]
     names = _class_names(classes, outputs, model, loader)
@@ -397,8 +395,10 @@ def _class_names(classes: Sequence[str] | None, outputs: int, model: Any, loader
         return [str(one) for one in classes]
     labelled = getattr(getattr(model, "config", None), "id2label", None)  # Hugging Face
     card = getattr(getattr(model, "card", None), "classes", None)  # fpa
-    found = list(labelled.values()) if isinstance(labelled, Mapping) else card
-    found = found or getattr(getattr(loader, "dataset", loader), "classes", None)
+    by_number = {str(key): name for key, name in labelled.items()} if isinstance(labelled, Mapping) else {}
+    numbers = [str(number) for number in range(outputs)]
+    named = [by_number[number] for number in numbers] if by_number.keys() == set(numbers) else None
+    found = named or card or getattr(getattr(loader, "dataset", loader), "classes", None)
     if isinstance(found, (list, tuple)) and len(found) == outputs:
         return [str(one) for one in found]
     return [f"class {number}" for number in range(outputs)]
@@ -413,10 +413,7 @@ def _scored(
     examples: Examples | None,
     made_with: dict[str, Any],
 ) -> Result:
-    fidelity = {
-        key: Fidelity.from_curves(evaluation.mif[key], evaluation.lif[key], evaluation.fractions)
-        for key in evaluation.mif
-    }
+    fidelity = {key: evaluation.fidelity(key) for key in evaluation.mif}
     known = evaluation.labels >= 0
     accuracy = float((evaluation.labels == evaluation.targets)[known].mean()) if known.any() else None
     explanations = {key: score for key, score in fidelity.items() if key in signed}

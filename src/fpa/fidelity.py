@@ -99,6 +99,7 @@ class Fidelity:
         lif: Arrayish,
         fractions: Arrayish,
         *,
+        fractions_lif: "Arrayish | None" = None,
         normalise: Normalise = "each",
         keep: "Arrayish | None" = None,
     ) -> "Fidelity":
@@ -115,7 +116,9 @@ class Fidelity:
         - `mif` [N, K]: output for the explained class along MIF masking; the first column is unmasked.
         - `lif` [N, K]: the same along LIF masking; the first column is that of `mif`.
         - `fractions` [K]: part of the image masked at each point, ascending from 0, at most 1. The
-          trapezoid rule takes them as they are, so curves that end early have a smaller area.
+          trapezoid rule takes them as they are, so curves that end early have a smaller area. [N, K] where
+          each image has its own, as with patches or segments of different sizes.
+        - `fractions_lif` [K] or [N, K]: those of `lif`, where they are not the same as those of `mif`.
         - `normalise`: "each" divides an image's curves by its own unmasked output (logits); images where
           that is not positive are left out. "none" takes the curves as they are (probabilities, margins).
           Curves that are normalised already start at 1 and score the same either way.
@@ -124,11 +127,15 @@ class Fidelity:
         """
         if normalise not in ("each", "none"):
             raise unknown("normalisation", normalise, ["each", "none"])
-        x = _fractions(fractions)
-        curves = _curves("mif", mif, x.size), _curves("lif", lif, x.size)
+        x_mif = _fractions("fractions", fractions)
+        x_lif = x_mif if fractions_lif is None else _fractions("fractions_lif", fractions_lif)
+        x = x_mif, x_lif
+        curves = _curves("mif", mif, x_mif.shape[-1]), _curves("lif", lif, x_lif.shape[-1])
         n, unmasked = len(curves[0]), curves[0][:, 0]
         if len(curves[1]) != n:
             raise InputError(f"mif has {n} images, lif has {len(curves[1])}: they must be the same")
+        if wrong := [list(each.shape) for each in x if each.ndim == 2 and len(each) != n]:
+            raise InputError(f"there are {n} images, but fractions {wrong[0]}: [K], or a row for each image")
         wanted = np.ones(n, dtype=bool) if keep is None else _numpy(keep)
         if wanted.dtype != np.bool_ or wanted.shape != (n,):
             raise InputError(f"keep must be bool [{n}], got {wanted.dtype} {list(wanted.shape)}")
@@ -139,7 +146,9 @@ class Fidelity:
         wrong_sign = non_positive if normalise == "each" else np.zeros(n, dtype=bool)
         scale = np.where(wrong_sign | (normalise == "none"), 1.0, unmasked)
         with np.errstate(all="ignore"):  # what is not finite is found on the next line
-            mif_areas, lif_areas = (100 * _integral(each / scale[:, None], x) for each in curves)
+            mif_areas, lif_areas = (
+                100 * _integral(each / scale[:, None], at) for each, at in zip(curves, x, strict=True)
+            )
         finite &= np.isfinite(lif_areas - mif_areas)
         kept = finite & wanted & ~wrong_sign
         mif_areas[~kept] = lif_areas[~kept] = np.nan
@@ -653,18 +662,21 @@ def _curves(name: str, values: Any, points: int) -> Floats:
     return curves
 
 
-def _fractions(values: Any) -> Floats:
-    fractions = _floats("fractions", values)
+def _fractions(name: str, values: Any) -> Floats:
+    fractions = _floats(name, values)
     outside = ~((fractions >= 0) & (fractions <= 1 + 1e-6))  # a sum of steps may round to more than 1
-    if fractions.ndim != 1 or fractions.size < 2:
-        raise InputError(f"fractions must be [K] with at least 2 points, got shape {list(fractions.shape)}")
+    if fractions.ndim not in (1, 2) or fractions.shape[-1] < 2:
+        raise InputError(
+            f"{name} must be [K] or [N, K] with at least 2 points, got shape {list(fractions.shape)}"
+        )
     if outside.any():
         wrong = fractions[outside][0]
-        raise InputError(f"fractions must lie in 0..1 (of the image, not in percent), got {wrong:g}")
-    if fractions[0] != 0:
-        raise InputError(f"fractions must start at 0, the unmasked image, got {fractions[0]:g}")
-    if np.any(np.diff(fractions) < 0) or fractions[-1] == 0:
-        raise InputError(f"fractions must ascend from 0, got {fractions.tolist()}")
+        raise InputError(f"{name} must lie in 0..1 (of the image, not in percent), got {wrong:g}")
+    rows = np.atleast_2d(fractions)
+    if (late := rows[rows[:, 0] != 0]).size:
+        raise InputError(f"{name} must start at 0, the unmasked image, got {late[0, 0]:g}")
+    if (falling := rows[(np.diff(rows) < 0).any(axis=1) | (rows[:, -1] == 0)]).size:
+        raise InputError(f"{name} must ascend from 0, got {falling[0].tolist()}")
     return fractions
 
 

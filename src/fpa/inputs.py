@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
-from torch.utils.data import RandomSampler
+from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
 
 from fpa.data import Normalisation
 from fpa.engine import untouched
@@ -46,8 +46,7 @@ def classifier(
     >>> classifier(nn.DataParallel(inner)) is inner
     True
     """
-    if not isinstance(model, nn.Module):
-        raise InputError(f"the model must be a torch.nn.Module, got {type(model).__name__}")
+    _check_module(model)
     found = _unwrapped(model)
     half = sorted({str(p.dtype) for p in found.parameters() if p.dtype in HALF})
     if half:
@@ -107,6 +106,7 @@ def input_channels(model: nn.Module) -> int | None:
     >>> input_channels(nn.Sequential(nn.Conv2d(1, 4, 3))), input_channels(nn.Flatten())
     (1, None)
     """
+    _check_module(model)
     first = next((part for part in model.modules() if isinstance(part, nn.Conv2d)), None)
     return None if first is None else first.in_channels
 
@@ -121,6 +121,11 @@ def class_count(model: nn.Module, input_shape: tuple[int, int, int]) -> int:
     if logits is None or logits.ndim != 2:
         raise InputError("the model must return logits [N, classes]")
     return logits.shape[1]
+
+
+def _check_module(model: object) -> None:
+    if not isinstance(model, nn.Module):
+        raise InputError(f"the model must be a torch.nn.Module, got {type(model).__name__}")
 
 
 def _unwrapped(model: nn.Module) -> nn.Module:
@@ -188,6 +193,7 @@ class ImageBatches:
         self._taken: list[Any] = []
         self._range: str | None = None
         self._numbered = False
+        self._seen: set[int] = set()
         self._first: Tensor | None = None
 
     @property
@@ -200,8 +206,8 @@ class ImageBatches:
 
     @property
     def shuffled(self) -> bool:
-        """Whether the loader gives the images in another order every time."""
-        return isinstance(getattr(self._source, "sampler", None), RandomSampler)
+        """Whether the loader may give the images in another order than the data set's."""
+        return not in_order(self._source)
 
     @property
     def numbered(self) -> bool:
@@ -209,23 +215,32 @@ class ImageBatches:
         _ = self.first
         return self._numbered
 
+    def check_numbers(self) -> None:
+        """Refuse a loader of which one cannot tell which image is which."""
+        if self.shuffled and not self.numbered:
+            raise InputError(SHUFFLED)
+
     @property
     def first(self) -> Tensor:
         """The images of the first batch, normalised; a loader that can be read once loses nothing."""
         if self._first is None:
             source = iter(self._source)
-            raw = next(source, None)
-            if raw is None:
+            taken = list(itertools.islice(source, 1))
+            if not taken:
                 raise InputError("there are no images: the loader yields nothing")
+            self._first = self._converted(taken[0], 0, 0)[0]
+            if _parts(taken[0])[2] is not None:
+                if len(self._first) == 1:
+                    taken += itertools.islice(source, 1)  # one image alone cannot show that numbers differ
+                self._numbered = _are_numbers(taken, self.channels)
             if self.one_pass:
-                self._taken = [raw]
-            self._first = self._converted(raw, 0, 0)[0]
+                self._taken = taken
         return self._first
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         _ = self.first  # what its range says holds for all batches
         taken, self._taken = self._taken, []
-        at = 0
+        self._seen, at = set(), 0
         for number, raw in enumerate(itertools.chain(taken, self._source)):
             batch = self._converted(raw, number, at)
             at += len(batch[0])
@@ -240,12 +255,21 @@ class ImageBatches:
                 f"{list(self._first.shape[1:])}: resize or crop them to one size"
             )
         count = len(images)
-        if self._first is None:
-            self._numbered = _are_numbers(numbers, count)
         indices = torch.arange(at, at + count)
         if self._numbered:
             indices = _whole_numbers("indices", numbers, count)
+            self._check_new(indices.tolist())
         return images, _whole_numbers("labels", labels, count), indices
+
+    def _check_new(self, numbers: list[int]) -> None:
+        """Refuse numbers of images that came before: then they number something else, or images repeat."""
+        for number in numbers:
+            if number in self._seen:
+                raise InputError(
+                    f"the number {number} came with two images: the third part of a batch (or its index) "
+                    "numbers the images, so leave it out, or give every image a number of its own once"
+                )
+            self._seen.add(number)
 
     def _normalised(self, images: Tensor, number: int) -> Tensor:
         if self.channels is not None and images.shape[1] != self.channels:
@@ -295,7 +319,7 @@ def image_batches(
     `loader` is a tensor, an array, a list of PIL images, (images, labels), a data set, or anything that
     yields such batches; a batch may also be a dict ("image", "pixel_values", "label", ...) or have a third
     part, which numbers the images if it is whole numbers. Unknown labels are -1. Grey images are repeated
-    to the `channels` the model takes.
+    to the `channels` the model takes, and opacity, a fourth channel at the end, is dropped.
 
     With a `normalisation`, bytes and floats in 0..255 or in 0..1 are normalised, images outside of these
     ranges are taken to be normalised already. Without one, bytes are refused, and a warning tells that
@@ -307,6 +331,31 @@ def image_batches(
     torch.Size([2, 3, 8, 8])
     """
     return ImageBatches(loader, normalisation, channels)
+
+
+SHUFFLED = (
+    "precomputed maps belong to images by number, and the loader shuffles them: use shuffle=False, "
+    "without a sampler, or yield (images, labels, indices)"
+)
+
+
+def in_order(loader: Any) -> bool:
+    """Whether a loader gives the images of its data set one after the other, from the first to the last.
+
+    Anything without a sampler does, as far as that can be seen; so does a data set that is only iterated.
+
+    >>> from torch.utils.data import DataLoader, SubsetRandomSampler
+    >>> images = torch.zeros(4, 1, 2, 2)
+    >>> in_order(DataLoader(images)), in_order(DataLoader(images, sampler=SubsetRandomSampler([2, 0])))
+    (True, False)
+    """
+    if isinstance(getattr(loader, "dataset", None), IterableDataset):
+        return True
+    batches = getattr(loader, "batch_sampler", None)
+    # A batch sampler of another kind may draw as it likes, whatever it says about a sampler.
+    plain = batches is None or type(batches) is BatchSampler
+    samplers = (getattr(loader, "sampler", None), getattr(batches, "sampler", None))
+    return plain and all(one is None or isinstance(one, SequentialSampler) for one in samplers)
 
 
 BYTES, UNIT, NORMALISED = "like bytes (0..255)", "like 0..1", "normalised"
@@ -429,21 +478,27 @@ def _as_batch(given: Any, channels: int | None) -> Tensor:
         if images_.shape[0] == (channels or 3):
             return images_[None]
         if images_.shape[-1] in (3, 4):
-            return images_.permute(2, 0, 1)[None]
+            return _as_batch(images_[None], channels)
         return images_[:, None]
     if images_.ndim != 4:
         raise InputError(f"images must be [N, C, H, W], got {list(images_.shape)}")
-    if images_.shape[1] not in (1, 3, channels) and images_.shape[-1] in (1, 3, channels):
-        return images_.permute(0, 3, 1, 2)
+    if images_.shape[1] not in (1, 3, channels):
+        if images_.shape[-1] in (1, 3, channels):
+            return images_.permute(0, 3, 1, 2)
+        if images_.shape[-1] == 4 and channels == 3:  # red, green, blue and opacity
+            return images_[..., :3].permute(0, 3, 1, 2)
     return images_
 
 
-def _are_numbers(values: Any, count: int) -> bool:
-    """Whether the third part of a batch numbers its images; it may be paths or anything else."""
-    try:
-        return values is not None and len(set(_whole_numbers("indices", values, count).tolist())) == count
-    except InputError:
-        return False
+def _are_numbers(batches: Sequence[Any], channels: int | None) -> bool:
+    """Whether the third parts of these batches number the images; they may be paths or anything else."""
+    numbers: list[int] = []
+    for images, _, values in map(_parts, batches):
+        try:
+            numbers += _whole_numbers("indices", values, len(_as_batch(images, channels))).tolist()
+        except InputError:
+            return False
+    return len(set(numbers)) == len(numbers)
 
 
 def _whole_numbers(name: str, values: Any, count: int) -> Tensor:

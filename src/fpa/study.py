@@ -35,7 +35,7 @@ from fpa.engine import Engine, Precision
 from fpa.errors import InputError
 from fpa.estimators import SETS, Estimator, Method, Settings, get_estimators
 from fpa.evaluation import make_examples
-from fpa.fidelity import Fidelity, common_images, reliability
+from fpa.fidelity import common_images, reliability
 from fpa.masking import Masking, get_masking
 from fpa.models import load_model, model_path, read_card
 from fpa.progress import Display
@@ -184,12 +184,7 @@ def read_study(folder: Path | str) -> Study:
     for name, found in evaluations.items():
         card = read_card(folder / name / "model.safetensors")
         classes = card.classes
-        fidelity = {
-            estimator: Fidelity.from_curves(
-                found.mif[estimator], found.lif[estimator], found.fractions, keep=keep
-            )
-            for estimator in estimators
-        }
+        fidelity = {estimator: found.fidelity(estimator, keep=keep) for estimator in estimators}
         models[name] = ModelResult(
             augmentation=name,
             accuracy=float((found.labels == found.targets).mean()),

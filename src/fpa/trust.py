@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from fpa import __version__
 from fpa.blocks import Tell, blocks_of, predicted, telling
-from fpa.curves import check_fractions, curves_of
+from fpa.curves import check_features, check_fractions, curves_of
 from fpa.data import Normalisation
 from fpa.engine import Engine
 from fpa.errors import InputError
@@ -30,6 +30,7 @@ from fpa.estimators import (
     get_estimators,
     gradients_per_image,
     maps_of,
+    needs_numbers,
 )
 from fpa.fidelity import Estimate, Fidelity, Reliability, ranking_agreement, reliability, share_kept
 from fpa.inputs import ImageBatches, classifier, image_batches, input_channels
@@ -91,7 +92,8 @@ class Evidence:
     kept: dict[int, Estimate] = field(default_factory=dict)
     """By percent masked at random: the mean logit as a share of the unmasked one."""
     right: dict[int, Estimate] = field(default_factory=dict)
-    """By percent masked at random, and 0: the accuracy; without labels, the share predicted as before."""
+    """By percent masked at random, and 0: the accuracy of images whose label is known; where none is, the
+    share predicted as before. Empty where fewer than two labelled images can be used."""
     rise: dict[str, Estimate] = field(default_factory=dict)
     """By signed estimator: LIF over the first 10 % of the pixels, relative to the unmasked logit, minus 1."""
     kept_by_masking: dict[str, Estimate] = field(default_factory=dict)
@@ -392,6 +394,7 @@ def audit(
     settings: Settings | None = None,
     maskings: Sequence[str | Masking] = MASKINGS,
     points: int = 21,
+    features: str | int = "pixels",
     seed: int = 0,
     normalisation: Normalisation | None = None,
     device: torch.device | str | None = None,
@@ -408,6 +411,7 @@ def audit(
     - `maskings`: what removing a pixel means. The first is judged; the others, with the same maps, tell
       whether the ranking of the estimators survives another one.
     - `points`: of a perturbation curve.
+    - `features`: what is removed, "pixels" or the side of square patches (16 for most vision transformers).
     - `device`: where to work; by default where the model is.
     - `name`: what is audited, for the page.
 
@@ -433,8 +437,11 @@ def audit(
     fractions = sorted({*check_fractions(points), *(percent / 100 for percent in MASKED)})
     inner = model.model if isinstance(model, Engine) else model
     batches = image_batches(loader, normalisation, input_channels(inner))
+    if needs_numbers(named):
+        batches.check_numbers()
+    _check_enough(features, batches.first)
     engine = model if isinstance(model, Engine) else Engine(classifier(model, batches.first, device))
-    curves = _measure(engine, batches, named, chosen, by_name, fractions, seed, count, progress)
+    curves = _measure(engine, batches, named, chosen, by_name, fractions, features, seed, count, progress)
     evidence, figures = _evidence(curves, signed, fractions)
     verdict, because = judge(evidence)
     advice, command = _advice(verdict, evidence, curves.size, next(iter(by_name.values())))
@@ -450,6 +457,7 @@ def audit(
         name=name,
         made_with={
             "images": f"{curves.size[0]} x {curves.size[1]} pixels",
+            "features": features,
             "ig_steps": chosen.ig_steps,
             "sg_samples": chosen.sg_samples,
             "sigma": chosen.sigma,
@@ -472,6 +480,8 @@ class _Curves(NamedTuple):
     unmasked: NDArray[Any]
     mif: dict[str, dict[str, NDArray[Any]]]
     lif: dict[str, dict[str, NDArray[Any]]]
+    shares: dict[str, dict[str, NDArray[Any]]]
+    """By "mif" and "lif", and estimator, where patches differ in size: the share of the pixels masked."""
     right: NDArray[Any]
     """[N, K]: whether the class is still the right one under random masking, mean of two draws."""
     fractions: NDArray[Any]
@@ -486,6 +496,7 @@ def _measure(
     settings: Settings,
     maskings: Mapping[str, Masking],
     fractions: Sequence[float],
+    features: str | int,
     seed: int,
     count: int | None,
     progress: bool | Tell,
@@ -505,7 +516,7 @@ def _measure(
             block: dict[tuple[str, ...], Tensor] = {("labels",): labels, ("targets",): targets}
             for name, masking in maskings.items():
                 curves = curves_of(
-                    engine, images, maps, fractions, logits, targets, indices, seed, masking, "pixels",
+                    engine, images, maps, fractions, logits, targets, indices, seed, masking, features,
                     ("accuracy",) if name == judged else (), truth,
                 )  # fmt: skip
                 for estimator in maps:
@@ -515,6 +526,8 @@ def _measure(
                     accuracy = curves.others["accuracy"]
                     block["unmasked",] = curves.unmasked
                     block["right",] = (accuracy.mif["random"] + accuracy.lif["random"]) / 2
+                    for side, exact in (("mif", curves.shares_mif), ("lif", curves.shares_lif)):
+                        block |= {("share", side, one): values for one, values in (exact or {}).items()}
             blocks.append({key: values.cpu() for key, values in block.items()})
             tell.advance(len(indices))
     if not blocks:
@@ -530,6 +543,10 @@ def _measure(
         joined["unmasked",],
         by_masking("mif"),
         by_masking("lif"),
+        {
+            side: {one: joined["share", side, one] for one in estimators if ("share", side, one) in joined}
+            for side in ("mif", "lif")
+        },
         joined["right",],
         curves.fractions.numpy(),
         logits.shape[1],
@@ -566,7 +583,11 @@ def _evidence(
     fidelity = {
         name: {
             one: Fidelity.from_curves(
-                curves.mif[name][one], curves.lif[name][one], curves.fractions, keep=usable
+                curves.mif[name][one],
+                curves.lif[name][one],
+                curves.shares["mif"].get(one, curves.fractions),
+                fractions_lif=curves.shares["lif"].get(one, curves.fractions),
+                keep=usable,
             )
             for one in curves.mif[name]
         }
@@ -579,7 +600,8 @@ def _evidence(
         return share_kept((curves.mif[name]["random"] + curves.lif[name]["random"])[usable] / 2, unmasked)
 
     kept = {name: random(name) for name in curves.mif}
-    right = share_kept(curves.right[usable], np.ones_like(unmasked))
+    labelled = usable & known if known.any() else usable
+    right = share_kept(curves.right[labelled], np.ones(labelled.sum())) if labelled.sum() > 1 else []
     at = {percent: fractions.index(percent / 100) for percent in MASKED}
     early = [place for place, fraction in enumerate(fractions) if 0 < fraction <= MASKED[0] / 100]
     reliable = reliability(fidelity[judged], signed)
@@ -597,7 +619,7 @@ def _evidence(
         contradictions=sum(pair.contradiction for pair in pairs),
         correlation=reliable.correlation["all"],
         kept={percent: kept[judged][place] for percent, place in at.items()},
-        right={percent: right[place] for percent, place in {0: 0, **at}.items()},
+        right={percent: right[place] for percent, place in {0: 0, **at}.items() if right},
         rise={name: rise(name) for name, is_signed in signed.items() if is_signed},
         kept_by_masking={name: values[at[MASKED[0]]] for name, values in kept.items()},
         agreement={name: ranking_agreement(fidelity[judged], fidelity[name]) for name in others},
@@ -714,6 +736,17 @@ def _with_random(estimators: Mapping[str, Estimator]) -> dict[str, Estimator]:
             "the name 'random' is that of the random baseline: call the estimator something else"
         )
     return {"random": given, **estimators}
+
+
+def _check_enough(features: str | int, images: Tensor) -> None:
+    """Refuse patches so large that the first share of `MASKED` is less than one of them."""
+    found, needed = check_features(features, images[:1]).most, 100 // MASKED[0]
+    if found < needed:
+        raise InputError(
+            f"an audit masks {MASKED[0]} % of the features of an image, so it needs at least {needed}; "
+            f"images of {images.shape[2]} x {images.shape[3]} pixels have {found} (features {features}): "
+            "use smaller patches"
+        )
 
 
 def _named_maskings(

@@ -74,6 +74,8 @@ def decay(audit: Audit) -> "Markup":
         parts.append(_line("grid", x(percent / 100), y(high), x(percent / 100), y(low)))
     parts.append(_text(x(0.5), tall - 3, "pixels masked at random", "middle"))
     for line, found in (("c2 d0", audit.kept), ("c1 d1", audit.right)):
+        if not found:  # too few labels
+            continue
         up = [f"{x(f):.1f} {y(e.high):.1f}" for f, e in zip(audit.fractions, found, strict=True)]
         down = [f"{x(f):.1f} {y(e.low):.1f}" for f, e in zip(audit.fractions, found, strict=True)]
         middle = [f"{x(f):.1f} {y(e.value):.1f}" for f, e in zip(audit.fractions, found, strict=True)]
@@ -172,7 +174,7 @@ def _text(x: float, y: float, text: str, anchor: str = "start") -> str:
 
 def _estimator(x: float, y: float, name: str, anchor: str = "start") -> str:
     """The name of an estimator, its reduction as a subscript; long names are cut."""
-    shown = estimator_name(name if len(name) <= 14 else name[:13] + "…", "html")
+    shown = estimator_name(name, "html", most=14)
     shown = shown.replace("<sub>", '<tspan class="below" dy="3">').replace("</sub>", "</tspan>")
     return _text(x, y, shown, anchor)
 

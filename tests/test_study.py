@@ -198,7 +198,7 @@ class TestBadInput:
             ({"evaluation.estimators": ["ig_sun"]}, "unknown estimator 'ig_sun'"),
             ({"evaluation.estimators": ["random", "vg_abs"]}, "at least two besides random"),
             ({"data.evaluation_images": 1}, "must be at least 2"),
-            ({"model": "alexnet"}, "does not take images"),
+            ({"model": "alexnet"}, "cannot take images"),
         ],
     )
     def test_nothing_is_lost_or_claimed_before_the_input_is_known_to_be_good(

@@ -130,6 +130,10 @@ def unwrapped(model: nn.Module) -> nn.Module:
     """
     if not isinstance(model, nn.Module):
         raise InputError(f"the model must be a torch.nn.Module, got {type(model).__name__}")
+    if isinstance(model, torch.jit.ScriptModule):
+        raise InputError(
+            "the model is TorchScript, whose weights cannot be frozen: give the module that it was made of"
+        )
     while True:
         if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
             model = model.module

@@ -20,6 +20,7 @@ from torchvision import models as torchvision_models
 from fpa.data import UNREADABLE, ImageData, Normalisation, evaluation_batches, unreadable
 from fpa.errors import InputError, unknown
 from fpa.models import check_same_tensors, load_model, model_path, open_tensors, read_card, shipped_models
+from fpa.store import check_torch_file
 
 # Where training scripts keep the weights in a checkpoint, and what wrappers put before their names.
 CHECKPOINT_KEYS = ("state_dict", "model_state_dict", "model", "net", "weights")
@@ -240,20 +241,31 @@ def _from_function(module: str, function: str) -> nn.Module:
         make: Any = importlib.import_module(module)
         for part in function.split("."):
             make = getattr(make, part)
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # whatever the user's own code raises
         raise InputError(
-            f"{module}:{function} cannot be imported from the current folder or the environment: {error}"
+            f"{module}:{function} cannot be imported from the current folder or the environment: "
+            f"{_said(error)}"
         ) from error
     finally:
         sys.path.remove(here)
     if not callable(make):
         raise InputError(f"{module}:{function} must be a function that returns a model, it is a {type(make)}")
-    model = make if isinstance(make, nn.Module) else make()
+    try:
+        model = make if isinstance(make, nn.Module) else make()
+    except Exception as error:
+        raise InputError(
+            f"{module}:{function} failed with {type(error).__name__}: {_said(error)} (--debug shows where)"
+        ) from error
     if not isinstance(model, nn.Module):
         raise InputError(
             f"{module}:{function} must return a torch.nn.Module, it returned {type(model).__name__}"
         )
     return model
+
+
+def _said(error: Exception) -> str:
+    """The first line of an exception, or its kind where it says nothing."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def _state_dict(path: Path) -> dict[str, Tensor]:
@@ -263,6 +275,7 @@ def _state_dict(path: Path) -> dict[str, Tensor]:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     if not path.is_file():
         raise InputError(f"there is no weights file {path}")
+    check_torch_file(path, "weights file")
     try:
         content: Any = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
@@ -271,8 +284,7 @@ def _state_dict(path: Path) -> dict[str, Tensor]:
             "weights alone, with torch.save(model.state_dict(), FILE) or as safetensors"
         ) from error
     except (RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InputError(f"{path} cannot be read as weights: {reason}") from error
+        raise InputError(f"{path} cannot be read as weights: {_said(error)}") from error
     while isinstance(content, Mapping):
         inner = next((content[key] for key in CHECKPOINT_KEYS if isinstance(content.get(key), Mapping)), None)
         if inner is None:

@@ -13,7 +13,7 @@ from torch import nn
 from fpa.data import UNREADABLE, Normalisation, load_evaluation_data
 from fpa.errors import InputError
 from fpa.models import load_model
-from fpa.sources import DataBatches, class_numbers, open_model
+from fpa.sources import DataBatches, class_numbers, labels_for, open_model
 from miniatures import write_class_folder, write_image_folder
 
 IMAGENET = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -221,6 +221,33 @@ def test_which_output_stands_for_which_class(tmp_path):
             class_numbers(folders, 1000, given=given)
     with pytest.raises(InputError, match="the images have no classes"):
         class_numbers([], 1000, given="[0]")
+
+
+def test_the_order_of_classes_is_not_taken_for_their_names():
+    assert class_numbers(["a", "b"], 2, ["x", "y"]) is None
+    assert class_numbers(["x", "b"], 2, ["x", "y"]) is None
+    assert class_numbers(["a", "b"], 2, ["0", "1"]) == [0, 1]  # numbers are no names
+    twice = ["crane", "tench", "crane"]
+    assert class_numbers(twice, 3, twice) == [0, 1, 2]
+
+
+def test_an_evaluation_assumes_the_order_and_says_so():
+    for folders, names, numbers, said in (
+        (
+            ["a", "b"],
+            ["x", "y"],
+            [0, 1],
+            "assuming that the classes of the images are in the order of the model",
+        ),
+        (["a", "b"], None, [0, 1], "assuming that the classes"),
+        (["a"], ["x", "y"], None, "which of the model's 2 outputs stand for the 1 classes"),
+        ([], ["x", "y"], None, "the images have no labels"),
+    ):
+        found, note = labels_for(folders, 2, names)
+        assert found == numbers
+        assert said in note
+    assert labels_for(["y", "x"], 2, ["x", "y"]) == ([1, 0], None)
+    assert labels_for(["a", "b"], 2, ["x", "y"], "[1,0]") == ([1, 0], None)
 
 
 def test_a_folder_needs_no_training_images(tmp_path):

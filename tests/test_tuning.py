@@ -27,7 +27,7 @@ from fpa.models import ModelCard, build_model, save_model
 from fpa.recipe import TrainingSettings, suggested_fpa
 from fpa.seeds import derive
 from fpa.train import AUGMENT, TrainingError
-from miniatures import write_image_folder
+from miniatures import write_class_folder, write_image_folder
 
 
 @pytest.fixture(scope="module")
@@ -219,6 +219,13 @@ class TestTargets:
         assert run().card.recipe["targets"] == "model"
         assert same(run(), run(targets="model"))
 
+        model.card = replace(model.card, classes=["dog", "wolf"])
+        model.head = nn.Linear(64, 2)
+        # As many classes, but others: learning them as the model's own would spoil it.
+        assert run().card.recipe["targets"] == "model"
+        with pytest.raises(InputError, match=r"2 classes of the data \(dog, sea_lion\) are not the 2 of"):
+            run(targets="labels")
+        model.head = nn.Linear(64, 4)
         model.card = replace(model.card, classes=["a", "b", "c", "d"])
         with pytest.raises(InputError, match=r"2 classes of the data \(dog, sea_lion\) are not the 4 of"):
             run(targets="labels")
@@ -335,14 +342,16 @@ def test_the_command_writes_a_model_that_evaluates(tmp_path, capsys):
     folder = write_image_folder(tmp_path / "photos", ("cat", "dog"), train=6, val=4)
     model = build_model("resnet-small", 2, (3, 32, 32))
     nn.init.constant_(model.head.bias, 5)  # logits above 0, so that there is something to score
-    card = ModelCard("resnet-small", ["cat", "dog"], (3, 32, 32), (0.5,) * 3, (0.5,) * 3)
+    card = ModelCard("resnet-small", ["cat", "dog"], (3, 32, 32), (0.5,) * 3, (0.5,) * 3, accuracy=0.75)
     save_model(model, card, tmp_path / "plain.safetensors")
     command = ["finetune", str(tmp_path / "plain.safetensors"), "--data", f"folder:{folder}"]
     command += ["--epochs", "1", "--batch_size", "4", "--p1_max", "0.4", "--workers", "0", "--device", "cpu"]
     command += ["--output", str(tmp_path / "tuned")]
     assert main(command) == 0
     path = tmp_path / "tuned" / "model.safetensors"
-    assert str(path) in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert str(path) in out
+    assert "before" not in out  # the model does not say on which data it had its accuracy
     tuned = load_model(path)
     assert (tuned.card.augmentation, tuned.card.recipe["fpa"]["p1_max"]) == ("fpa", 0.4)
     assert (tmp_path / "tuned" / "training.csv").read_text().startswith("epoch,learning_rate,loss,")
@@ -351,9 +360,44 @@ def test_the_command_writes_a_model_that_evaluates(tmp_path, capsys):
     assert "--overwrite" in capsys.readouterr().err
     assert main([*command, "--seed", "1", "--overwrite", "--quiet"]) == 0
     assert not all(torch.equal(first[key], value) for key, value in load_file(path).items())
+    again = ["finetune", str(path), *command[2:-2], "--output", str(tmp_path / "again")]
+    assert main(again) == 0
+    assert "(before: " in capsys.readouterr().out  # the same data
+    other = write_image_folder(tmp_path / "other", ("cat", "dog"), train=6, val=4)
+    again[3], again[-1] = f"folder:{other}", str(tmp_path / "third")
+    assert main(again) == 0
+    assert "(before: " not in capsys.readouterr().out
     evaluate = ["evaluate", str(path), "--ig_steps", "2", "--device", "cpu", "--quiet"]
     assert main([*evaluate, "--output", str(tmp_path / "scores")]) == 0
     assert (tmp_path / "scores" / "table.csv").exists()
+
+
+def test_a_folder_of_photos_is_enough(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write_class_folder(tmp_path / "train-only" / "train", ["disc", "square"], 3)
+    write_class_folder(tmp_path / "val-only" / "val", ["disc", "square"], 3)
+    write_class_folder(tmp_path / "classes", ["disc", "square"], 3)
+    (tmp_path / "photos").mkdir()
+    for file in (tmp_path / "classes").glob("*/*.jpg"):
+        (tmp_path / "photos" / file.name).write_bytes(file.read_bytes())
+    command = ["finetune", "shapes-none", "--epochs", "1", "--workers", "0", "--device", "cpu"]
+    weights = []
+    for name in ("train-only", "classes", "photos"):
+        assert main([*command, "--data", f"folder:{name}", "--output", f"tuned-{name}"]) == 0
+        told = capsys.readouterr()
+        assert "agreement with the original on the training images" in told.out
+        assert ("the images have no labels" in told.err) is (name == "photos")
+        weights.append(load_file(f"tuned-{name}/model.safetensors"))
+    assert all(torch.equal(weights[0][key], value) for key, value in weights[1].items())
+    assert main([*command, "--data", "folder:classes", "--targets", "labels", "--output", "labelled"]) == 0
+    assert "accuracy on the training images" in capsys.readouterr().out
+    assert main([*command, "--data", "folder:photos", "--targets", "labels", "--output", "no"]) == 2
+    assert (
+        "the images have no labels (no folder a class): give class_index, or targets"
+        in capsys.readouterr().err
+    )
+    assert main([*command, "--data", "folder:val-only", "--output", "no"]) == 2
+    assert "does not hold both train/ and val/" in capsys.readouterr().err
 
 
 def test_the_command_takes_published_architectures_and_functions(tmp_path, monkeypatch, capsys):

@@ -9,7 +9,7 @@ import json
 import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +111,8 @@ def class_numbers(
 
     It is known if it is `given`, a list "[0,217]" or a JSON file of a mapping from the classes' names to
     numbers, or the other way round ({"0": ["n01440764", "tench"], ...}); if all names are among those of the
-    model's outputs; or if there are as many classes as outputs, which then have the same order.
+    model's outputs; or, where these have no names, if there are as many classes as outputs, which then have
+    the same order.
 
     >>> class_numbers(["french_horn", "tench"], 3, ["tench", "goldfish", "French horn"])
     [2, 0]
@@ -126,11 +127,54 @@ def class_numbers(
         if wrong:
             raise InputError(f"the class index {wrong[0]} is not among the model's {outputs} outputs")
         return found
-    if names is not None:
-        plain = [_plain(name) for name in names]
-        if folders and all(plain.count(_plain(name)) == 1 for name in folders):
-            return [plain.index(_plain(name)) for name in folders]
-    return list(range(outputs)) if folders and len(folders) == outputs else None
+    same = list(range(outputs)) if folders and len(folders) == outputs else None
+    if not _named(names):
+        return same
+    known, wanted = ([_plain(name) for name in some] for some in (names or [], folders))
+    if wanted == known:  # also where two outputs have one name, as ImageNet's cranes
+        return same
+    if folders and all(known.count(name) == 1 for name in wanted):
+        return [known.index(name) for name in wanted]
+    return None
+
+
+def labels_for(
+    folders: Sequence[str], outputs: int, names: Sequence[str] | None = None, given: str | None = None
+) -> tuple[list[int] | None, str | None]:
+    """For an evaluation: as `class_numbers`, but the order decides where names do not; and a line about it.
+
+    Folders are often named by codes (n01440764) and outputs by words, in the same order. Training on a wrong
+    order would spoil a model, so there it is not assumed.
+
+    >>> labels_for(["n01440764", "n01443537"], 2, ["tench", "goldfish"])[0]
+    [0, 1]
+    """
+    found = class_numbers(folders, outputs, names, given)
+    if not folders:
+        return None, "the images have no labels (no folder a class), so no accuracy"
+    if found is not None and (given is not None or _named(names)):
+        return found, None
+    if len(folders) == outputs:
+        return list(range(outputs)), (
+            "assuming that the classes of the images are in the order of the model's outputs: their names "
+            "do not tell; --class_index would"
+        )
+    return None, (
+        f"labels unknown, so no accuracy: which of the model's {outputs} outputs stand for the "
+        f"{len(folders)} classes of the images? --class_index says it"
+    )
+
+
+def relabelled(data: ImageData, classes: list[str], numbers: Sequence[int]) -> ImageData:
+    """The data with the model's classes instead of its own."""
+    index = torch.tensor(numbers)
+    train, test = (replace(split, labels=index[split.labels]) for split in (data.train, data.test))
+    return replace(data, classes=classes, train=train, test=test)
+
+
+def _named(names: Sequence[str] | None) -> bool:
+    """Whether outputs have names; those of models that came without any are their numbers."""
+    return names is not None and list(names) != [str(number) for number in range(len(names))]
 
 
 def _plain(name: str) -> str:

@@ -25,7 +25,16 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from fpa.augment import FPA
 from fpa.blocks import fingerprint
-from fpa.data import UNREADABLE, ImageData, Normalisation, evaluation_batches, load_data
+from fpa.data import (
+    UNREADABLE,
+    FileSplit,
+    ImageData,
+    Normalisation,
+    evaluation_batches,
+    load_data,
+    load_evaluation_data,
+    train_transform,
+)
 from fpa.errors import InputError, unknown
 from fpa.inputs import (
     class_count,
@@ -41,7 +50,7 @@ from fpa.models import ModelCard
 from fpa.progress import Display
 from fpa.recipe import DataSettings, FPASettings, Recipe, TrainingSettings, suggested_fpa
 from fpa.seeds import derive
-from fpa.sources import class_numbers
+from fpa.sources import class_numbers, relabelled
 from fpa.study import chosen_device
 from fpa.train import (
     AUGMENT,
@@ -146,7 +155,7 @@ def finetune(
         normalisation = Normalisation(card.mean, card.std)
     display = display or Display(quiet=True)
     if isinstance(data, str):
-        data = load_data(data, data_root, size=224 if card is None else card.input_shape[-1])
+        data = tuning_data(data, data_root, size=224 if card is None else card.input_shape[-1])
     task = _Task(tuned, card, settings, fpa, targets, class_index, normalisation, seed, device, display)
     if isinstance(data, ImageData):
         task.with_data(data, None if output is None else Path(output), str(data_root), workers, overwrite)
@@ -170,6 +179,38 @@ def _tensors(model: nn.Module) -> list[Tensor]:
     return [*model.parameters(), *model.buffers()]
 
 
+def tuning_data(name: str, root: Path | str = "data", *, size: int = 224) -> ImageData:
+    """A data set by name to fine-tune on: as `load_data`, but a folder needs no images for a test.
+
+    `folder:PATH` may hold `train/` alone, a subfolder a class, or only images, whose labels are then unknown
+    (-1). All are trained on, and then also tested on: see `has_own_test`.
+    """
+    folder = Path(name.removeprefix("folder:")).expanduser()
+    if not name.startswith("folder:") or _has_test_images(folder):
+        return load_data(name, root, size=size)
+    data = load_evaluation_data(name, root, size=size)
+    assert isinstance(data.test, FileSplit)
+    return replace(data, train=replace(data.test, transform=train_transform(size)))
+
+
+def has_own_test(data: ImageData) -> bool:
+    """Whether the test images are others than those trained on."""
+    train, test = data.train, data.test
+    return (
+        not isinstance(train, FileSplit) or not isinstance(test, FileSplit) or train.paths is not test.paths
+    )
+
+
+def has_training_images(name: str) -> bool:
+    """Whether a data set has images to fine-tune on, besides those to evaluate on."""
+    folder = Path(name.removeprefix("folder:")).expanduser()
+    return not name.startswith("folder:") or (folder / "train").is_dir() or not _has_test_images(folder)
+
+
+def _has_test_images(folder: Path) -> bool:
+    return any((folder / part).is_dir() for part in ("val", "test"))
+
+
 @dataclass
 class _Task:
     """What both ways of fine-tuning need; `tuned` gets the new weights."""
@@ -191,6 +232,7 @@ class _Task:
         """Fine-tune on a data set, with everything training has."""
         if self.normalisation is not None:
             data = replace(data, normalisation=self.normalisation)
+        self.settings = replace(self.settings, batch_size=min(self.settings.batch_size, len(data.train)))
         network = classifier(self.tuned, torch.zeros(1, *data.input_shape))
         outputs = _outputs(network, data.input_shape)
         index = None
@@ -219,7 +261,7 @@ class _Task:
         if index is None:
             data = _labelled_by(network, data, classes, chosen_device(self.device), workers)
         else:
-            data = _relabelled(data, classes, torch.tensor(index))
+            data = relabelled(data, classes, index)
         check_data(recipe, data, network)
         job = Job(
             recipe,
@@ -349,6 +391,8 @@ class _Task:
             return found
         listed = f"{', '.join(classes[:3])}{', ...' if len(classes) > 3 else ''}"
         told = f"the {len(classes)} classes of the data ({listed}) are not the {outputs} of the model"
+        if not classes:
+            told = "the images have no labels (no folder a class)"
         if self.targets == "labels":
             raise InputError(f"{told}: give class_index, or targets='model' to do without labels")
         self.display.say(f"{told}: learning the model's own predictions instead of the labels")
@@ -407,12 +451,6 @@ def _mapped(labels: Tensor, index: Tensor) -> Tensor:
             "or targets='model' to do without labels"
         )
     return torch.where(labels >= 0, index[labels.clamp(min=0)], UNREADABLE)
-
-
-def _relabelled(data: ImageData, classes: list[str], index: Tensor) -> ImageData:
-    """The data with the model's classes instead of its own."""
-    train, test = (replace(split, labels=index[split.labels]) for split in (data.train, data.test))
-    return replace(data, classes=classes, train=train, test=test)
 
 
 @torch.no_grad()

@@ -477,6 +477,7 @@ def _finetune(namespace: "Namespace") -> int:
 
 
 def _evaluate_own(namespace: "Namespace") -> int:
+    from fpa.curves import check_fractions
     from fpa.estimators import SETS, Settings, get_estimators
     from fpa.evaluation import evaluate
     from fpa.masking import get_masking
@@ -486,7 +487,9 @@ def _evaluate_own(namespace: "Namespace") -> int:
 
     names = [name for given in namespace.estimators or ["paper"] for name in SETS.get(given, [given])]
     estimators, settings = get_estimators(names), Settings(ig_steps=namespace.ig_steps)
-    get_masking(namespace.masking or "constant", (0.0,), (1.0,))  # a wrong name is told before the work
+    points = 21 if namespace.points is None else namespace.points
+    get_masking(namespace.masking or "constant", (0.0,), (1.0,))  # what is wrong is told before the work
+    check_fractions(points)
     opened, batches, note = _own_model(namespace)
     amount = "" if namespace.count is None else f"-{namespace.count}"
     output = namespace.output or Path("runs") / f"evaluate-{opened.name}{amount}"
@@ -505,7 +508,7 @@ def _evaluate_own(namespace: "Namespace") -> int:
                 batches,
                 estimators,
                 masking=namespace.masking,
-                points=21 if namespace.points is None else namespace.points,
+                points=points,
                 settings=settings,
                 features=int(features) if features.isdigit() else features,
                 normalisation=opened.normalisation,

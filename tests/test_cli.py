@@ -192,6 +192,11 @@ def test_interrupted_it_says_how_to_go_on(capsys, monkeypatch, tmp_path):
     code, _, err = run(capsys, "train", "tiny", "--output", tmp_path)
     assert code == 130
     assert "goes on from the last checkpoint" in err
+    monkeypatch.setattr("fpa.trust.audit", interrupt)
+    code, _, err = run(capsys, "audit", "shapes-none", "--device", "cpu", "--output", tmp_path)
+    assert code == 130
+    assert "stopped" in err
+    assert "goes on" not in err  # an audit begins anew
 
 
 def test_the_documentation_runs(tmp_path, monkeypatch):

@@ -320,6 +320,12 @@ def test_one_sentence_says_what_is_wrong_with_the_model(model, images, said):
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.filterwarnings("ignore:.*is deprecated")
+def test_torchscript_is_refused():
+    with pytest.raises(InputError, match=r"is TorchScript.*give the module that it was made of"):
+        classifier(torch.jit.script(network()), NORMALISED)
+
+
 def test_the_channels_of_a_model_are_those_of_its_first_convolution():
     assert input_channels(network()) == 3
     assert input_channels(nn.Sequential(nn.Flatten(), nn.Linear(4, 2))) is None

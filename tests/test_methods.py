@@ -355,6 +355,22 @@ def test_a_file_that_would_execute_code_is_refused(tmp_path):
             get_estimators(f"maps:{tmp_path / name}")
 
 
+@pytest.mark.parametrize("suffix", ["npy", "npz", "safetensors", "pt"])
+def test_a_file_that_was_never_fetched_is_not_called_dangerous(tmp_path, suffix):
+    path = tmp_path / f"maps.{suffix}"
+    for content, said in (
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:12\n", "it is a Git LFS pointer"),
+        (b"<html>404</html>", "it is a web page"),
+        (b"", "it is empty"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=f"is not a file of maps: {said}"):
+            get_estimators(f"maps:{path}")
+    (tmp_path / "maps.pt").write_text("numbers")
+    with pytest.raises(InputError, match="is not a file of maps: it begins with b'numbers'"):
+        get_estimators(f"maps:{tmp_path / 'maps.pt'}")
+
+
 def test_maps_of_another_byte_order(net):
     values = some_images(2)[:, 0].numpy()
     maps = explain(net, some_images(2), {"mine": values.astype(">f8"), "same": values})

@@ -13,7 +13,7 @@ from torch import nn
 from fpa.data import UNREADABLE, Normalisation, load_evaluation_data
 from fpa.errors import InputError
 from fpa.models import load_model
-from fpa.sources import DataBatches, class_numbers, open_model
+from fpa.sources import DataBatches, class_numbers, labels_for, open_model
 from miniatures import write_class_folder, write_image_folder
 
 IMAGENET = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -83,7 +83,9 @@ def test_a_function_in_the_current_folder(tmp_path, monkeypatch):
         "from torch import nn\n"
         "def small(): return nn.Sequential(nn.Flatten(), nn.Linear(12, 4))\n"
         "def text(): return 'model'\n"
+        "def lost(): return open('weights/missing.pth')\n"
     )
+    (tmp_path / "broken_models.py").write_text("def small() return 3\n")
     assert open_model("my_models:small").model(torch.zeros(1, 3, 2, 2)).shape == (1, 4)
     weights = {"1.weight": torch.ones(4, 12), "1.bias": torch.zeros(4)}
     torch.save(weights, "weights.pt")
@@ -92,6 +94,11 @@ def test_a_function_in_the_current_folder(tmp_path, monkeypatch):
     for spec, said in (
         ("my_models:text", "must return a torch.nn.Module, it returned str"),
         ("my_models:large", "cannot be imported"),
+        (
+            "my_models:lost",
+            r"my_models:lost failed with FileNotFoundError: .*missing.pth.*--debug shows where",
+        ),
+        ("broken_models:small", "broken_models:small cannot be imported .*broken_models.py, line 1"),
         ("no_models:small", "cannot be imported from the current folder or the environment"),
     ):
         with pytest.raises(InputError, match=said):
@@ -154,7 +161,16 @@ def test_weights_of_something_else_are_named(change, said, squeezenet, tmp_path)
         ("torchvision:squeezenet9", "w.pth", "unknown torchvision model 'squeezenet9': did you mean"),
         ("torchvision:squeezenet1_1", "none.pth", "there is no weights file none.pth"),
         ("torchvision:squeezenet1_1", "none.safetensors", "there is no model file none.safetensors"),
-        ("torchvision:squeezenet1_1", "garbage.pth", "garbage.pth (was not loaded|cannot be read)"),
+        (
+            "torchvision:squeezenet1_1",
+            "garbage.pth",
+            "garbage.pth is not a weights file: it begins with b'.x00g",
+        ),
+        ("torchvision:squeezenet1_1", "empty.pth", "empty.pth is not a weights file: it is empty"),
+        ("torchvision:squeezenet1_1", "lfs.pth", "lfs.pth is not a weights file: it is a Git LFS pointer"),
+        ("torchvision:squeezenet1_1", "page.pth", "page.pth is not a weights file: it is a web page"),
+        ("torchvision:squeezenet1_1", "lfs.safetensors", "not a complete safetensors file: it is a Git LFS"),
+        ("torchvision:squeezenet1_1", "half.pth", "half.pth cannot be read as weights: "),
         ("shapes-fpa", "w.pth", "saved model with its own weights"),
         ("shapes-fpaa", None, "unknown model 'shapes-fpaa': did you mean 'shapes-fpa'"),
         ("none.safetensors", None, "there is no model file none.safetensors"),
@@ -163,7 +179,12 @@ def test_weights_of_something_else_are_named(change, said, squeezenet, tmp_path)
 def test_one_sentence_says_what_is_wrong(spec, weights, said, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "garbage.pth").write_bytes(b"\x00garbage")
+    (tmp_path / "empty.pth").touch()
+    for name in ("lfs.pth", "lfs.safetensors"):
+        (tmp_path / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 12\n")
+    (tmp_path / "page.pth").write_text("\n<!DOCTYPE html><html>404 not found</html>")
     torch.save(nn.Linear(2, 2).state_dict(), "w.pth")
+    (tmp_path / "half.pth").write_bytes((tmp_path / "w.pth").read_bytes()[:300])
     with pytest.raises(InputError, match=said):
         open_model(spec, weights)
 
@@ -200,6 +221,33 @@ def test_which_output_stands_for_which_class(tmp_path):
             class_numbers(folders, 1000, given=given)
     with pytest.raises(InputError, match="the images have no classes"):
         class_numbers([], 1000, given="[0]")
+
+
+def test_the_order_of_classes_is_not_taken_for_their_names():
+    assert class_numbers(["a", "b"], 2, ["x", "y"]) is None
+    assert class_numbers(["x", "b"], 2, ["x", "y"]) is None
+    assert class_numbers(["a", "b"], 2, ["0", "1"]) == [0, 1]  # numbers are no names
+    twice = ["crane", "tench", "crane"]
+    assert class_numbers(twice, 3, twice) == [0, 1, 2]
+
+
+def test_an_evaluation_assumes_the_order_and_says_so():
+    for folders, names, numbers, said in (
+        (
+            ["a", "b"],
+            ["x", "y"],
+            [0, 1],
+            "assuming that the classes of the images are in the order of the model",
+        ),
+        (["a", "b"], None, [0, 1], "assuming that the classes"),
+        (["a"], ["x", "y"], None, "which of the model's 2 outputs stand for the 1 classes"),
+        ([], ["x", "y"], None, "the images have no labels"),
+    ):
+        found, note = labels_for(folders, 2, names)
+        assert found == numbers
+        assert said in note
+    assert labels_for(["y", "x"], 2, ["x", "y"]) == ([1, 0], None)
+    assert labels_for(["a", "b"], 2, ["x", "y"], "[1,0]") == ([1, 0], None)
 
 
 def test_a_folder_needs_no_training_images(tmp_path):

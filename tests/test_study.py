@@ -21,6 +21,7 @@ from fpa.fidelity import Fidelity
 from fpa.models import load_model, read_card, save_model, shipped_models
 from fpa.recipe import load_recipe
 from fpa.study import evaluate_model, read_study, run_study
+from miniatures import write_image_folder
 
 MODEL = [
     "curves/block-000000.parquet",
@@ -198,7 +199,7 @@ class TestBadInput:
             ({"evaluation.estimators": ["ig_sun"]}, "unknown estimator 'ig_sun'"),
             ({"evaluation.estimators": ["random", "vg_abs"]}, "at least two besides random"),
             ({"data.evaluation_images": 1}, "must be at least 2"),
-            ({"model": "alexnet"}, "does not take images"),
+            ({"model": "alexnet"}, "cannot take images"),
         ],
     )
     def test_nothing_is_lost_or_claimed_before_the_input_is_known_to_be_good(
@@ -251,6 +252,19 @@ def test_one_saved_model_is_evaluated_alone(finished, tmp_path, capsys):
     )
     with pytest.raises(InputError, match="is another model"):
         evaluate_model(tmp_path / "other.safetensors", tmp_path / "one", recipe=recipe, device="cpu")
+
+
+def test_classes_of_other_names_are_assumed_to_have_the_models_order(tmp_path, capsys):
+    folder = write_image_folder(tmp_path / "eight", tuple("abcdefgh"), train=1, val=1)
+    command = ["evaluate", "shapes-fpa", "--data", f"folder:{folder}", "--ig_steps", "2", "--device", "cpu"]
+    assert main([*command, "--output", str(tmp_path / "out")]) == 0
+    assert "assuming that the classes of the images are in the order of" in capsys.readouterr().err
+    folder = write_image_folder(tmp_path / "two", ("cat", "dog"), train=1, val=1)
+    command[3] = f"folder:{folder}"
+    assert main([*command, "--output", str(tmp_path / "other")]) == 2
+    assert (
+        "knows other classes (disc, square, diamond, ...) than the data (cat, dog" in capsys.readouterr().err
+    )
 
 
 def test_commands(finished, tmp_path, capsys, monkeypatch):

@@ -519,6 +519,27 @@ class TestCommand:
         assert main([*shlex.split(command)[1:], "--device", "tpu"]) == 2
         assert "device must be cpu, cuda or mps" in capsys.readouterr().err
 
+    def test_says_how_to_fine_tune_only_where_the_command_can_run(self, capsys, tmp_path, monkeypatch):
+        monkeypatch.setattr("fpa.trust.FEWEST_IMAGES", 2)
+        monkeypatch.setattr("fpa.trust.LEAST_KEPT", 1.5)
+        monkeypatch.chdir(tmp_path)
+        images = load_data("shapes").test.images[:8].permute(0, 2, 3, 1).numpy()
+        for folder in ("photos", "held/val"):
+            Path(folder).mkdir(parents=True)
+            for number, image in enumerate(images):
+                Image.fromarray(image).save(f"{folder}/{number}.png")
+        quick = ["--ig_steps", "2", "--points", "3", "--device", "cpu", "--quiet", "--maskings", "[constant]"]
+        found = {}
+        for name in ("held", "photos"):
+            main(["audit", "shapes-none", "--data", f"folder:{name}", *quick, "--output", name + "-audit"])
+            found[name] = json.loads(Path(f"{name}-audit/audit.json").read_text())
+            assert found[name]["verdict"] == "unreliable", found[name]
+        assert found["held"]["command"].startswith("tuned = fpa.finetune(model, data")
+        assert "Fine-tuning (fpa finetune) needs others: in train/" in found["held"]["advice"][-1]
+        command = shlex.split(found["photos"]["command"])[1:]
+        assert command == ["finetune", "shapes-none", "--data", "folder:photos"]
+        assert main([*command, "--epochs", "1", "--workers", "0", "--device", "cpu", "--quiet"]) == 0
+
     def test_weights_without_metadata_give_the_same(self, capsys, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         save_file(fpa.load_model("shapes-none").state_dict(), "weights.safetensors")

@@ -6,26 +6,28 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file
 from scipy import stats
 from torch import nn
 from torch.nn import functional
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import fpa
 from fpa import FPA, InputError, finetune, load_model
 from fpa.batches import ArrayBatches, first_images
 from fpa.cli import main
-from fpa.data import load_data
+from fpa.data import Normalisation, load_data
 from fpa.masking import Blur, Mean
 from fpa.models import ModelCard, build_model, save_model
 from fpa.recipe import TrainingSettings, suggested_fpa
 from fpa.seeds import derive
 from fpa.train import AUGMENT, TrainingError
-from miniatures import write_image_folder
+from miniatures import write_class_folder, write_image_folder
 
 
 @pytest.fixture(scope="module")
@@ -217,6 +219,13 @@ class TestTargets:
         assert run().card.recipe["targets"] == "model"
         assert same(run(), run(targets="model"))
 
+        model.card = replace(model.card, classes=["dog", "wolf"])
+        model.head = nn.Linear(64, 2)
+        # As many classes, but others: learning them as the model's own would spoil it.
+        assert run().card.recipe["targets"] == "model"
+        with pytest.raises(InputError, match=r"2 classes of the data \(dog, sea_lion\) are not the 2 of"):
+            run(targets="labels")
+        model.head = nn.Linear(64, 4)
         model.card = replace(model.card, classes=["a", "b", "c", "d"])
         with pytest.raises(InputError, match=r"2 classes of the data \(dog, sea_lion\) are not the 4 of"):
             run(targets="labels")
@@ -243,10 +252,85 @@ class TestModelsOfEveryKind:
         assert finetune(model, loader, device="cpu", inplace=True) is model
         assert same(model, expected)
 
-    def test_a_dataset_and_a_pair_of_tensors_are_shuffled_into_batches(self, loader):
-        images, labels = loader.dataset.tensors
+    @pytest.mark.parametrize(
+        "form",
+        [
+            lambda images, labels: (images, labels),
+            lambda images, labels: (images.numpy(), labels.tolist()),
+            lambda images, labels: {"pixel_values": images, "labels": labels},
+            lambda images, labels: (list(images), labels),
+        ],
+    )
+    def test_images_in_every_form_are_shuffled_into_batches_as_a_dataset_is(self, form, loader):
         run = partial(finetune, linear(), batch_size=6, device="cpu")
-        assert same(run(loader.dataset), run((images, labels)))
+        assert same(run(form(*loader.dataset.tensors)), run(loader.dataset))
+
+    def test_images_alone_are_batches_too(self):
+        images = torch.randn(24, 3, 8, 8)
+        run = partial(finetune, linear(), batch_size=6, targets="model", device="cpu")
+        assert same(run(images), run(TensorDataset(images)))
+        assert not same(run(images), run(images, batch_size=24))
+
+    @pytest.mark.parametrize("base", [Dataset, object])
+    def test_a_dataset_of_pil_images(self, base):
+        class Photos(base):
+            def __len__(self):
+                return 12
+
+            def __getitem__(self, number):
+                return Image.fromarray(pixels[number]), number % 4
+
+        pixels = np.random.default_rng(0).integers(0, 256, (12, 8, 8, 3), dtype=np.uint8)
+        half = Normalisation((0.5,) * 3, (0.5,) * 3)
+        run = partial(finetune, linear(), batch_size=4, normalisation=half, device="cpu")
+        assert same(run(Photos()), run((pixels, torch.arange(12) % 4)))
+
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+    def test_weights_that_are_not_float32_are_trained_so_and_keep_their_kind(self, dtype, loader, few):
+        model = linear().to(dtype)
+        expected = finetune(copy.deepcopy(model).float(), loader, device="cpu").to(dtype)
+        tuned = finetune(model, loader, device="cpu")
+        assert tuned[1].weight.dtype == dtype
+        assert same(tuned, expected)
+        assert not same(tuned, model)
+        assert finetune(model, loader, device="cpu", inplace=True) is model
+        assert same(model, expected)
+        larger = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 8)).to(dtype)
+        for targets in ("labels", "model"):
+            run = partial(finetune, larger, few, epochs=1, batch_size=32, targets=targets, device="cpu")
+            assert not same(run(), larger)
+
+    def test_frozen_weights_stay_as_they_are_unless_all_are_frozen(self, loader, few):
+        model = linear()
+        model[1].bias.requires_grad_(False)
+        tuned = finetune(model, loader, device="cpu")
+        assert torch.equal(tuned[1].bias, model[1].bias)
+        assert not torch.equal(tuned[1].weight, model[1].weight)
+        assert [one.requires_grad for one in tuned.parameters()] == [True, False]
+        tuned = finetune(model.requires_grad_(False), loader, device="cpu")
+        assert not torch.equal(tuned[1].bias, model[1].bias)
+        assert not any(one.requires_grad for one in tuned.parameters())
+        whole = load_model("shapes-none").requires_grad_(False)
+        whole.head.requires_grad_(True)
+        tuned = finetune(whole, few, epochs=1, batch_size=32, device="cpu")
+        before = dict(whole.named_parameters())
+        moved = {name for name, value in tuned.named_parameters() if not torch.equal(value, before[name])}
+        assert moved == {"head.weight", "head.bias"}
+
+    def test_a_model_changed_itself_gets_the_new_card(self, few):
+        model = load_model("shapes-none")
+        finetune(model, few, epochs=1, batch_size=32, device="cpu", inplace=True)
+        assert model.card.augmentation == "fpa"
+
+    def test_a_batch_without_any_label_is_passed_over(self):
+        images, labels = torch.randn(18, 3, 8, 8), torch.arange(18) % 4
+        labels[6:12] = -1
+        known = DataLoader(TensorDataset(images, labels), batch_size=6)
+        tuned = finetune(linear(), known, epochs=1, device="cpu")
+        assert all(bool(value.isfinite().all()) for value in tuned.state_dict().values())
+        assert not same(tuned, linear())
+        with pytest.raises(InputError, match=r"no batch has labels .* try targets='model'"):
+            finetune(linear(), (images, torch.full((18,), -1)), targets="labels", device="cpu")
 
     def test_a_batch_of_one_at_the_end_is_passed_over(self):
         model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d(1), nn.Flatten())
@@ -258,14 +342,16 @@ def test_the_command_writes_a_model_that_evaluates(tmp_path, capsys):
     folder = write_image_folder(tmp_path / "photos", ("cat", "dog"), train=6, val=4)
     model = build_model("resnet-small", 2, (3, 32, 32))
     nn.init.constant_(model.head.bias, 5)  # logits above 0, so that there is something to score
-    card = ModelCard("resnet-small", ["cat", "dog"], (3, 32, 32), (0.5,) * 3, (0.5,) * 3)
+    card = ModelCard("resnet-small", ["cat", "dog"], (3, 32, 32), (0.5,) * 3, (0.5,) * 3, accuracy=0.75)
     save_model(model, card, tmp_path / "plain.safetensors")
     command = ["finetune", str(tmp_path / "plain.safetensors"), "--data", f"folder:{folder}"]
     command += ["--epochs", "1", "--batch_size", "4", "--p1_max", "0.4", "--workers", "0", "--device", "cpu"]
     command += ["--output", str(tmp_path / "tuned")]
     assert main(command) == 0
     path = tmp_path / "tuned" / "model.safetensors"
-    assert str(path) in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert str(path) in out
+    assert "before" not in out  # the model does not say on which data it had its accuracy
     tuned = load_model(path)
     assert (tuned.card.augmentation, tuned.card.recipe["fpa"]["p1_max"]) == ("fpa", 0.4)
     assert (tmp_path / "tuned" / "training.csv").read_text().startswith("epoch,learning_rate,loss,")
@@ -274,9 +360,44 @@ def test_the_command_writes_a_model_that_evaluates(tmp_path, capsys):
     assert "--overwrite" in capsys.readouterr().err
     assert main([*command, "--seed", "1", "--overwrite", "--quiet"]) == 0
     assert not all(torch.equal(first[key], value) for key, value in load_file(path).items())
+    again = ["finetune", str(path), *command[2:-2], "--output", str(tmp_path / "again")]
+    assert main(again) == 0
+    assert "(before: " in capsys.readouterr().out  # the same data
+    other = write_image_folder(tmp_path / "other", ("cat", "dog"), train=6, val=4)
+    again[3], again[-1] = f"folder:{other}", str(tmp_path / "third")
+    assert main(again) == 0
+    assert "(before: " not in capsys.readouterr().out
     evaluate = ["evaluate", str(path), "--ig_steps", "2", "--device", "cpu", "--quiet"]
     assert main([*evaluate, "--output", str(tmp_path / "scores")]) == 0
     assert (tmp_path / "scores" / "table.csv").exists()
+
+
+def test_a_folder_of_photos_is_enough(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write_class_folder(tmp_path / "train-only" / "train", ["disc", "square"], 3)
+    write_class_folder(tmp_path / "val-only" / "val", ["disc", "square"], 3)
+    write_class_folder(tmp_path / "classes", ["disc", "square"], 3)
+    (tmp_path / "photos").mkdir()
+    for file in (tmp_path / "classes").glob("*/*.jpg"):
+        (tmp_path / "photos" / file.name).write_bytes(file.read_bytes())
+    command = ["finetune", "shapes-none", "--epochs", "1", "--workers", "0", "--device", "cpu"]
+    weights = []
+    for name in ("train-only", "classes", "photos"):
+        assert main([*command, "--data", f"folder:{name}", "--output", f"tuned-{name}"]) == 0
+        told = capsys.readouterr()
+        assert "agreement with the original on the training images" in told.out
+        assert ("the images have no labels" in told.err) is (name == "photos")
+        weights.append(load_file(f"tuned-{name}/model.safetensors"))
+    assert all(torch.equal(weights[0][key], value) for key, value in weights[1].items())
+    assert main([*command, "--data", "folder:classes", "--targets", "labels", "--output", "labelled"]) == 0
+    assert "accuracy on the training images" in capsys.readouterr().out
+    assert main([*command, "--data", "folder:photos", "--targets", "labels", "--output", "no"]) == 2
+    assert (
+        "the images have no labels (no folder a class): give class_index, or targets"
+        in capsys.readouterr().err
+    )
+    assert main([*command, "--data", "folder:val-only", "--output", "no"]) == 2
+    assert "does not hold both train/ and val/" in capsys.readouterr().err
 
 
 def test_the_command_takes_published_architectures_and_functions(tmp_path, monkeypatch, capsys):
@@ -363,7 +484,8 @@ class TestBadInput:
         ("data", "message"),
         [
             ([], "the loader is empty"),
-            (3, "data must be a data set's name, folder:PATH, .* a DataLoader or a Dataset, got int"),
+            (3, "data must be a data set's name, folder:PATH, .* a Dataset, or images and labels, got int"),
+            ([torch.randn(3, 8, 8), torch.randn(3, 9, 9)], "images of different sizes"),
             ((batch for batch in [1]), "the loader must have a length"),
             ("shape", "unknown data set 'shape'"),
             ([(torch.randn(4, 3, 9, 9), torch.arange(4))], r"cannot take images \[3, 9, 9\]"),

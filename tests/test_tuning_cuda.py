@@ -38,3 +38,20 @@ def test_a_loader_of_ones_own():
     tuned = finetune(model, (images, labels), epochs=1, batch_size=32, device="cuda")
     assert next(tuned.parameters()).device.type == "cpu"  # back where the original is
     assert any(not torch.equal(a, b) for a, b in zip(tuned.parameters(), model.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("captured", [True, False])
+@pytest.mark.parametrize("targets", ["labels", "model"])
+def test_a_model_on_the_device_with_frozen_parts_stays_there(targets, captured, monkeypatch):
+    monkeypatch.setattr("fpa.tuning.TrainingSettings", partial(TrainingSettings, compile=captured))
+    data = load_data("shapes")
+    data = replace(data, train=first_images(data.train, 128), evaluation=data.evaluation[:40])
+    model = load_model("shapes-none").cuda().requires_grad_(False)
+    model.head.requires_grad_(True)
+    tuned = finetune(model, data, epochs=1, batch_size=64, targets=targets, device="cuda")
+    assert next(tuned.parameters()).device.type == "cuda"
+    before = dict(model.named_parameters())
+    moved = {name for name, value in tuned.named_parameters() if not torch.equal(value, before[name])}
+    assert moved == {"head.weight", "head.bias"}
+    half = finetune(model.half(), (torch.randn(64, 3, 32, 32), torch.arange(64) % 8), batch_size=32)
+    assert (half.head.weight.dtype, half.head.weight.device.type) == (torch.float16, "cuda")

@@ -36,7 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"fpa: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("fpa: stopped; the same command goes on from the last checkpoint", file=sys.stderr)
+        again = "; the same command goes on from the last checkpoint" if _command(argv) in RESUMED else ""
+        print(f"fpa: stopped{again}", file=sys.stderr)
         return 130
     except OSError as error:
         if debug:
@@ -49,7 +50,7 @@ def _run(argv: list[str]) -> int:
     if argv == ["--version"]:
         print(f"fpa {__version__}")
         return 0
-    command = next((argument for argument in argv if not argument.startswith("-")), None)
+    command = _command(argv)
     parser = _parser(command, argv[argv.index(command) + 1 :] if command else [])
     if not argv:
         parser.print_help()
@@ -62,6 +63,10 @@ def _run(argv: list[str]) -> int:
         parser.print_help()
         return 0
     return COMMANDS[namespace.subcommand](namespace[namespace.subcommand])
+
+
+def _command(argv: list[str]) -> str | None:
+    return next((argument for argument in argv if not argument.startswith("-")), None)
 
 
 def _parser(command: str | None, after_command: list[str]) -> "ArgumentParser":
@@ -414,20 +419,19 @@ def _finetune(namespace: "Namespace") -> int:
     from dataclasses import asdict
 
     from fpa.augment import FPA
-    from fpa.data import load_data
     from fpa.inputs import class_count
     from fpa.masking import get_masking
     from fpa.models import ModelCard
     from fpa.progress import Display
     from fpa.recipe import suggested_fpa
     from fpa.sources import class_numbers
-    from fpa.tuning import finetune
+    from fpa.tuning import finetune, has_own_test, tuning_data
 
     if (namespace.model is None) == (namespace.model_file is None):
         raise InputError("name one model: fpa finetune MODEL_FILE, or fpa finetune --model NAME --data DATA")
     namespace.model = namespace.model or namespace.model_file
     opened, images, size, normalisation = _opened(namespace)
-    data = load_data(images, namespace.data_root, size=size)
+    data = tuning_data(images, namespace.data_root, size=size)
     outputs = class_count(opened.model, data.input_shape)
     index = None
     if namespace.class_index is not None:
@@ -466,13 +470,17 @@ def _finetune(namespace: "Namespace") -> int:
     if not namespace.quiet:
         taught = tuned.card.recipe["targets"] == "model"
         what = "agreement with the original" if taught else "test accuracy"
-        known = None if taught or card is None else card.accuracy
+        if not has_own_test(data):
+            what = f"{what.removeprefix('test ')} on the training images"
+        same = card is not None and card.recipe.get("data", {}).get("name") == data.name
+        known = card.accuracy if card is not None and same and not taught else None
         before = "" if known is None else f" (before: {100 * known:.1f}%)"
         print(f"{what} {100 * tuned.card.accuracy:.1f}%{before}  {output / 'model.safetensors'}")
     return 0
 
 
 def _evaluate_own(namespace: "Namespace") -> int:
+    from fpa.curves import check_fractions
     from fpa.estimators import SETS, Settings, get_estimators
     from fpa.evaluation import evaluate
     from fpa.masking import get_masking
@@ -482,7 +490,9 @@ def _evaluate_own(namespace: "Namespace") -> int:
 
     names = [name for given in namespace.estimators or ["paper"] for name in SETS.get(given, [given])]
     estimators, settings = get_estimators(names), Settings(ig_steps=namespace.ig_steps)
-    get_masking(namespace.masking or "constant", (0.0,), (1.0,))  # a wrong name is told before the work
+    points = 21 if namespace.points is None else namespace.points
+    get_masking(namespace.masking or "constant", (0.0,), (1.0,))  # what is wrong is told before the work
+    check_fractions(points)
     opened, batches, note = _own_model(namespace)
     amount = "" if namespace.count is None else f"-{namespace.count}"
     output = namespace.output or Path("runs") / f"evaluate-{opened.name}{amount}"
@@ -501,7 +511,7 @@ def _evaluate_own(namespace: "Namespace") -> int:
                 batches,
                 estimators,
                 masking=namespace.masking,
-                points=21 if namespace.points is None else namespace.points,
+                points=points,
                 settings=settings,
                 features=int(features) if features.isdigit() else features,
                 normalisation=opened.normalisation,
@@ -522,23 +532,15 @@ def _evaluate_own(namespace: "Namespace") -> int:
 
 
 def _own_model(namespace: "Namespace") -> "tuple[Opened, DataBatches, str | None]":
-    """The model and the images that the options name, and a line about labels that cannot be known."""
+    """The model and the images that the options name, and a line about labels that are not certain."""
     from fpa.data import load_evaluation_data
     from fpa.inputs import class_count
-    from fpa.sources import DataBatches, class_numbers
+    from fpa.sources import DataBatches, labels_for
 
     opened, images, size, _ = _opened(namespace)
     data = load_evaluation_data(images, namespace.data_root, evaluation_images=namespace.count, size=size)
     outputs = class_count(opened.model, data.input_shape)
-    numbers = class_numbers(data.classes, outputs, opened.classes, namespace.class_index)
-    note = None
-    if not data.classes:
-        note = "the images have no labels (no folder a class), so no accuracy"
-    elif numbers is None:
-        note = (
-            f"labels unknown, so no accuracy: which of the model's {outputs} outputs stand for the "
-            f"{len(data.classes)} classes of the images? --class_index says it"
-        )
+    numbers, note = labels_for(data.classes, outputs, opened.classes, namespace.class_index)
     return opened, DataBatches(data, numbers), note
 
 
@@ -574,6 +576,7 @@ def _audit(namespace: "Namespace") -> int:
     from fpa.store import writable_folder
     from fpa.study import chosen_device
     from fpa.trust import MASKINGS, audit
+    from fpa.tuning import has_training_images
 
     if (namespace.model is None) == (namespace.model_file is None):
         raise InputError("name one model: fpa audit MODEL_FILE, or fpa audit --model NAME --data DATA")
@@ -601,13 +604,22 @@ def _audit(namespace: "Namespace") -> int:
             )
         display.unreadable(batches.lost)
     if found.verdict == "unreliable" and _can_be_named(namespace.model):
-        found = replace(found, command=_finetune_command(namespace, batches.data.name))
+        if has_training_images(batches.data.name):
+            found = replace(found, command=_finetune_command(namespace, batches.data.name))
+        else:
+            found = replace(found, advice=(*found.advice, NO_TRAINING_IMAGES))
     found.save(output / "audit.json")
     found.report(output / "audit.html")
     if not namespace.quiet:
         Console().print(found)
         print(f"page: {output / 'audit.html'}")
     return found.exit_code
+
+
+NO_TRAINING_IMAGES = (
+    "These images are for evaluation only. Fine-tuning (fpa finetune) needs others: in train/ beside them, "
+    "or a folder of photos, which need no labels."
+)
 
 
 def _can_be_named(model: str) -> bool:
@@ -758,6 +770,7 @@ COMMANDS = {
     "compare": _compare,
     "recipes": _recipes,
 }
+RESUMED = ("run", "train", "evaluate", "finetune")
 PARSERS = {
     "run": (_run_parser, "Run a whole study: train, explain, perturb, score, show."),
     "train": (_train_parser, "Train the models of a recipe."),

@@ -483,7 +483,7 @@ def _food101(root: Path, evaluation_images: int | None, size: int, check: bool) 
         files = [(line.partition("/")[0], f"{line}.jpg") for line in _file_bytes(listed).decode().split()]
         return _file_split(listed, classes, folder / "images", files, transform, size)
 
-    train, test = split("train.txt", _train_transform(size)), split("test.txt", _test_transform(size))
+    train, test = split("train.txt", train_transform(size)), split("test.txt", _test_transform(size))
     data = _file_data("food101", classes, train, test, evaluation_images, check, usual=_EVALUATION_IMAGES)
     _warn_if_unofficial(data, folder, 101)
     measured = replace(train, transform=test.transform)
@@ -535,7 +535,7 @@ def _two_folders(
         files = [(label, file) for label in classes for file in _images_below(folder, label)]
         return _file_split(folder, classes, folder, files, transform, size)
 
-    splits = split(train, _train_transform(size)), split(test, _test_transform(size))
+    splits = split(train, train_transform(size)), split(test, _test_transform(size))
     return _file_data(name, classes, *splits, evaluation_images, check, usual)
 
 
@@ -587,7 +587,8 @@ def _file_split(
     return FileSplit(PathList(folder, (file for _, file in files)), labels, transform, size)
 
 
-def _train_transform(size: int) -> Transform:
+def train_transform(size: int) -> Transform:
+    """What is done to the files of a training set: random crops and flips, drawn anew every epoch."""
     return v2.Compose([v2.RandomResizedCrop(size), v2.RandomHorizontalFlip(), v2.PILToTensor()])  # type: ignore[no-any-return]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
-from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
+from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler, default_collate
 
 from fpa.data import Normalisation
 from fpa.engine import untouched
@@ -46,8 +46,7 @@ def classifier(
     >>> classifier(nn.DataParallel(inner)) is inner
     True
     """
-    _check_module(model)
-    found = _unwrapped(model)
+    found = unwrapped(model)
     half = sorted({str(p.dtype) for p in found.parameters() if p.dtype in HALF})
     if half:
         warnings.warn(
@@ -106,7 +105,7 @@ def input_channels(model: nn.Module) -> int | None:
     >>> input_channels(nn.Sequential(nn.Conv2d(1, 4, 3))), input_channels(nn.Flatten())
     (1, None)
     """
-    _check_module(model)
+    unwrapped(model)  # refuses what is no model
     first = next((part for part in model.modules() if isinstance(part, nn.Conv2d)), None)
     return None if first is None else first.in_channels
 
@@ -123,12 +122,19 @@ def class_count(model: nn.Module, input_shape: tuple[int, int, int]) -> int:
     return logits.shape[1]
 
 
-def _check_module(model: object) -> None:
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The model itself, without DataParallel, DistributedDataParallel and torch.compile around it.
+
+    >>> inner = nn.Flatten()
+    >>> unwrapped(nn.DataParallel(inner)) is inner
+    True
+    """
     if not isinstance(model, nn.Module):
         raise InputError(f"the model must be a torch.nn.Module, got {type(model).__name__}")
-
-
-def _unwrapped(model: nn.Module) -> nn.Module:
+    if isinstance(model, torch.jit.ScriptModule):
+        raise InputError(
+            "the model is TorchScript, whose weights cannot be frozen: give the module that it was made of"
+        )
     while True:
         if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
             model = model.module
@@ -180,7 +186,7 @@ class ImageBatches:
     ) -> None:
         self.normalisation = normalisation
         self.channels = channels or (len(normalisation.mean) if normalisation else None)
-        self._source = [loader] if _is_batch(loader) else loader
+        self._source = [loader] if is_batch(loader) else loader
         if hasattr(self._source, "__getitem__") and not hasattr(self._source, "__iter__"):
             self._source = _Items(self._source)
         try:
@@ -411,7 +417,7 @@ def _are_images(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and len(value) > 0 and all(map(_is_image, value))
 
 
-def _is_batch(loader: Any) -> bool:
+def is_batch(loader: Any) -> bool:
     """Whether the loader is itself one batch: images, with labels or without."""
     if _is_array(loader) or isinstance(loader, Mapping):
         return True
@@ -446,6 +452,21 @@ def _parts(batch: Any) -> tuple[Any, Any, Any]:
         "a batch must be images, (images, labels), (images, labels, indices) or a dict of them, with images "
         f"as tensors, arrays or PIL images; got {what}"
     )
+
+
+def collated(items: list[Any]) -> Any:
+    """Items of a data set as one batch: as PyTorch does it, or, where it cannot, images and labels as lists.
+
+    >>> images, labels = collated([(Image.new("RGB", (4, 4)), 2), (Image.new("RGB", (4, 4)), 0)])
+    >>> len(images), labels
+    (2, [2, 0])
+    """
+    try:
+        return default_collate(items)
+    except (TypeError, RuntimeError):  # PIL images, or images of several sizes
+        parts = [_parts(item) for item in items]
+        labels = [label for _, label, _ in parts]
+        return [image for image, _, _ in parts], None if any(one is None for one in labels) else labels
 
 
 def _is_image_pair(batch: Sequence[Any]) -> bool:

@@ -28,6 +28,7 @@ from fpa.engine import Engine, untouched
 from fpa.errors import InputError, unknown
 from fpa.estimators import Estimator, Method, Reduction, Task, checked_map, in_parts, reference_images
 from fpa.seeds import derive
+from fpa.store import check_torch_file, what_it_is
 
 _RANDOM_STREAM = 5  # 1 to 4: SmoothGrad, the random map, the order of ties, the noise of a masking
 _GRID = 8  # windows a side: of Occlusion (which moves by half of one) and of the methods that remove patches
@@ -454,6 +455,10 @@ def _read(path: Path, array: str | None) -> Tensor:
         raise InputError(f"maps are read from {', '.join(kinds)} files, got {path}")
     if not path.is_file():
         raise InputError(f"there is no file of maps {path}")
+    with path.open("rb") as file:
+        other = what_it_is(file.read(64))
+    if other is not None:
+        raise InputError(f"{path} is not a file of maps: {other}")
     try:
         arrays, get = kinds[path.suffix](path)
         if array is None and len(arrays) != 1:
@@ -503,6 +508,7 @@ def _safetensors(path: Path) -> _Arrays:
 
 
 def _torch(path: Path) -> _Arrays:
+    check_torch_file(path, "file of maps")
     try:
         held = torch.load(path, weights_only=True, mmap=True, map_location="cpu")
     except RuntimeError:  # written in the older format, which cannot be mapped

@@ -14,7 +14,7 @@ from torchvision import models as torchvision_models
 from torchvision.models.resnet import BasicBlock
 
 from fpa.errors import InputError, unknown
-from fpa.store import replacing
+from fpa.store import replacing, what_it_is
 
 FORMAT = 1
 """Version of the metadata in a model file."""
@@ -212,7 +212,9 @@ def open_tensors(path: Path) -> Any:
     try:
         return safe_open(path, framework="pt")
     except (SafetensorError, OSError) as error:
-        raise InputError(f"{path} is not a complete safetensors file: {error}") from error
+        with path.open("rb") as file:
+            reason = what_it_is(file.read(64)) or error
+        raise InputError(f"{path} is not a complete safetensors file: {reason}") from error
 
 
 def _card(file: Any, path: Path) -> ModelCard:

@@ -9,7 +9,7 @@ import json
 import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from torchvision import models as torchvision_models
 from fpa.data import UNREADABLE, ImageData, Normalisation, evaluation_batches, unreadable
 from fpa.errors import InputError, unknown
 from fpa.models import check_same_tensors, load_model, model_path, open_tensors, read_card, shipped_models
+from fpa.store import check_torch_file
 
 # Where training scripts keep the weights in a checkpoint, and what wrappers put before their names.
 CHECKPOINT_KEYS = ("state_dict", "model_state_dict", "model", "net", "weights")
@@ -110,7 +111,8 @@ def class_numbers(
 
     It is known if it is `given`, a list "[0,217]" or a JSON file of a mapping from the classes' names to
     numbers, or the other way round ({"0": ["n01440764", "tench"], ...}); if all names are among those of the
-    model's outputs; or if there are as many classes as outputs, which then have the same order.
+    model's outputs; or, where these have no names, if there are as many classes as outputs, which then have
+    the same order.
 
     >>> class_numbers(["french_horn", "tench"], 3, ["tench", "goldfish", "French horn"])
     [2, 0]
@@ -125,11 +127,54 @@ def class_numbers(
         if wrong:
             raise InputError(f"the class index {wrong[0]} is not among the model's {outputs} outputs")
         return found
-    if names is not None:
-        plain = [_plain(name) for name in names]
-        if folders and all(plain.count(_plain(name)) == 1 for name in folders):
-            return [plain.index(_plain(name)) for name in folders]
-    return list(range(outputs)) if folders and len(folders) == outputs else None
+    same = list(range(outputs)) if folders and len(folders) == outputs else None
+    if not _named(names):
+        return same
+    known, wanted = ([_plain(name) for name in some] for some in (names or [], folders))
+    if wanted == known:  # also where two outputs have one name, as ImageNet's cranes
+        return same
+    if folders and all(known.count(name) == 1 for name in wanted):
+        return [known.index(name) for name in wanted]
+    return None
+
+
+def labels_for(
+    folders: Sequence[str], outputs: int, names: Sequence[str] | None = None, given: str | None = None
+) -> tuple[list[int] | None, str | None]:
+    """For an evaluation: as `class_numbers`, but the order decides where names do not; and a line about it.
+
+    Folders are often named by codes (n01440764) and outputs by words, in the same order. Training on a wrong
+    order would spoil a model, so there it is not assumed.
+
+    >>> labels_for(["n01440764", "n01443537"], 2, ["tench", "goldfish"])[0]
+    [0, 1]
+    """
+    found = class_numbers(folders, outputs, names, given)
+    if not folders:
+        return None, "the images have no labels (no folder a class), so no accuracy"
+    if found is not None and (given is not None or _named(names)):
+        return found, None
+    if len(folders) == outputs:
+        return list(range(outputs)), (
+            "assuming that the classes of the images are in the order of the model's outputs: their names "
+            "do not tell; --class_index would"
+        )
+    return None, (
+        f"labels unknown, so no accuracy: which of the model's {outputs} outputs stand for the "
+        f"{len(folders)} classes of the images? --class_index says it"
+    )
+
+
+def relabelled(data: ImageData, classes: list[str], numbers: Sequence[int]) -> ImageData:
+    """The data with the model's classes instead of its own."""
+    index = torch.tensor(numbers)
+    train, test = (replace(split, labels=index[split.labels]) for split in (data.train, data.test))
+    return replace(data, classes=classes, train=train, test=test)
+
+
+def _named(names: Sequence[str] | None) -> bool:
+    """Whether outputs have names; those of models that came without any are their numbers."""
+    return names is not None and list(names) != [str(number) for number in range(len(names))]
 
 
 def _plain(name: str) -> str:
@@ -240,20 +285,31 @@ def _from_function(module: str, function: str) -> nn.Module:
         make: Any = importlib.import_module(module)
         for part in function.split("."):
             make = getattr(make, part)
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # whatever the user's own code raises
         raise InputError(
-            f"{module}:{function} cannot be imported from the current folder or the environment: {error}"
+            f"{module}:{function} cannot be imported from the current folder or the environment: "
+            f"{_said(error)}"
         ) from error
     finally:
         sys.path.remove(here)
     if not callable(make):
         raise InputError(f"{module}:{function} must be a function that returns a model, it is a {type(make)}")
-    model = make if isinstance(make, nn.Module) else make()
+    try:
+        model = make if isinstance(make, nn.Module) else make()
+    except Exception as error:
+        raise InputError(
+            f"{module}:{function} failed with {type(error).__name__}: {_said(error)} (--debug shows where)"
+        ) from error
     if not isinstance(model, nn.Module):
         raise InputError(
             f"{module}:{function} must return a torch.nn.Module, it returned {type(model).__name__}"
         )
     return model
+
+
+def _said(error: Exception) -> str:
+    """The first line of an exception, or its kind where it says nothing."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def _state_dict(path: Path) -> dict[str, Tensor]:
@@ -263,6 +319,7 @@ def _state_dict(path: Path) -> dict[str, Tensor]:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     if not path.is_file():
         raise InputError(f"there is no weights file {path}")
+    check_torch_file(path, "weights file")
     try:
         content: Any = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
@@ -271,8 +328,7 @@ def _state_dict(path: Path) -> dict[str, Tensor]:
             "weights alone, with torch.save(model.state_dict(), FILE) or as safetensors"
         ) from error
     except (RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InputError(f"{path} cannot be read as weights: {reason}") from error
+        raise InputError(f"{path} cannot be read as weights: {_said(error)}") from error
     while isinstance(content, Mapping):
         inner = next((content[key] for key in CHECKPOINT_KEYS if isinstance(content.get(key), Mapping)), None)
         if inner is None:

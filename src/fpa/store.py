@@ -60,6 +60,29 @@ def writable_folder(path: Path) -> Path:
     return path
 
 
+def check_torch_file(path: Path, kind: str) -> None:
+    """Refuse a file that torch.save did not write, by its first bytes: neither a zip archive nor a pickle."""
+    with path.open("rb") as file:
+        start = file.read(64)
+    if not start.startswith((b"PK", b"\x80")):
+        raise InputError(f"{path} is not a {kind}: {what_it_is(start) or f'it begins with {start[:16]!r}'}")
+
+
+def what_it_is(start: bytes) -> str | None:
+    """What often lies where a large file should be, known by its first bytes; None: something else.
+
+    >>> what_it_is(b"<!DOCTYPE html><html>")
+    'it is a web page, perhaps the error of a download'
+    """
+    if not start:
+        return "it is empty"
+    if start.startswith(b"version https://git-lfs"):
+        return "it is a Git LFS pointer, the file itself was not fetched (git lfs pull)"
+    if start.lstrip().lower().startswith((b"<!doctype", b"<html", b"<?xml")):
+        return "it is a web page, perhaps the error of a download"
+    return None
+
+
 def clear_temporaries(folder: Path) -> None:
     """Remove what a killed process left of files it was writing in `folder`; nothing else is touched."""
     for leftover in folder.glob(f"{TEMPORARY}*"):

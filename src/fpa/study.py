@@ -41,6 +41,7 @@ from fpa.models import load_model, model_path, read_card
 from fpa.progress import Display
 from fpa.recipe import AUGMENTATIONS, Recipe, differences, load_recipe, recipe_names, recipe_values
 from fpa.results import Examples, ModelResult, Study
+from fpa.sources import labels_for, relabelled
 from fpa.store import (
     clear_temporaries,
     read_arrays,
@@ -125,8 +126,13 @@ def evaluate_model(
     if card.input_shape != data.input_shape:
         raise InputError(f"{path} takes images {card.input_shape}, the data have {data.input_shape}")
     if card.classes != data.classes:
-        known, given = ", ".join(card.classes[:3]), ", ".join(data.classes[:3])
-        raise InputError(f"{path} knows other classes ({known}, ...) than the data ({given}, ...)")
+        numbers, note = labels_for(data.classes, len(card.classes), card.classes)
+        if numbers is None:
+            known, given = ", ".join(card.classes[:3]), ", ".join(data.classes[:3])
+            raise InputError(f"{path} knows other classes ({known}, ...) than the data ({given}, ...)")
+        if note:
+            display.say(note)
+        data = relabelled(data, card.classes, numbers)
     data = replace(data, normalisation=Normalisation(card.mean, card.std))
     check_evaluation(recipe, data)
     _claim(folder, recipe, overwrite)

@@ -24,9 +24,8 @@ from torch.nn import functional
 from fpa.augment import FPA, Draws, Rectangle
 from fpa.batches import Batches, first_images, training_batches
 from fpa.data import ArraySplit, ImageData, Normalisation, evaluation_batches, load_data
-from fpa.engine import untouched
 from fpa.errors import InputError, unknown
-from fpa.inputs import logits_of
+from fpa.inputs import class_count, logits_of
 from fpa.masking import Fill, get_masking
 from fpa.models import ModelCard, build_model, check_same_tensors, open_tensors, read_card, save_model
 from fpa.progress import Display
@@ -586,7 +585,7 @@ class CapturedSteps:
         self.precision = trainer.precision
         self.compiled = torch.compile(loss_and_logits, dynamic=False)
         self.counted = torch.compile(count, dynamic=False)
-        self.parameters = [list(run.model.parameters()) for run in group]
+        self.parameters = [[one for one in run.model.parameters() if one.requires_grad] for run in group]
         kept = [
             ({name: value.clone() for name, value in run.tensors().items()}, run.draws.get_state())
             for run in group
@@ -805,14 +804,11 @@ def check_data(recipe: Recipe, data: ImageData, model: nn.Module | None = None) 
     if model is None:
         model = build_model(recipe.model, classes, data.input_shape)
     try:
-        with untouched(model), torch.no_grad():
-            shape = tuple(model(torch.zeros(1, *data.input_shape)).shape)
-    except (RuntimeError, AssertionError) as error:
-        raise InputError(
-            f"model {recipe.model!r} does not take images {data.input_shape}: {error}"
-        ) from error
-    if shape != (1, classes):
-        raise InputError(f"model {recipe.model!r} returns {shape} for one image, not logits (1, {classes})")
+        outputs = class_count(model, data.input_shape)
+    except InputError as error:
+        raise InputError(f"model {recipe.model!r} does not fit the data: {error}") from error
+    if outputs != classes:
+        raise InputError(f"model {recipe.model!r} has {outputs} outputs, the data have {classes} classes")
 
 
 @contextmanager

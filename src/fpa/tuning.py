@@ -25,15 +25,32 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from fpa.augment import FPA
 from fpa.blocks import fingerprint
-from fpa.data import UNREADABLE, ImageData, Normalisation, evaluation_batches, load_data
+from fpa.data import (
+    UNREADABLE,
+    FileSplit,
+    ImageData,
+    Normalisation,
+    evaluation_batches,
+    load_data,
+    load_evaluation_data,
+    train_transform,
+)
 from fpa.errors import InputError, unknown
-from fpa.inputs import class_count, classifier, image_batches, input_channels
+from fpa.inputs import (
+    class_count,
+    classifier,
+    collated,
+    image_batches,
+    input_channels,
+    is_batch,
+    unwrapped,
+)
 from fpa.masking import MASKINGS, get_masking
 from fpa.models import ModelCard
 from fpa.progress import Display
 from fpa.recipe import DataSettings, FPASettings, Recipe, TrainingSettings, suggested_fpa
 from fpa.seeds import derive
-from fpa.sources import class_numbers
+from fpa.sources import class_numbers, relabelled
 from fpa.study import chosen_device
 from fpa.train import (
     AUGMENT,
@@ -95,8 +112,12 @@ def finetune(
     """A copy of the model after a few epochs with FPA, in evaluation mode, on the device of the original.
 
     `data` is the name of a data set (`shapes`, `cifar10`, `folder:PATH`, ...), an `ImageData`, or your own
-    `DataLoader` (or `Dataset`) of normalised images and labels. The same seed gives the same weights on a
-    CPU; a loader that shuffles with a generator of its own must be given afresh for that.
+    `DataLoader` of normalised images and labels; a `Dataset`, or images and labels as `evaluate` takes them,
+    are shuffled into batches. The same seed gives the same weights on a CPU; a loader that shuffles with a
+    generator of its own must be given afresh for that.
+
+    Frozen weights (`requires_grad=False`) stay as they are, unless all are frozen, as models for inference
+    come: then all are trained. It is done in float32, the result has the precision of the model.
 
     With targets "labels" the model learns the data's labels, mapped by `class_index` (a dict from the data's
     class names, or a list, to the model's classes) where the model has others. With "model" it learns to say
@@ -125,14 +146,16 @@ def finetune(
         weight_decay=0.0,
         schedule="warm-cosine",
     )
-    original = classifier(model)
-    tuned = copy.deepcopy(original).requires_grad_(True)
+    original = unwrapped(model)
+    tuned = copy.deepcopy(original).float()
+    if not any(parameter.requires_grad for parameter in tuned.parameters()):
+        tuned.requires_grad_(True)
     card: ModelCard | None = getattr(original, "card", None)
     if normalisation is None and card is not None:
         normalisation = Normalisation(card.mean, card.std)
     display = display or Display(quiet=True)
     if isinstance(data, str):
-        data = load_data(data, data_root, size=224 if card is None else card.input_shape[-1])
+        data = tuning_data(data, data_root, size=224 if card is None else card.input_shape[-1])
     task = _Task(tuned, card, settings, fpa, targets, class_index, normalisation, seed, device, display)
     if isinstance(data, ImageData):
         task.with_data(data, None if output is None else Path(output), str(data_root), workers, overwrite)
@@ -143,13 +166,49 @@ def finetune(
         )
     else:
         task.with_loader(data)
-    tuned.requires_grad_(False)
-    for before, after in zip(original.parameters(), tuned.parameters(), strict=True):
-        after.requires_grad_(before.requires_grad)
-    if inplace:
-        original.load_state_dict(tuned.state_dict())
-        return model.eval()
-    return tuned.eval()
+    result = original if inplace else copy.deepcopy(original)
+    with torch.no_grad():
+        for old, new in zip(_tensors(result), _tensors(tuned), strict=True):
+            old.copy_(new)
+    if card is not None:
+        result.card = tuned.card
+    return (model if inplace else result).eval()
+
+
+def _tensors(model: nn.Module) -> list[Tensor]:
+    return [*model.parameters(), *model.buffers()]
+
+
+def tuning_data(name: str, root: Path | str = "data", *, size: int = 224) -> ImageData:
+    """A data set by name to fine-tune on: as `load_data`, but a folder needs no images for a test.
+
+    `folder:PATH` may hold `train/` alone, a subfolder a class, or only images, whose labels are then unknown
+    (-1). All are trained on, and then also tested on: see `has_own_test`.
+    """
+    folder = Path(name.removeprefix("folder:")).expanduser()
+    if not name.startswith("folder:") or _has_test_images(folder):
+        return load_data(name, root, size=size)
+    data = load_evaluation_data(name, root, size=size)
+    assert isinstance(data.test, FileSplit)
+    return replace(data, train=replace(data.test, transform=train_transform(size)))
+
+
+def has_own_test(data: ImageData) -> bool:
+    """Whether the test images are others than those trained on."""
+    train, test = data.train, data.test
+    return (
+        not isinstance(train, FileSplit) or not isinstance(test, FileSplit) or train.paths is not test.paths
+    )
+
+
+def has_training_images(name: str) -> bool:
+    """Whether a data set has images to fine-tune on, besides those to evaluate on."""
+    folder = Path(name.removeprefix("folder:")).expanduser()
+    return not name.startswith("folder:") or (folder / "train").is_dir() or not _has_test_images(folder)
+
+
+def _has_test_images(folder: Path) -> bool:
+    return any((folder / part).is_dir() for part in ("val", "test"))
 
 
 @dataclass
@@ -173,6 +232,7 @@ class _Task:
         """Fine-tune on a data set, with everything training has."""
         if self.normalisation is not None:
             data = replace(data, normalisation=self.normalisation)
+        self.settings = replace(self.settings, batch_size=min(self.settings.batch_size, len(data.train)))
         network = classifier(self.tuned, torch.zeros(1, *data.input_shape))
         outputs = _outputs(network, data.input_shape)
         index = None
@@ -201,7 +261,7 @@ class _Task:
         if index is None:
             data = _labelled_by(network, data, classes, chosen_device(self.device), workers)
         else:
-            data = _relabelled(data, classes, torch.tensor(index))
+            data = relabelled(data, classes, index)
         check_data(recipe, data, network)
         job = Job(
             recipe,
@@ -234,14 +294,11 @@ class _Task:
         with torch.random.fork_rng(forked):
             # The seed also decides how a loader without a generator of its own shuffles.
             torch.manual_seed(derive(self.seed, DROPOUT))
-            loader = _loader(data, settings.batch_size)
-            batches = image_batches(loader, self.normalisation, input_channels(self.tuned))
-            steps, first = len(loader), batches.first
-            home = next(self.tuned.parameters(), torch.empty(0)).device
+            batches, steps = self._batches(data)
+            first, labels, _ = next(iter(batches))
             self.tuned.to(place)
             network = classifier(self.tuned, first)
             outputs = _outputs(network, (first.shape[1], first.shape[2], first.shape[3]))
-            labels = next(iter(batches))[1]
             taught = self.targets == "model" or (self.targets == "auto" and bool((labels < 0).all()))
             if taught and self.targets == "auto":
                 self.display.say("the images have no labels: learning the model's own predictions")
@@ -266,7 +323,9 @@ class _Task:
                     rate = settings.learning_rate_at(epoch + (step + 0.5) / steps)
                     for group in optimizer.param_groups:
                         group["lr"] = rate
-                    images, labels = images.to(place), labels.to(place)
+                    images, labels = images.to(place, torch.float32), labels.to(place)
+                    if teacher is None and bool((labels < 0).all()):
+                        continue  # no label, no loss
                     if teacher is None:
                         labels = goal = _mapped(labels, index)
                     else:
@@ -286,11 +345,39 @@ class _Task:
                     done = (epoch + (step + 1) / steps) / settings.epochs
                     self.display.training("fpa", done, lost / max(seen, 1), right / max(seen, 1), pace)
                 if totals[2] == 0:
-                    raise InputError("there are no labelled images to learn from: try targets='model'")
+                    raise InputError(
+                        "there is nothing to learn from: no batch has labels and at least two images; "
+                        "try targets='model' or larger batches"
+                    )
                 rate = settings.learning_rate_at(epoch + 0.5)
                 row = Epoch(epoch + 1, rate, lost / seen, right / seen, None, pace)
                 self.display.epoch("fpa", epoch + 1, settings.epochs, asdict(row))
-            self.tuned.to(home)
+
+    def _batches(self, data: Any) -> tuple[Iterable[tuple[Tensor, Tensor, Tensor]], int]:
+        """Normalised batches and their number; images that come without batches are shuffled into them."""
+        size, channels = self.settings.batch_size, input_channels(self.tuned)
+        if is_batch(data):
+            (parts,) = image_batches(data, self.normalisation, channels)
+            loader = _shuffled(TensorDataset(*parts), size)
+            return loader, len(loader)
+        items = hasattr(data, "__len__") and hasattr(data, "__getitem__")
+        if items and (isinstance(data, Dataset) or not isinstance(data, Iterable)):
+            data = _shuffled(data, size)
+        if not isinstance(data, Iterable):
+            raise InputError(
+                "data must be a data set's name, folder:PATH, an ImageData, a DataLoader or a Dataset, or "
+                f"images and labels, got {type(data).__name__}"
+            )
+        try:
+            steps = len(data)  # type: ignore[arg-type]
+        except TypeError as error:
+            raise InputError(
+                "the loader must have a length, the learning rate depends on it: "
+                f"{type(data).__name__} has none"
+            ) from error
+        if steps == 0:
+            raise InputError("there are no images: the loader is empty")
+        return image_batches(data, self.normalisation, channels), steps
 
     def _augment(self, height: int, width: int) -> FPA:
         return FPA(**asdict(suggested_fpa(height, width))) if self.fpa is None else self.fpa
@@ -304,6 +391,8 @@ class _Task:
             return found
         listed = f"{', '.join(classes[:3])}{', ...' if len(classes) > 3 else ''}"
         told = f"the {len(classes)} classes of the data ({listed}) are not the {outputs} of the model"
+        if not classes:
+            told = "the images have no labels (no folder a class)"
         if self.targets == "labels":
             raise InputError(f"{told}: give class_index, or targets='model' to do without labels")
         self.display.say(f"{told}: learning the model's own predictions instead of the labels")
@@ -319,27 +408,15 @@ class _Task:
         return torch.tensor(_given_index(self.class_index, names, outputs), device=device)
 
 
-def _loader(data: Any, batch_size: int) -> Any:
-    """A loader with a length; a data set, or images and labels, are shuffled into batches."""
-    if isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, Tensor) for part in data):
-        data = TensorDataset(*data)
-    if isinstance(data, Dataset) and hasattr(data, "__len__"):
-        few = len(data) < batch_size
-        data = DataLoader(data, len(data) if few else batch_size, shuffle=True, drop_last=not few)
-    if not isinstance(data, Iterable):
-        raise InputError(
-            "data must be a data set's name, folder:PATH, an ImageData, a DataLoader or a Dataset, "
-            f"got {type(data).__name__}"
-        )
-    try:
-        steps = len(data)  # type: ignore[arg-type]
-    except TypeError as error:
-        raise InputError(
-            f"the loader must have a length, the learning rate depends on it: {type(data).__name__} has none"
-        ) from error
-    if steps == 0:
-        raise InputError("there are no images: the loader is empty")
-    return data
+def _shuffled(data: Dataset[Any], batch_size: int) -> DataLoader[Any]:
+    """Batches in another order every epoch; a smaller one at the end is left out, for the batch norms."""
+    count = len(data)  # type: ignore[arg-type]
+    if count == 0:
+        raise InputError("there are no images: the data set is empty")
+    few = count < batch_size
+    return DataLoader(
+        data, count if few else batch_size, shuffle=True, drop_last=not few, collate_fn=collated
+    )
 
 
 def _outputs(network: nn.Module, shape: tuple[int, int, int]) -> int:
@@ -374,12 +451,6 @@ def _mapped(labels: Tensor, index: Tensor) -> Tensor:
             "or targets='model' to do without labels"
         )
     return torch.where(labels >= 0, index[labels.clamp(min=0)], UNREADABLE)
-
-
-def _relabelled(data: ImageData, classes: list[str], index: Tensor) -> ImageData:
-    """The data with the model's classes instead of its own."""
-    train, test = (replace(split, labels=index[split.labels]) for split in (data.train, data.test))
-    return replace(data, classes=classes, train=train, test=test)
 
 
 @torch.no_grad()

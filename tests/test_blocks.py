@@ -261,10 +261,10 @@ def test_progress_lines_for_logs(net, tmp_path, capsys):
 def test_another_evaluation_in_the_folder_is_not_mixed_in(net, tmp_path):
     run(net, some(), tmp_path, estimators="vg_abs")
     for changes, message in [
-        ({"seed": 1}, r"other seed \(seed: 0 there, 1 now\)"),
+        ({"seed": 1}, r"other seed \(seed: 0 -> 1\): choose another folder"),
         ({"estimators": "vg_sum"}, "other estimators"),
         ({"masking": Constant(1.0)}, "other masking"),
-        ({"settings": Settings()}, "other settings"),
+        ({"settings": Settings()}, r"other settings \(settings.ig_steps: 3 -> 200"),
         ({"points": 4}, "other fractions"),
         ({"block": 5}, "holds blocks of 4 images, not 5"),
     ]:

@@ -17,11 +17,19 @@ from torch.utils.data import (
     TensorDataset,
     WeightedRandomSampler,
 )
+from torchvision.transforms import v2
 
 from fpa.data import Normalisation
 from fpa.engine import Engine
 from fpa.errors import InputError
-from fpa.inputs import classifier, image_batches, in_order, input_channels
+from fpa.inputs import (
+    as_normalisation,
+    classifier,
+    image_batches,
+    in_order,
+    input_channels,
+    warn_of_probabilities,
+)
 
 NORMALISATION = Normalisation((0.5, 0.4, 0.3), (0.2, 0.3, 0.4))
 BYTES = torch.randint(0, 256, (6, 3, 8, 8), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
@@ -338,3 +346,33 @@ def test_a_model_on_another_device_than_the_images():
     assert torch.allclose(found.cpu(), network().eval()(NORMALISED), atol=1e-3)
     there = classifier(network(), NORMALISED, device="cuda")
     assert next(there.parameters()).is_cuda
+
+
+@pytest.mark.parametrize(
+    "given",
+    [((0.5, 0.4, 0.3), (0.2, 0.2, 0.1)), [[0.5, 0.4, 0.3], [0.2, 0.2, 0.1]], "transform"],
+)
+def test_a_normalisation_in_the_forms_people_have(given):
+    given = v2.Normalize([0.5, 0.4, 0.3], [0.2, 0.2, 0.1]) if given == "transform" else given
+    assert as_normalisation(given) == Normalisation((0.5, 0.4, 0.3), (0.2, 0.2, 0.1))
+
+
+@pytest.mark.parametrize("given", ["imagenet", (0.5, 0.2), 3])
+def test_what_is_no_normalisation_is_told(given):
+    with pytest.raises(InputError, match=r"normalisation must be \(mean, std\)"):
+        as_normalisation(given)
+
+
+def test_the_name_of_images_is_not_the_images():
+    with pytest.raises(InputError, match="the images must be given, not their name 'folder:photos'"):
+        image_batches("folder:photos")
+
+
+def test_probabilities_are_told_from_logits():
+    logits = torch.randn(5, 4)
+    with pytest.warns(UserWarning, match="leave out its last softmax"):
+        warn_of_probabilities(logits.softmax(1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_probabilities(logits)
+        warn_of_probabilities(torch.rand(5, 4))

@@ -6,6 +6,7 @@ which reads nothing back and can be captured in a CUDA graph.
 """
 
 import math
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -140,7 +141,7 @@ class FileBatches:
         self._loader: DataLoader[Any] = DataLoader(
             SeededImages(split, derive(seed, WORKERS)),
             batch_sampler=self._sampler,
-            num_workers=workers,
+            num_workers=min(workers, os.cpu_count() or 1),
             persistent_workers=workers > 0,
             pin_memory=device.type == "cuda",
             generator=torch.Generator(),  # leaves the global one alone

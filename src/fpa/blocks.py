@@ -36,6 +36,7 @@ from fpa.estimators import (
 from fpa.fidelity import Fidelity
 from fpa.inputs import SHUFFLED, in_order
 from fpa.masking import Constant, Masking
+from fpa.recipe import differences
 from fpa.store import clear_temporaries, read_json, replacing, writable_folder, write_text
 
 Floats = NDArray[np.floating[Any]]
@@ -472,12 +473,13 @@ def _write_manifest(path: Path, stored: Mapping[str, Any]) -> None:
 
 
 def _check_same(stored: Mapping[str, Any], asked: Mapping[str, Any], path: Path) -> None:
-    different = [name for name in asked if stored.get(name) != json.loads(json.dumps(asked[name]))]
+    now = json.loads(json.dumps(asked))
+    different = [name for name in now if stored.get(name) != now[name]]
     if different:
-        first = different[0]
+        lines = differences({n: now[n] for n in different}, {n: stored.get(n) for n in different})
         raise InputError(
-            f"{path} holds an evaluation with other {', '.join(different)} "
-            f"({first}: {stored.get(first)} there, {asked[first]} now): use another folder or remove it"
+            f"{path} holds an evaluation with other {', '.join(different)} ({'; '.join(lines)}): choose "
+            "another folder (--output), or start anew (--overwrite, or remove it)"
         )
 
 

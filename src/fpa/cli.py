@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fpa import __version__
-from fpa.errors import InputError
+from fpa.errors import InputError, unknown
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -51,6 +51,9 @@ def _run(argv: list[str]) -> int:
         print(f"fpa {__version__}")
         return 0
     command = _command(argv)
+    if command is not None and command not in PARSERS:
+        raise unknown("command", command, PARSERS)
+    argv = _with_brackets(argv)
     parser = _parser(command, argv[argv.index(command) + 1 :] if command else [])
     if not argv:
         parser.print_help()
@@ -63,6 +66,23 @@ def _run(argv: list[str]) -> int:
         parser.print_help()
         return 0
     return COMMANDS[namespace.subcommand](namespace[namespace.subcommand])
+
+
+LISTS = ("--estimators", "--maskings", "--mean", "--std", "--augmentations", "--evaluation.estimators")
+
+
+def _with_brackets(argv: list[str]) -> list[str]:
+    """A list may be written without brackets: `--estimators ig_sum,vg_abs`."""
+    found = list(argv)
+    for place, argument in enumerate(argv):
+        option, equals, value = argument.partition("=")
+        if option not in LISTS:
+            continue
+        if equals and not value.startswith("["):
+            found[place] = f"{option}=[{value}]"
+        elif not equals and place + 1 < len(argv) and not argv[place + 1].startswith(("[", "--")):
+            found[place + 1] = f"[{argv[place + 1]}]"
+    return found
 
 
 def _command(argv: list[str]) -> str | None:
@@ -320,7 +340,13 @@ def _parse(parser: "ArgumentParser", argv: list[str]) -> "Namespace":
         return namespace
     except ArgumentError as error:
         message = " ".join(str(error).split())
-        if "<class 'list'>" in message:
+        key = re.search(r'Parser key "([\w.]+)"', message)
+        kinds = [kind for kind in re.findall(r"Expected an? <class '(\w+)'>", message) if kind in KINDS]
+        if key and kinds:
+            given = re.search(r"Got value: (.+?)(?= - |$)|Given value: (.+)", message)
+            message = f"--{key[1]} must be {KINDS[kinds[0]]}"
+            message += f", got {given[1] or given[2]}" if given else ""
+        elif "<class 'list'>" in message:
             message += "; write a list as [one,two]"
         wrong = re.search(r"(--[\w.\-]+)", message) if "nrecognized" in message else None
         if wrong:
@@ -330,6 +356,9 @@ def _parse(parser: "ArgumentParser", argv: list[str]) -> "Namespace":
             if near:
                 message += f": did you mean {' or '.join(near)}?"
         raise InputError(message) from error
+
+
+KINDS = {"int": "a whole number", "float": "a number", "list": "a list, like [one,two]", "str": "a name"}
 
 
 def _options(argv: list[str]) -> list[str]:
@@ -575,7 +604,7 @@ def _audit(namespace: "Namespace") -> int:
     from fpa.progress import Display
     from fpa.store import writable_folder
     from fpa.study import chosen_device
-    from fpa.trust import MASKINGS, audit
+    from fpa.trust import FEWEST_IMAGES, MASKINGS, audit
     from fpa.tuning import has_training_images
 
     if (namespace.model is None) == (namespace.model_file is None):
@@ -583,11 +612,13 @@ def _audit(namespace: "Namespace") -> int:
     namespace.model = namespace.model or namespace.model_file
     namespace.maskings = namespace.maskings or list(MASKINGS)
     opened, batches, note = _own_model(namespace)
-    name = opened.name if opened.name != "model" else Path(namespace.model).absolute().parent.name
+    name = opened.name
     output = writable_folder(namespace.output or Path("runs") / f"audit-{name}")
     with Display(quiet=namespace.quiet) as display:
         if note:
             display.say(note)
+        if len(batches.dataset) < FEWEST_IMAGES:
+            display.say(f"{len(batches.dataset)} images: under {FEWEST_IMAGES} the verdict is cannot tell")
         with display.evaluating(name, len(batches.dataset), len(PAPER)) as tell:
             found = audit(
                 opened.model,

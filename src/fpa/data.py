@@ -245,7 +245,7 @@ def evaluation_batches(
         SeededImages(split),
         batch_size,
         sampler=[(0, index) for index in indices.tolist()],
-        num_workers=workers,
+        num_workers=min(workers, os.cpu_count() or 1),
         pin_memory=torch.device(device).type == "cuda",
         generator=torch.Generator(),  # leaves the global one alone
     )
@@ -296,6 +296,8 @@ def load_data(
     if name.startswith("folder:"):
         folder = Path(name.removeprefix("folder:")).expanduser()
         return _image_folder(name, folder, evaluation_images, size, check)
+    if Path(name).expanduser().is_dir():
+        raise InputError(f"unknown data set {name!r}: did you mean folder:{name}?")
     raise unknown("data set", name, [*DATA_SETS, "folder:PATH"])
 
 

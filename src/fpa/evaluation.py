@@ -23,7 +23,14 @@ from fpa.engine import Engine
 from fpa.errors import InputError
 from fpa.estimators import Estimator, Estimators, Settings, explain, get_estimators, needs_numbers
 from fpa.fidelity import KINDS, Estimate, Fidelity, Reliability, reliability
-from fpa.inputs import ImageBatches, classifier, image_batches, input_channels
+from fpa.inputs import (
+    ImageBatches,
+    as_normalisation,
+    classifier,
+    image_batches,
+    input_channels,
+    warn_of_probabilities,
+)
 from fpa.masking import Masking, fully_masked, get_masking, noise_by_image
 from fpa.results import Examples, ModelResult, Study
 from fpa.store import read_arrays, writable_folder, write_arrays
@@ -213,6 +220,7 @@ def evaluate(
     named, chosen = get_estimators(estimators), settings or Settings()
     if examples < 0:
         raise InputError(f"examples must be at least 0, got {examples}")
+    normalisation = as_normalisation(normalisation)
     removal = get_masking(
         masking or "constant", *((normalisation.mean, normalisation.std) if normalisation else ())
     )
@@ -225,7 +233,9 @@ def evaluate(
     if needs_numbers(named):
         batches.check_numbers()
     engine = Engine(classifier(model, batches.first, device))
-    outputs = engine.predict(batches.first[:1]).shape[1]
+    first = engine.predict(batches.first)
+    warn_of_probabilities(first)
+    outputs = first.shape[1]
     names = _class_names(classes, outputs, model, loader)
     kept = _Kept(batches, examples)
     with tempfile.TemporaryDirectory(prefix="fpa-") as temporary:

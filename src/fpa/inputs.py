@@ -9,6 +9,7 @@ import copy
 import itertools
 import warnings
 from collections.abc import Iterator, Mapping, Sequence, Sized
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -182,10 +183,21 @@ class ImageBatches:
     """Normalised batches from a loader; see `image_batches`. Iterated again if the loader can be."""
 
     def __init__(
-        self, loader: Any, normalisation: Normalisation | None = None, channels: int | None = None
+        self,
+        loader: Any,
+        normalisation: Normalisation | None = None,
+        channels: int | None = None,
+        numbers: bool = True,
     ) -> None:
+        normalisation = as_normalisation(normalisation)
         self.normalisation = normalisation
+        self.numbers = numbers
         self.channels = channels or (len(normalisation.mean) if normalisation else None)
+        if isinstance(loader, str | Path):
+            raise InputError(
+                f"the images must be given, not their name {str(loader)!r}: load them, for instance with "
+                "data = fpa.data.load_data(name), or use the command fpa evaluate --data"
+            )
         self._source = [loader] if is_batch(loader) else loader
         if hasattr(self._source, "__getitem__") and not hasattr(self._source, "__iter__"):
             self._source = _Items(self._source)
@@ -235,7 +247,7 @@ class ImageBatches:
             if not taken:
                 raise InputError("there are no images: the loader yields nothing")
             self._first = self._converted(taken[0], 0, 0)[0]
-            if _parts(taken[0])[2] is not None:
+            if self.numbers and _parts(taken[0])[2] is not None:
                 if len(self._first) == 1:
                     taken += itertools.islice(source, 1)  # one image alone cannot show that numbers differ
                 self._numbered = _are_numbers(taken, self.channels)
@@ -317,8 +329,42 @@ class ImageBatches:
             )
 
 
+def warn_of_probabilities(outputs: Tensor) -> None:
+    """Say that a model's outputs [N, classes] look like probabilities, where logits are needed."""
+    likely = outputs.shape[1] > 1 and bool(((outputs >= 0) & (outputs <= 1)).all())
+    if likely and bool(((outputs.sum(1) - 1).abs() < 1e-4).all()):
+        warnings.warn(
+            "the model's outputs look like probabilities (in 0..1, their sum is 1), which saturate: curves "
+            "and areas are meant for logits, so leave out its last softmax",
+            stacklevel=3,
+        )
+
+
+def as_normalisation(given: Any) -> Normalisation | None:
+    """How images are normalised: a Normalisation, (mean, std), a transform that has both, or None.
+
+    >>> as_normalisation(((0.5,), (0.25,)))
+    Normalisation(mean=(0.5,), std=(0.25,))
+    """
+    if given is None or isinstance(given, Normalisation):
+        return given
+    pair = isinstance(given, (tuple, list))
+    parts: Any = given if pair else [getattr(given, name, 0) for name in ("mean", "std")]
+    try:
+        mean, std = (tuple(float(value) for value in part) for part in parts)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            "normalisation must be (mean, std) with a number a channel, a transform with .mean and .std, or "
+            f"fpa.data.Normalisation(mean, std), got {given!r}"
+        ) from error
+    return Normalisation(mean, std)
+
+
 def image_batches(
-    loader: Any, normalisation: Normalisation | None = None, channels: int | None = None
+    loader: Any,
+    normalisation: Normalisation | None = None,
+    channels: int | None = None,
+    numbers: bool = True,
 ) -> ImageBatches:
     """Batches (images [N, C, H, W] normalised, labels [N], indices [N]) from whatever holds images.
 
@@ -329,14 +375,15 @@ def image_batches(
 
     With a `normalisation`, bytes and floats in 0..255 or in 0..1 are normalised, images outside of these
     ranges are taken to be normalised already. Without one, bytes are refused, and a warning tells that
-    images in 0..1 are used as they are. The first batch decides for all.
+    images in 0..1 are used as they are. The first batch decides for all. Without `numbers` a third part is
+    left aside: in training an image may come twice.
 
     >>> grey = np.zeros((2, 8, 8), dtype=np.uint8)
     >>> batches = image_batches((grey, [3, 1]), Normalisation((0.5,) * 3, (0.5,) * 3))
     >>> next(iter(batches))[0].shape
     torch.Size([2, 3, 8, 8])
     """
-    return ImageBatches(loader, normalisation, channels)
+    return ImageBatches(loader, normalisation, channels, numbers)
 
 
 SHUFFLED = (

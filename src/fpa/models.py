@@ -144,6 +144,11 @@ def model_path(name: Path | str) -> Path:
     path = Path(name)
     if str(name) in shipped_models():
         return Path(str(resources.files("fpa") / "pretrained" / f"{name}.safetensors"))
+    if path.suffix in (".pth", ".pt", ".bin", ".ckpt"):
+        raise InputError(
+            f"{path} is no model file of fpa (.safetensors): name its architecture too, with "
+            f"--model torchvision:NAME --weights {path}"
+        )
     if path.suffix or path.is_file() or path.parent != Path():
         return path
     raise unknown("model file or shipped model", str(name), shipped_models())

@@ -62,6 +62,9 @@ def open_model(
     """
     kind, _, rest = spec.partition(":")
     if kind in ("torchvision", "timm"):
+        names = _torchvision_names() if kind == "torchvision" else _timm_names()
+        if names and rest.partition(".")[0] not in names:  # timm's names may end in a tag of their weights
+            raise unknown(f"{kind} model", rest, names)
         if weights is None:
             raise InputError(
                 f"{spec} needs weights: give a .safetensors file or a state dict saved with torch.save"
@@ -209,11 +212,16 @@ def _saved(spec: str) -> Opened:
     path = Path(spec)
     if not path.suffix and not path.exists() and spec not in shipped_models():
         known = [*shipped_models(), "torchvision:NAME", "timm:NAME", "module:function", "a .safetensors file"]
+        for kind, listed in (("torchvision", _torchvision_names), ("timm", _timm_names)):
+            if spec in listed():
+                raise InputError(f"unknown model {spec!r}: did you mean {kind}:{spec}?")
         raise unknown("model", spec, known)
-    card = read_card(model_path(spec))
+    found = model_path(spec)
+    name = found.stem if found.stem != "model" else found.absolute().parent.name  # training names all alike
+    card = read_card(found)
     return Opened(
         load_model(spec),
-        model_path(spec).stem,
+        name,
         Normalisation(card.mean, card.std),
         card.input_shape[-1],
         card.classes,
@@ -255,10 +263,22 @@ def _shapes_of(build: Callable[[str, int | None], nn.Module], name: str) -> dict
         return build(name, None).state_dict()
 
 
+def _torchvision_names() -> list[str]:
+    names: list[str] = torchvision_models.list_models(module=torchvision_models)
+    return names
+
+
+def _timm_names() -> list[str]:
+    """Empty where timm is not installed."""
+    try:
+        import timm
+    except ImportError:
+        return []
+    names: list[str] = timm.list_models()
+    return names
+
+
 def _torchvision(name: str, classes: int | None) -> nn.Module:
-    known = torchvision_models.list_models(module=torchvision_models)
-    if name not in known:
-        raise unknown("torchvision model", name, known)
     how: dict[str, Any] = {} if classes is None else {"num_classes": classes}
     # These two warn about a default that weights from a file make meaningless.
     how |= {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
@@ -271,8 +291,6 @@ def _timm(name: str, classes: int | None) -> nn.Module:
         import timm
     except ImportError as error:
         raise InputError(f"model 'timm:{name}' needs timm: pip install 'fpa[timm]'") from error
-    if not timm.is_model(name):
-        raise unknown("timm model", name, timm.list_models())
     how: dict[str, Any] = {} if classes is None else {"num_classes": classes}
     model: nn.Module = timm.create_model(name, pretrained=False, **how)
     return model

@@ -166,6 +166,12 @@ def check_evaluation(recipe: Recipe, data: ImageData) -> None:
 def read_study(folder: Path | str) -> Study:
     """The results in a study's folder, scored over the images that all its models keep."""
     folder = Path(folder)
+    if not folder.is_dir():
+        raise InputError(f"there is no folder {folder}")
+    if (folder / "curves" / "evaluation.json").exists() and not (folder / "recipe.yaml").exists():
+        raise InputError(
+            f"{folder} holds the evaluation of one model, with its own report.html, and no study"
+        )
     if not (folder / "recipe.yaml").exists():
         raise InputError(f"{folder} holds no study: there is no recipe.yaml")
     recipe = load_recipe(str(folder / "recipe.yaml"))

@@ -33,7 +33,14 @@ from fpa.estimators import (
     needs_numbers,
 )
 from fpa.fidelity import Estimate, Fidelity, Reliability, ranking_agreement, reliability, share_kept
-from fpa.inputs import ImageBatches, classifier, image_batches, input_channels
+from fpa.inputs import (
+    ImageBatches,
+    as_normalisation,
+    classifier,
+    image_batches,
+    input_channels,
+    warn_of_probabilities,
+)
 from fpa.masking import Constant, Masking, get_masking
 from fpa.names import estimator_name
 from fpa.recipe import suggested_fpa
@@ -433,6 +440,7 @@ def audit(
         )
     if count is not None and count < 1:
         raise InputError(f"count must be at least 1, got {count}")
+    normalisation = as_normalisation(normalisation)
     by_name = _named_maskings(maskings, normalisation)
     fractions = sorted({*check_fractions(points), *(percent / 100 for percent in MASKED)})
     inner = model.model if isinstance(model, Engine) else model
@@ -441,6 +449,7 @@ def audit(
         batches.check_numbers()
     _check_enough(features, batches.first)
     engine = model if isinstance(model, Engine) else Engine(classifier(model, batches.first, device))
+    warn_of_probabilities(engine.predict(batches.first))
     curves = _measure(engine, batches, named, chosen, by_name, fractions, features, seed, count, progress)
     evidence, figures = _evidence(curves, signed, fractions)
     verdict, because = judge(evidence)

@@ -37,6 +37,7 @@ from fpa.data import (
 )
 from fpa.errors import InputError, unknown
 from fpa.inputs import (
+    as_normalisation,
     class_count,
     classifier,
     collated,
@@ -151,6 +152,7 @@ def finetune(
     if not any(parameter.requires_grad for parameter in tuned.parameters()):
         tuned.requires_grad_(True)
     card: ModelCard | None = getattr(original, "card", None)
+    normalisation = as_normalisation(normalisation)
     if normalisation is None and card is not None:
         normalisation = Normalisation(card.mean, card.std)
     display = display or Display(quiet=True)
@@ -357,7 +359,7 @@ class _Task:
         """Normalised batches and their number; images that come without batches are shuffled into them."""
         size, channels = self.settings.batch_size, input_channels(self.tuned)
         if is_batch(data):
-            (parts,) = image_batches(data, self.normalisation, channels)
+            (parts,) = image_batches(data, self.normalisation, channels, numbers=False)
             loader = _shuffled(TensorDataset(*parts), size)
             return loader, len(loader)
         items = hasattr(data, "__len__") and hasattr(data, "__getitem__")
@@ -377,7 +379,7 @@ class _Task:
             ) from error
         if steps == 0:
             raise InputError("there are no images: the loader is empty")
-        return image_batches(data, self.normalisation, channels), steps
+        return image_batches(data, self.normalisation, channels, numbers=False), steps
 
     def _augment(self, height: int, width: int) -> FPA:
         return FPA(**asdict(suggested_fpa(height, width))) if self.fpa is None else self.fpa

@@ -110,6 +110,8 @@ def test_trains_with_fields_overridden(capsys, tmp_path):
         (["train", "words.yaml"], "training.epochs"),
         (["evaluate", "shapes-fpa", "--dat", "shapes"], "did you mean --data"),
         (["evaluate", "shapes-fpa", "--count", "eight"], "--count must be a whole number, got eight"),
+        (["audit", "shapes-fpa", "--count", "-3"], "--count must be at least 1, got -3"),
+        (["finetune", "shapes-none", "--epochs", "0"], "fpa: epochs must be at least 1, got 0"),
         (["evaluate", "weights.pth"], "--model torchvision:NAME --weights weights.pth"),
         (["evaluate", "--model", "resnet18", "--data", "x"], "did you mean torchvision:resnet18?"),
         (["evaluate", "--model", "torchvision:resnet17", "--data", "x"], "did you mean 'resnet18'"),

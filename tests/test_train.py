@@ -214,9 +214,9 @@ def test_a_loss_that_is_not_a_number_stops_with_the_step_and_keeps_the_checkpoin
 
 
 def test_several_processes_share_the_batches(trained, tmp_path):
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2"]
-    command += ["--mixed_precision", "no", "--dynamo_backend", "no", "--num_machines", "1", "-m", "fpa"]
-    command += ["train", "tiny", "--augment", "fpa", "--device", "cpu", "--output", str(tmp_path), "--quiet"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"]
+    command += ["-m", "fpa", "train", "tiny", "--augment", "fpa", "--device", "cpu", "--quiet"]
+    command += ["--output", str(tmp_path)]
     result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert result.returncode == 0, result.stderr
 
@@ -226,7 +226,9 @@ def test_several_processes_share_the_batches(trained, tmp_path):
 
     # Batch normalisation sees half a batch in each process, so the two are close, not equal.
     assert losses(tmp_path) == pytest.approx(losses(trained[0]), rel=0.15)
-    assert not same(weights(tmp_path), weights(trained[0]))
+    ours, theirs = weights(tmp_path), weights(trained[0])
+    apart = max(float((ours[name].double() - theirs[name].double()).abs().max()) for name in ours)
+    assert apart > 1e-3  # more than the rounding by which one process would differ with other threads
 
 
 def test_the_shares_of_the_processes_are_the_batch():

@@ -65,7 +65,11 @@ def _run(argv: list[str]) -> int:
     if namespace.subcommand is None:
         parser.print_help()
         return 0
-    return COMMANDS[namespace.subcommand](namespace[namespace.subcommand])
+    chosen = namespace[namespace.subcommand]
+    count = chosen.get("count")
+    if count is not None and count < 1:
+        raise InputError(f"--count must be at least 1, got {count}")
+    return COMMANDS[namespace.subcommand](chosen)
 
 
 LISTS = ("--estimators", "--maskings", "--mean", "--std", "--augmentations", "--evaluation.estimators")

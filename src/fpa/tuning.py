@@ -140,13 +140,16 @@ def finetune(
     check_device(device)
     if targets not in TARGETS:
         raise unknown("targets", targets, TARGETS)
-    settings = TrainingSettings(
-        epochs=epochs,
-        batch_size=batch_size,
-        learning_rate=learning_rate,
-        weight_decay=0.0,
-        schedule="warm-cosine",
-    )
+    try:
+        settings = TrainingSettings(
+            epochs=epochs,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            weight_decay=0.0,
+            schedule="warm-cosine",
+        )
+    except InputError as error:  # here they are arguments, not fields of a recipe
+        raise InputError(str(error).replace("training.", "")) from error
     original = unwrapped(model)
     tuned = copy.deepcopy(original).float()
     if not any(parameter.requires_grad for parameter in tuned.parameters()):

@@ -21,7 +21,7 @@ from torchvision.models import ResNet50_Weights
 from torchvision.transforms import v2
 
 from fpa import data as module
-from fpa.data import Normalisation, SeededImages, UnreadableImage, load_data, unreadable
+from fpa.data import Normalisation, SeededImages, UnreadableImage, load_data, load_evaluation_data, unreadable
 from fpa.errors import InputError
 from fpa.shapes import CLASSES, draw_shapes
 from miniatures import (
@@ -593,3 +593,13 @@ def test_unknown_names_get_the_nearest(name, nearest):
 def test_impossible_size(tmp_path):
     with pytest.raises(InputError, match="size of the images must be at least 1, got 0"):
         load_data(f"folder:{tmp_path}", size=0)
+
+
+def test_a_subfolder_beside_many_images_does_not_replace_them(tmp_path):
+    for number in range(4):
+        Image.new("RGB", (8, 8)).save(tmp_path / f"{number}.png")
+    (tmp_path / "thumbs").mkdir()
+    Image.new("RGB", (8, 8)).save(tmp_path / "thumbs" / "x.png")
+    with pytest.warns(UserWarning, match="those in its subfolders are left out: 1"):
+        found = load_evaluation_data(f"folder:{tmp_path}", size=8)
+    assert (len(found.test), found.classes) == (4, [])

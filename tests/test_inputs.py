@@ -160,8 +160,9 @@ def test_a_third_part_that_is_the_same_for_all_images_numbers_none():
         assert joined(image_batches(loader, NORMALISATION))[2].tolist() == list(range(6))
 
 
-def test_a_number_that_comes_again_is_refused():
+def test_a_number_that_comes_again_is_refused_where_numbers_are_needed():
     batches = image_batches(third_of(0, 1, 2, 1, 0, 2), NORMALISATION)
+    batches.check_numbers()
     with pytest.raises(InputError, match=r"the number 1 came with two images.*leave it out, or give"):
         joined(batches)
     twice = image_batches(third_of(3, 2, 1, 0, 5, 4), NORMALISATION)
@@ -376,3 +377,34 @@ def test_probabilities_are_told_from_logits():
         warnings.simplefilter("error")
         warn_of_probabilities(logits)
         warn_of_probabilities(torch.rand(5, 4))
+
+
+@pytest.mark.parametrize("needed", [False, True])
+def test_a_third_part_that_repeats_matters_only_where_numbers_are_needed(needed):
+    data = TensorDataset(torch.randn(12, 3, 8, 8), torch.zeros(12, dtype=torch.int64), torch.arange(12) % 5)
+    batches = image_batches(DataLoader(data, batch_size=4))
+    if needed:
+        batches.check_numbers()
+        with pytest.raises(InputError, match="the number 0 came with two images"):
+            list(batches)
+    else:
+        with pytest.warns(UserWarning, match="the number 0 came with two images"):
+            assert sum(len(images) for images, _, _ in batches) == 12
+
+
+@pytest.mark.parametrize(
+    ("how", "drawn"),
+    [
+        ({"sampler": range(8)}, False),
+        ({"batch_sampler": [[0, 1], [2, 3]]}, False),
+        ({"sampler": SubsetRandomSampler(range(8))}, True),
+        ({"batch_sampler": BatchSampler(RandomSampler(range(8)), 2, False)}, True),
+    ],
+)
+def test_only_a_loader_that_draws_at_random_cannot_be_gone_on_with(how, drawn):
+    assert image_batches(DataLoader(TensorDataset(torch.randn(8, 3, 8, 8)), **how)).drawn is drawn
+
+
+def test_four_channels_at_the_end_stay_channels_where_the_model_says_nothing():
+    image = torch.randn(10, 10, 4).numpy()
+    assert next(iter(image_batches([image] * 3)))[0].shape == (3, 4, 10, 10)

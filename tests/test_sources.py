@@ -297,3 +297,19 @@ def test_files_that_cannot_be_read_are_left_out_and_noted(tmp_path):
     assert UNREADABLE not in labels
     assert (labels.tolist(), indices.tolist()) == ([0, 1, 1], [0, 2, 3])
     assert batches.lost == {broken}
+
+
+def test_classes_named_by_numbers_are_found_by_name_in_any_order():
+    names = [str(number) for number in range(12)]
+    folders = sorted(names)  # as text: 0, 1, 10, 11, 2, ...
+    assert class_numbers(folders, 12, names) == [int(name) for name in folders]
+    assert class_numbers(["3", "7"], 12, names) == [3, 7]
+    assert labels_for(folders, 12, names) == ([int(name) for name in folders], None)
+    assert class_numbers([f"n{name}" for name in names], 12, names) == list(range(12))
+
+
+def test_names_that_timm_takes_without_listing_them():
+    with pytest.raises(InputError, match="needs weights"):
+        open_model("timm:vit_tiny_patch16_224_in21k")
+    with pytest.raises(InputError, match=r"unknown torchvision model 'resnet18\.x'"):
+        open_model("torchvision:resnet18.x")

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from scipy import stats
 from torch import nn
 from torch.nn import functional
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import fpa
 from fpa import FPA, InputError, finetune, load_model
@@ -532,3 +532,19 @@ class TestBadInput:
             fpa.finetune("shapes-none", loader)
         with pytest.raises(InputError, match="no weights to fine-tune"):
             finetune(nn.Flatten(), loader, device="cpu")
+
+
+class Stream(IterableDataset):
+    def __len__(self):
+        return 12
+
+    def __iter__(self):
+        generator = torch.Generator().manual_seed(0)
+        return iter([(torch.randn(3, 8, 8, generator=generator), number % 4) for number in range(12)])
+
+
+@pytest.mark.parametrize("data", [Stream(), list(Stream())])
+def test_items_that_are_only_iterated_or_listed_are_batched(data):
+    model = linear()
+    tuned = finetune(model, data, epochs=1, batch_size=4, learning_rate=0.1, device="cpu")
+    assert not same(tuned, model)

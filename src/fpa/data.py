@@ -307,8 +307,8 @@ def load_evaluation_data(
     """A data set for a model that is trained already: as `load_data`, but a folder needs no training images.
 
     `folder:PATH` may hold `val/` or `test/` (which is then taken), a subfolder a class, or only images,
-    whose labels are then unknown (-1). Nothing else of a folder is looked at; images beside the folders of
-    classes are left out, with a warning.
+    whose labels are then unknown (-1). Nothing else of a folder is looked at; a few images beside folders of
+    classes are left out, or the few in subfolders beside many images, with a warning.
     """
     if not name.startswith("folder:"):
         return load_data(name, root, evaluation_images=evaluation_images, size=size)
@@ -320,7 +320,11 @@ def load_evaluation_data(
     transform = _test_transform(size)
     classes = _subfolders(test)
     files = [(label, file) for label in classes for file in _images_below(test, label)]
-    if loose and not files:
+    if len(loose) > len(files) or (loose and len(classes) < 2):
+        if files:
+            warnings.warn(
+                f"{test} holds images, so those in its subfolders are left out: {len(files)}", stacklevel=2
+            )
         classes = []
         split = FileSplit(PathList(test, loose), torch.full((len(loose),), -1), transform, size)
     else:

@@ -225,7 +225,7 @@ def evaluate(
         masking or "constant", *((normalisation.mean, normalisation.std) if normalisation else ())
     )
     batches = image_batches(loader, normalisation, input_channels(model))
-    if folder is not None and batches.shuffled:
+    if folder is not None and batches.drawn:
         raise InputError(
             "the loader shuffles, so a stored evaluation could not be gone on with: use shuffle=False, "
             "without a sampler"

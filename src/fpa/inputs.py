@@ -16,7 +16,15 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
-from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler, default_collate
+from torch.utils.data import (
+    BatchSampler,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+    default_collate,
+)
 
 from fpa.data import Normalisation
 from fpa.engine import untouched
@@ -212,6 +220,7 @@ class ImageBatches:
         self._range: str | None = None
         self._numbered = False
         self._seen: set[int] = set()
+        self._needed = self._told = False
         self._first: Tensor | None = None
 
     @property
@@ -228,13 +237,23 @@ class ImageBatches:
         return not in_order(self._source)
 
     @property
+    def drawn(self) -> bool:
+        """Whether the loader draws the images at random, in another order every time."""
+        batches = getattr(self._source, "batch_sampler", None)
+        samplers = (getattr(self._source, "sampler", None), getattr(batches, "sampler", None))
+        return any(
+            isinstance(one, (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)) for one in samplers
+        )
+
+    @property
     def numbered(self) -> bool:
         """Whether the loader says which image is which."""
         _ = self.first
         return self._numbered
 
     def check_numbers(self) -> None:
-        """Refuse a loader of which one cannot tell which image is which."""
+        """Refuse a loader of which one cannot tell which image is which, now or when a number repeats."""
+        self._needed = True
         if self.shuffled and not self.numbered:
             raise InputError(SHUFFLED)
 
@@ -282,11 +301,15 @@ class ImageBatches:
     def _check_new(self, numbers: list[int]) -> None:
         """Refuse numbers of images that came before: then they number something else, or images repeat."""
         for number in numbers:
-            if number in self._seen:
-                raise InputError(
+            if number in self._seen and not self._told:
+                told = (
                     f"the number {number} came with two images: the third part of a batch (or its index) "
                     "numbers the images, so leave it out, or give every image a number of its own once"
                 )
+                if self._needed:
+                    raise InputError(told)
+                warnings.warn(f"{told}; noise and ties of such images are drawn alike", stacklevel=4)
+                self._told = True
             self._seen.add(number)
 
     def _normalised(self, images: Tensor, number: int) -> Tensor:
@@ -473,6 +496,15 @@ def is_batch(loader: Any) -> bool:
     return isinstance(loader, tuple) and len(loader) > 0 and (_is_image(loader[0]) or _are_images(loader[0]))
 
 
+def single_images(items: Any) -> bool:
+    """Whether a sequence holds single images, with labels or without, instead of batches."""
+    if len(items) == 0:
+        return False
+    image, label, _ = _parts(items[0])
+    alone = isinstance(image, Image.Image) or (_is_array(image) and image.ndim < 4)
+    return alone and (label is None or np.ndim(label) == 0)
+
+
 def _parts(batch: Any) -> tuple[Any, Any, Any]:
     """Images, labels and numbers of a batch, None where it has none."""
     if isinstance(batch, Mapping):
@@ -555,6 +587,8 @@ def _as_batch(given: Any, channels: int | None) -> Tensor:
             return images_.permute(0, 3, 1, 2)
         if images_.shape[-1] == 4 and channels == 3:  # red, green, blue and opacity
             return images_[..., :3].permute(0, 3, 1, 2)
+        if images_.shape[-1] == 4 and channels is None:
+            return images_.permute(0, 3, 1, 2)
     return images_
 
 

@@ -62,9 +62,10 @@ def open_model(
     """
     kind, _, rest = spec.partition(":")
     if kind in ("torchvision", "timm"):
-        names = _torchvision_names() if kind == "torchvision" else _timm_names()
-        if names and rest.partition(".")[0] not in names:  # timm's names may end in a tag of their weights
-            raise unknown(f"{kind} model", rest, names)
+        if kind == "torchvision" and rest not in _torchvision_names():
+            raise unknown("torchvision model", rest, _torchvision_names())
+        if kind == "timm" and not _is_timm(rest):
+            raise unknown("timm model", rest, _timm_names())
         if weights is None:
             raise InputError(
                 f"{spec} needs weights: give a .safetensors file or a state dict saved with torch.save"
@@ -131,14 +132,7 @@ def class_numbers(
             raise InputError(f"the class index {wrong[0]} is not among the model's {outputs} outputs")
         return found
     same = list(range(outputs)) if folders and len(folders) == outputs else None
-    if not _named(names):
-        return same
-    known, wanted = ([_plain(name) for name in some] for some in (names or [], folders))
-    if wanted == known:  # also where two outputs have one name, as ImageNet's cranes
-        return same
-    if folders and all(known.count(name) == 1 for name in wanted):
-        return [known.index(name) for name in wanted]
-    return None
+    return _by_name(folders, names, same) or (None if _named(names) else same)
 
 
 def labels_for(
@@ -155,7 +149,7 @@ def labels_for(
     found = class_numbers(folders, outputs, names, given)
     if not folders:
         return None, "the images have no labels (no folder a class), so no accuracy"
-    if found is not None and (given is not None or _named(names)):
+    if found is not None and (given is not None or _by_name(folders, names, found) == found):
         return found, None
     if len(folders) == outputs:
         return list(range(outputs)), (
@@ -173,6 +167,16 @@ def relabelled(data: ImageData, classes: list[str], numbers: Sequence[int]) -> I
     index = torch.tensor(numbers)
     train, test = (replace(split, labels=index[split.labels]) for split in (data.train, data.test))
     return replace(data, classes=classes, train=train, test=test)
+
+
+def _by_name(folders: Sequence[str], names: Sequence[str] | None, same: list[int] | None) -> list[int] | None:
+    """The output of every folder's name, if each is the name of one; `same` where all names are alike."""
+    known, wanted = ([_plain(name) for name in some] for some in (names or [], folders))
+    if wanted and wanted == known:  # also where two outputs have one name, as ImageNet's cranes
+        return same
+    if wanted and all(known.count(name) == 1 for name in wanted):
+        return [known.index(name) for name in wanted]
+    return None
 
 
 def _named(names: Sequence[str] | None) -> bool:
@@ -276,6 +280,15 @@ def _timm_names() -> list[str]:
         return []
     names: list[str] = timm.list_models()
     return names
+
+
+def _is_timm(name: str) -> bool:
+    """Also True for names with a tag and old ones, which timm does not list; and where timm is missing."""
+    try:
+        import timm
+    except ImportError:
+        return True  # that it is missing is told when the model is built
+    return bool(timm.is_model(name))
 
 
 def _torchvision(name: str, classes: int | None) -> nn.Module:

@@ -21,7 +21,7 @@ from typing import Any, Literal
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from fpa.augment import FPA
 from fpa.blocks import fingerprint
@@ -44,6 +44,7 @@ from fpa.inputs import (
     image_batches,
     input_channels,
     is_batch,
+    single_images,
     unwrapped,
 )
 from fpa.masking import MASKINGS, get_masking
@@ -366,7 +367,9 @@ class _Task:
             loader = _shuffled(TensorDataset(*parts), size)
             return loader, len(loader)
         items = hasattr(data, "__len__") and hasattr(data, "__getitem__")
-        if items and (isinstance(data, Dataset) or not isinstance(data, Iterable)):
+        if isinstance(data, IterableDataset):
+            data = DataLoader(data, size, collate_fn=collated)
+        elif items and (isinstance(data, Dataset) or not isinstance(data, Iterable) or single_images(data)):
             data = _shuffled(data, size)
         if not isinstance(data, Iterable):
             raise InputError(

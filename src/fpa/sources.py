@@ -249,9 +249,7 @@ def _published(kind: str, name: str, state: dict[str, Tensor], path: Path, class
         names = list(entry.meta["categories"])
         known = names if other in (None, len(names)) else None
         return Opened(model, name, normalisation, int(transform.crop_size[0]), known)
-    import timm
-
-    config: Any = timm.data.resolve_model_data_config(model)  # type: ignore[attr-defined, no-untyped-call]
+    config: Any = importlib.import_module("timm.data").resolve_model_data_config(model)
     normalisation = Normalisation(tuple(config["mean"]), tuple(config["std"]))
     return Opened(model, name, normalisation, int(config["input_size"][-1]))
 

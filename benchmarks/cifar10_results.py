@@ -97,9 +97,10 @@ def main() -> None:
         ]
         pd.concat(histories).to_csv(place / "training.csv", index=False)
         mean_curves(study).to_csv(place / "curves.csv", index=False, float_format="%.6g")
-        image_areas(study).to_parquet(
+        areas = image_areas(study)
+        areas.to_parquet(
             place / "areas.parquet", index=False, compression="zstd", use_dictionary=False,
-            column_encoding=dict.fromkeys(image_areas(study).columns, "BYTE_STREAM_SPLIT"),
+            column_encoding=dict.fromkeys(areas.columns, "BYTE_STREAM_SPLIT"),
         )  # fmt: skip
     spread(studies).to_csv(chosen.output / "spread.csv", index=False, float_format="%.4f")
     for name in FIGURES:

@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from finetuning import Measured, draw, measure, tabulate, timed, write_tables
 from fpa import finetune, load_model
@@ -25,7 +26,6 @@ from fpa.data import load_data
 from fpa.models import model_path
 from fpa.progress import Display
 from fpa.study import chosen_device
-from fpa.train import accuracy
 
 SCRATCH, UNTOUCHED = "FPA from scratch", "untouched"
 
@@ -62,22 +62,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     found: list[Measured] = []
     with Display() as display:
+        common = {"data": data, "images": images, "labels": labels}
+        common |= {"ig_steps": options.ig_steps, "display": display}
 
-        def add(name: str, model: torch.nn.Module, place: Path, **more: float) -> None:
-            right = accuracy(model.to(device), data, torch.device(device))
-            found.append(
-                measure(
-                    name,
-                    model,
-                    images,
-                    labels,
-                    place,
-                    accuracy=right,
-                    ig_steps=options.ig_steps,
-                    display=display,
-                    **more,
-                )
-            )
+        def add(name: str, model: nn.Module, place: Path, **more: float) -> None:
+            found.append(measure(name, model, place, **common, **more))
 
         original = load_model(options.model)
         add(UNTOUCHED, load_model(options.model), folder / "untouched")

@@ -28,7 +28,6 @@ from fpa.data import ArraySplit, FileSplit, Normalisation, evaluation_batches, l
 from fpa.models import ModelCard
 from fpa.progress import Display
 from fpa.study import chosen_device
-from fpa.train import accuracy
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 UNTOUCHED = "untouched"
@@ -103,22 +102,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     found: list[Measured] = []
     with Display() as display:
+        common = {"data": in_1000, "images": images, "labels": labels}
+        common |= {"ig_steps": options.ig_steps, "display": display}
 
         def add(name: str, model: nn.Module, place: Path, **more: float) -> None:
-            right = accuracy(model.to(device), in_1000, torch.device(device), batch_size=100)
-            found.append(
-                measure(
-                    name,
-                    model,
-                    images,
-                    labels,
-                    place,
-                    accuracy=right,
-                    ig_steps=options.ig_steps,
-                    display=display,
-                    **more,
-                )
-            )
+            found.append(measure(name, model, place, **common, **more))
 
         add(UNTOUCHED, pretrained(options.weights, size), folder / "untouched")
         for targets in options.targets:

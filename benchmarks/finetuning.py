@@ -15,6 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor, nn
 
 from fpa.blocks import Evaluation, evaluate_blocks
+from fpa.data import ImageData
 from fpa.engine import Engine
 from fpa.estimators import PAPER, Settings
 from fpa.fidelity import Fidelity, common_images, reliability, spearman
@@ -24,6 +25,7 @@ from fpa.names import estimator_name
 from fpa.progress import Display
 from fpa.seeds import by_image
 from fpa.store import write_text
+from fpa.train import accuracy
 
 SHARES = (0.1, 0.25, 0.5)
 DRAWN = {"ig_sum": ("#D55E00", "o"), "sgx_sum": ("#0072B2", "s"), "vg_abs": ("#009E73", "^")}
@@ -57,23 +59,26 @@ def timed(folder: Path, work: Callable[[], nn.Module]) -> tuple[nn.Module, float
 def measure(
     name: str,
     model: nn.Module,
-    images: Tensor,
-    labels: Tensor,
     folder: Path,
     *,
-    accuracy: float,
+    data: ImageData,
+    images: Tensor,
+    labels: Tensor,
     ig_steps: int,
     display: Display,
     epochs: int | None = None,
     seconds: float | None = None,
 ) -> Measured:
-    """Curves of the ten estimators on normalised images, and what random masking leaves of the logit."""
+    """Accuracy on the test images of `data`; on the normalised `images`, where they are, the curves of the
+    ten estimators and what random masking leaves of the logit.
+    """
+    right = accuracy(model.to(images.device), data, images.device, batch_size=100)
     engine = Engine(model)
     with display.evaluating(name, len(images), len(PAPER)) as tell:
         curves = evaluate_blocks(
             engine, (images, labels), folder / "curves", settings=Settings(ig_steps=ig_steps), progress=tell
         )
-    return Measured(name, epochs, seconds, accuracy, kept_under_masking(engine, images, labels), curves)
+    return Measured(name, epochs, seconds, right, kept_under_masking(engine, images, labels), curves)
 
 
 def kept_under_masking(engine: Engine, images: Tensor, labels: Tensor) -> dict[str, float]:

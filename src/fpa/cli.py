@@ -139,12 +139,7 @@ def _train_parser(after_command: list[str]) -> "ArgumentParser":
 def _evaluate_parser(after_command: list[str]) -> "ArgumentParser":
     description = "Explain, perturb and score one model: a saved one, or your own with --model."
     parser = _empty_parser("evaluate", description)
-    parser.add_argument(
-        "model_file",
-        nargs="?",
-        default=None,
-        help="A .safetensors file written by fpa, or the name of a shipped model.",
-    )
+    _add_model_file(parser)
     _add_data(parser)
     parser.add_argument(
         "--count", default=None, type=int | None, help="How many test images; default all of the data set's."
@@ -169,12 +164,7 @@ def _evaluate_parser(after_command: list[str]) -> "ArgumentParser":
 def _finetune_parser(after_command: list[str]) -> "ArgumentParser":
     description = "Train a few epochs with FPA from existing weights; started again, it goes on where it was."
     parser = _empty_parser("finetune", description)
-    parser.add_argument(
-        "model_file",
-        nargs="?",
-        default=None,
-        help="A .safetensors file written by fpa, or the name of a shipped model.",
-    )
+    _add_model_file(parser)
     _add_own_model(parser)
     _add_data(parser)
     parser.add_argument("--epochs", default=2, type=int, help="Passes over the training set.")
@@ -208,6 +198,15 @@ def _add_data(parser: "ArgumentParser") -> None:
     parser.add_argument("--data_root", default="data", type=str, help="Folder that holds the data sets.")
 
 
+def _add_model_file(parser: "ArgumentParser") -> None:
+    parser.add_argument(
+        "model_file",
+        nargs="?",
+        default=None,
+        help="A .safetensors file written by fpa, or the name of a shipped model; or give --model.",
+    )
+
+
 def _add_own_model(parser: "ArgumentParser") -> None:
     """The options that say which model, and what its images look like; `_own_model` reads them."""
     for name, kind, help_ in (
@@ -231,12 +230,7 @@ def _audit_parser(after_command: list[str]) -> "ArgumentParser":
         "Can the evaluation of explanations on this model be trusted? "
         "Exit code 0: reliable, 3: unreliable, 4: cannot tell, 2: bad input.",
     )
-    parser.add_argument(
-        "model_file",
-        nargs="?",
-        default=None,
-        help="A .safetensors file written by fpa, or the name of a shipped model; or give --model.",
-    )
+    _add_model_file(parser)
     _add_data(parser)
     parser.add_argument(
         "--count", default=None, type=int | None, help="How many test images; default all of the data set's."

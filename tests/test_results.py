@@ -1,11 +1,16 @@
 """The stored results of the CIFAR-10 studies still show what the documentation says."""
 
+import json
 import re
 import shutil
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
+
+from fpa.fidelity import Estimate
+from fpa.trust import Evidence, judge
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results" / "cifar10"
@@ -55,3 +60,36 @@ def test_the_page_shows_the_stored_results(checked, tmp_path, monkeypatch, capsy
     monkeypatch.setattr(sys, "argv", ["cifar10_conclusions.py", str(tmp_path / "cifar10")])
     assert checked.main() == 0
     assert (tmp_path / "cifar10.md").read_text(encoding="utf-8") == page
+
+
+def test_the_page_of_audits_shows_the_stored_ones_by_the_rule_of_now(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    from audit_table import row
+
+    page = (ROOT / "docs" / "results" / "audit.md").read_text(encoding="utf-8")
+    files = sorted((ROOT / "docs" / "results" / "audit").glob("*.json"))
+    assert len(files) == 10
+    for path in files:
+        assert "| " + " | ".join(row(path)) + " |" in page
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        found = stored["evidence"]
+        evidence = Evidence(
+            **{name: found[name] for name in ("images", "used", "classes", "accuracy", "labels")},
+            **{name: found[name] for name in ("logit_change", "logit_spread", "pairs", "contradictions")},
+            opposite=Estimate(**found["opposite"]),
+            kept={int(share): Estimate(**kept) for share, kept in found["kept"].items()},
+        )
+        assert judge(evidence)[0] == stored["verdict"]
+        augmentation = path.stem.partition("-")[2]
+        if path.stem.startswith("seed"):
+            assert (stored["verdict"] == "reliable") is (augmentation == "fpa")
+
+
+@pytest.mark.parametrize("name", ["cifar10", "imagenet"])
+def test_the_page_of_fine_tuning_shows_the_stored_tables(name, monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    from finetuning import write_tables
+
+    folder = ROOT / "docs" / "results"
+    write_tables(pd.read_csv(folder / "finetuning" / f"{name}.csv"), tmp_path)
+    assert (tmp_path / "table.md").read_text() in (folder / "finetuning.md").read_text(encoding="utf-8")

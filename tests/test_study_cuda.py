@@ -1,12 +1,26 @@
-"""A study on CUDA: what is lost of an evaluation and made again gives the same areas."""
+"""A study on CUDA: killed, or robbed of results, it goes on and ends with the same areas."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from fpa.recipe import load_recipe
 from fpa.study import read_study, run_study
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+def assert_same_areas(before, after):
+    for name, model in before.models.items():
+        for estimator, score in model.fidelity.items():
+            assert abs(score.area - after.models[name].fidelity[estimator].area) < 0.05
 
 
 def test_blocks_made_again_give_every_area_within_five_hundredths(tmp_path):
@@ -16,7 +30,30 @@ def test_blocks_made_again_give_every_area_within_five_hundredths(tmp_path):
     for path in lost:
         path.unlink()
     run_study(recipe, tmp_path, device="cuda")
-    after = read_study(tmp_path)
-    for name, model in before.models.items():
-        for estimator, score in model.fidelity.items():
-            assert abs(score.area - after.models[name].fidelity[estimator].area) < 0.05
+    assert_same_areas(before, read_study(tmp_path))
+
+
+def test_killed_at_random_moments_it_ends_with_the_same_models_and_areas(tmp_path):
+    changes = ["--training.checkpoint_seconds=0", "--training.epochs=40", "--data.evaluation_images=600"]
+    command = [sys.executable, "-m", "fpa", "run", "shapes", "--device", "cuda", "--quiet", *changes]
+    assert subprocess.run([*command, "--output", str(tmp_path / "whole")], check=False).returncode == 0
+    cut, chance, kills = tmp_path / "cut", random.Random(0), 0
+    signs = ["fpa/checkpoint.safetensors"] * 2 + ["none/curves/block-000000.parquet"]
+    for sign in signs:  # of how far it is; then a little more
+        process = subprocess.Popen([*command, "--output", str(cut)])
+        before = (cut / sign).stat().st_mtime_ns if (cut / sign).exists() else 0
+        while process.poll() is None:
+            if (cut / sign).exists() and (cut / sign).stat().st_mtime_ns > before:
+                time.sleep(chance.random())
+                break
+            time.sleep(0.01)
+        if process.poll() is None:
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+            kills += 1
+    assert kills >= 2
+    assert subprocess.run([*command, "--output", str(cut)], check=False).returncode == 0
+    for name in ("none", "rectangle", "fpa"):
+        one, two = (load_file(tmp_path / folder / name / "model.safetensors") for folder in ("whole", "cut"))
+        assert all(torch.equal(value, two[key]) for key, value in one.items())
+    assert_same_areas(read_study(tmp_path / "whole"), read_study(cut))

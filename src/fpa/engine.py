@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
+from fpa.compiling import compiled
 from fpa.errors import InputError, unknown
 
 PrecisionName = Literal["float32", "tf32", "bfloat16"]
@@ -55,6 +56,8 @@ _MOST_PIXELS = 1 << 24
 _CPU_KEPT_BYTES = 96 << 20
 _CPU_FEWEST_ROWS = 4
 _SHARE_OF_FREE_MEMORY = 0.6
+# Copies of a row that building it and summing its result may hold at once.
+_OWN_COPIES = 6
 # Compiling costs the better part of a minute: it pays from about 2 million rows of 32 x 32 pixels.
 _COMPILE_FROM_PIXELS = 2e9
 
@@ -328,14 +331,16 @@ class Engine:
         pixels = row.shape[-2] * row.shape[-1]
         most = min(_MOST_ROWS.get(self.device.type, 64), max(1, _MOST_PIXELS // pixels))
         if self.device.type == "cuda":
-            try:
-                fixed, each = self._cuda_bytes(kind, row)
-            except torch.OutOfMemoryError:
-                return 1
             free = torch.cuda.mem_get_info(self.device)[0]
             free += torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
             room = _SHARE_OF_FREE_MEMORY * free if self.memory is None else min(self.memory, 0.9 * free)
-            fits = int((room - fixed) / each)
+            try:
+                fixed, each = 0.0, 2.0 * self._kept_bytes(kind, row) + _OWN_COPIES * row.nbytes
+                if most * each > room:  # else even a generous guess leaves room, without seconds of measuring
+                    fixed, each = self._cuda_bytes(kind, row)
+                fits = int((room - fixed) / each)
+            except torch.OutOfMemoryError:
+                return 1
         else:
             each = self._kept_bytes(kind, row)
             room = self.memory or max(_CPU_KEPT_BYTES, _CPU_FEWEST_ROWS * each)
@@ -350,11 +355,13 @@ class Engine:
             seen[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
             return tensor
 
-        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor), torch.enable_grad():
-            runner = self._runner(kind, row)
-            runner.gradients(row, row.new_zeros(1, dtype=torch.int64), eager=True)
+        runner = self._runner(kind, row)
+        pair = row.expand(2, *row.shape[1:]).contiguous()  # two, as in the probe: its kernels are loaded
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+            runner.record(pair)
         weights = {p.untyped_storage().data_ptr() for p in runner.module.parameters()}
-        return max(row.nbytes, sum(size for place, size in seen.items() if place not in weights))
+        kept = sum(size for place, size in seen.items() if place not in weights)
+        return max(row.nbytes, kept // 2)
 
     def _cuda_bytes(self, kind: Kind, row: Tensor) -> tuple[float, float]:
         """Bytes of a batch on CUDA, measured: what does not grow with its rows, and what a row adds."""
@@ -371,7 +378,7 @@ class Engine:
             else:
                 runner.logits(batch, eager=True)
             peaks.append(torch.cuda.max_memory_allocated(self.device) - before)
-        each = max((peaks[1] - peaks[0]) / (more - few), row.nbytes) + 6 * row.nbytes
+        each = max((peaks[1] - peaks[0]) / (more - few), row.nbytes) + _OWN_COPIES * row.nbytes
         return max(0.0, peaks[0] - few * each), each
 
 
@@ -411,12 +418,12 @@ class _Runner:
         if pays and not self.compiled and not self.borrowed:
             call = self._eager_call
 
-            def compiled(rows: Tensor) -> Tensor:
+            def own(rows: Tensor) -> Tensor:
                 return call(rows)
 
             # Dynamo counts recompilations by code object; its own one keeps engines from sharing the limit.
-            compiled.__code__ = compiled.__code__.replace()
-            self._call = torch.compile(compiled, dynamic=False)
+            own.__code__ = own.__code__.replace()
+            self._call = compiled(own)
             self.compiled = True
 
     def logits(self, rows: Tensor, *, eager: bool = False) -> Tensor:
@@ -429,6 +436,11 @@ class _Runner:
             if eager:
                 return _gradient(self._eager_call(rows), targets, rows)
             return self._or_eager(lambda: _gradient(self._call(rows), targets, rows), rows)
+
+    def record(self, rows: Tensor) -> None:
+        """Run eagerly up to where a backward pass could begin."""
+        with torch.enable_grad(), self._context():
+            self._eager_call(rows.detach().requires_grad_())
 
     def _or_eager(self, run: Callable[[], Tensor], rows: Tensor) -> Tensor:
         if not self.compiled:

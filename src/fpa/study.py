@@ -5,7 +5,7 @@ A study is a folder:
     recipe.yaml, manifest.json                 what was asked for; versions, device, seeds, timings
     AUGMENTATION/model.safetensors             a folder a model
     AUGMENTATION/training.csv
-    AUGMENTATION/curves/                       block-NNNNNN.parquet and evaluation.json, see evaluate.py
+    AUGMENTATION/curves/                       block-NNNNNN.parquet and evaluation.json, see blocks.py
     AUGMENTATION/examples.npz                  a few images with all maps
     table.csv, table.md, table.tex
     figures/                                   PNG and PDF

@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,6 +23,7 @@ from torch.nn import functional
 
 from fpa.augment import FPA, Draws, Rectangle
 from fpa.batches import Batches, first_images, training_batches
+from fpa.compiling import compiled
 from fpa.data import ArraySplit, ImageData, Normalisation, evaluation_batches, load_data
 from fpa.errors import InputError, unknown
 from fpa.inputs import class_count, logits_of
@@ -105,7 +106,7 @@ class Run:
     step: int = 0
     history: list[Epoch] = field(default_factory=list)
     saved: float = field(default_factory=time.monotonic)
-    random: tuple[Tensor, Tensor] | None = None  # states of the generators at a checkpoint, until it goes on
+    random: dict[str, Tensor] | None = None  # states of the generators at a checkpoint, until it goes on
 
     @property
     def name(self) -> str:
@@ -129,8 +130,10 @@ class Run:
             self.totals.zero_()
             self.totals[3] = -1
         elif self.random is not None:
-            self.draws.set_state(self.random[0])
-            torch.set_rng_state(self.random[1])
+            self.draws.set_state(self.random["random.draws"])
+            torch.set_rng_state(self.random["random.global"])
+            if "random.cuda" in self.random:
+                torch.cuda.set_rng_state(self.random["random.cuda"], self.totals.device)
         self.random = None
 
     @property
@@ -182,10 +185,10 @@ class Run:
 
         Weights that are no longer finite never replace good ones.
         """
-        tensors = {
-            name: value.detach().to("cpu", copy=True).contiguous() for name, value in self.tensors().items()
-        }
+        fetch = _copied(self.tensors())
         states = {"random.draws": self.draws.get_state(), "random.global": torch.get_rng_state()}
+        if self.totals.is_cuda:
+            states["random.cuda"] = torch.cuda.get_rng_state(self.totals.device)
         card = {
             "recipe": self.recipe.to_dict(),
             "epoch": self.epoch,
@@ -195,6 +198,7 @@ class Run:
         history = list(self.history)
 
         def write() -> None:
+            tensors = fetch()
             if not all(bool(value.isfinite().all()) for value in tensors.values()):
                 return
             with replacing(self.checkpoint) as temporary:
@@ -213,7 +217,7 @@ class Run:
         if card is None:
             raise InputError(f"{self.checkpoint} is not a checkpoint written by fpa")
         refuse_other_recipe(self.recipe, card["recipe"], self.checkpoint)
-        draws, rest = found.pop("random.draws"), found.pop("random.global")
+        states = {name: found.pop(name) for name in list(found) if name.startswith("random.")}
         mine = self.tensors()
         check_same_tensors(self.checkpoint, self.recipe.model, mine, found)
         with torch.no_grad():
@@ -221,7 +225,7 @@ class Run:
                 value.copy_(found[name])
         self.epoch, self.step = card["epoch"], card["step"]
         self.history = [Epoch(**row) for row in card["history"]]
-        self.random = draws, rest
+        self.random = states
 
     @property
     def result(self) -> Path:
@@ -232,6 +236,33 @@ class Run:
     def checkpoint(self) -> Path:
         """The file that holds the state of an unfinished run."""
         return self.folder / "checkpoint.safetensors"
+
+
+def _copied(tensors: dict[str, Tensor]) -> Callable[[], dict[str, Tensor]]:
+    """Copies of tensors as they are now; the function returned brings them to the host, on any thread.
+
+    A device copies within its own memory in a moment; on CUDA the way to the host is then taken beside
+    whatever the device does next.
+    """
+    values = [value.detach() for value in tensors.values()]
+    try:
+        copies = [value.clone() for value in values]
+    except torch.OutOfMemoryError:
+        copies = [value.cpu() for value in values]
+    done: Any = None
+    if copies[0].is_cuda:
+        done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        done.record()
+
+    def fetch() -> dict[str, Tensor]:
+        with ExitStack() as stack:
+            if done is not None:
+                beside = torch.cuda.Stream(copies[0].device)  # type: ignore[no-untyped-call]
+                stack.enter_context(torch.cuda.stream(beside))
+                done.wait()
+            return {name: value.cpu().contiguous() for name, value in zip(tensors, copies, strict=True)}
+
+    return fetch
 
 
 def train(
@@ -363,6 +394,8 @@ class Trainer:
             _float32_arithmetic(tf32=self.precision != "float32"),
             ThreadPoolExecutor(1) as self.writer,
         ):
+            if isinstance(data.train, ArraySplit) and isinstance(data.test, ArraySplit):  # once for all runs
+                data = replace(data, train=data.train.to(self.device), test=data.test.to(self.device))
             runs = [self.start(job, data) for job in jobs]
             left = list(runs)
             while left:
@@ -373,6 +406,8 @@ class Trainer:
                         began = time.monotonic()
                         stepper = CapturedSteps(group, self)
                         self.compile_seconds += time.monotonic() - began
+                        for run in group:  # what was compiled is no progress that a checkpoint could save
+                            run.saved = time.monotonic()
                     self._advance(group, until, stepper, data)
                 self._written()
                 for run in group:
@@ -566,7 +601,8 @@ class EagerSteps:
         for run in self.group:
             run.batches.advance()
             images, labels, targets = next_batch(run, self.trainer.precision)
-            loss, logits = loss_and_logits(run.network, images, targets, self.trainer.precision)
+            logits = logits_for(run.network, images, self.trainer.precision)
+            loss = functional.cross_entropy(logits, targets)
             run.optimizer.zero_grad()
             self.trainer.accelerator.backward(loss)
             run.optimizer.step()
@@ -583,8 +619,8 @@ class CapturedSteps:
     def __init__(self, group: list[Run], trainer: Trainer) -> None:
         self.group = group
         self.precision = trainer.precision
-        self.compiled = torch.compile(loss_and_logits, dynamic=False)
-        self.counted = torch.compile(count, dynamic=False)
+        self.forward = compiled(logits_for, repeatable=True)
+        self.counted = compiled(count, repeatable=True)
         self.parameters = [[one for one in run.model.parameters() if one.requires_grad] for run in group]
         kept = [
             ({name: value.clone() for name, value in run.tensors().items()}, run.draws.get_state())
@@ -619,8 +655,10 @@ class CapturedSteps:
         for run, parameters, stream in zip(self.group, self.parameters, streams, strict=True):
             stream.wait_stream(main)
             with torch.cuda.stream(stream):
-                images, labels, targets = next_batch(run, self.precision, compiled=True)
-                loss, logits = self.compiled(run.network, images, targets, self.precision)
+                images, labels, targets = next_batch(run, self.precision, captured=True)
+                logits = self.forward(run.network, images, self.precision)
+                # Not compiled: the order of its sums would depend on the process that compiled it.
+                loss = functional.cross_entropy(logits, targets)
                 # Not backward(): it accumulates on the stream a parameter was first used on.
                 gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
                 for parameter, gradient in zip(parameters, gradients, strict=True):
@@ -631,7 +669,7 @@ class CapturedSteps:
             main.wait_stream(stream)
 
 
-def next_batch(run: Run, precision: str, compiled: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+def next_batch(run: Run, precision: str, captured: bool = False) -> tuple[Tensor, Tensor, Tensor]:
     """The run's next images, normalised and perturbed, their labels, and the targets of the loss."""
     images, labels = run.batches.batch(run.draws)
     batch_size, mine = run.recipe.training.batch_size, run.batches.mine
@@ -642,11 +680,11 @@ def next_batch(run: Run, precision: str, compiled: bool = False) -> tuple[Tensor
         if isinstance(run.augment.masking, Fill):
             noise = run.augment.masking.noise(images.new_empty((batch_size, *images.shape[1:])), run.draws)
             noise = None if noise is None else noise[mine]
-    prepared = _compiled_prepare if compiled else prepare
+    prepared = _compiled_prepare if captured else prepare
     perturbed = prepared(images, run.normalisation, run.augment, draws, noise, batch_size, mine)
     if run.teacher is None:
         return perturbed, labels, labels
-    taught = _compiled_taught if compiled else taught_by
+    taught = _compiled_taught if captured else taught_by
     labels, targets = taught(run.teacher, run.normalisation(images), labels, precision)
     return perturbed, labels, targets
 
@@ -674,7 +712,7 @@ def prepare(
     return augment.masking(normalised, mask)
 
 
-_compiled_prepare = torch.compile(prepare, dynamic=False)
+_compiled_prepare = compiled(prepare, repeatable=True)
 
 
 def taught_by(teacher: nn.Module, images: Tensor, labels: Tensor, precision: str) -> tuple[Tensor, Tensor]:
@@ -689,18 +727,15 @@ def taught_by(teacher: nn.Module, images: Tensor, labels: Tensor, precision: str
     return torch.where(readable, logits.argmax(1), labels), probabilities
 
 
-_compiled_taught = torch.compile(taught_by, dynamic=False)
+_compiled_taught = compiled(taught_by, repeatable=True)
 
 
-def loss_and_logits(
-    network: nn.Module, images: Tensor, targets: Tensor, precision: str
-) -> tuple[Tensor, Tensor]:
-    """The mean cross-entropy, and the logits; targets are labels [N] or probabilities [N, K]."""
+def logits_for(network: nn.Module, images: Tensor, precision: str) -> Tensor:
+    """The logits [N, K] in float32, whatever the precision of the network's own arithmetic."""
     with torch.autocast(images.device.type, torch.bfloat16, enabled=precision == "bfloat16"):
         logits = logits_of(network(images))  # in training, some architectures return more than logits
     assert logits is not None
-    logits = logits.float()
-    return functional.cross_entropy(logits, targets), logits
+    return logits.float()
 
 
 def count(totals: Tensor, loss: Tensor, logits: Tensor, labels: Tensor) -> None:

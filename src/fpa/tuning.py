@@ -21,6 +21,7 @@ from typing import Any, Literal
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from fpa.augment import FPA
@@ -65,7 +66,7 @@ from fpa.train import (
     check_device,
     clear_training,
     count,
-    loss_and_logits,
+    logits_for,
     taught_by,
     train_jobs,
 )
@@ -336,7 +337,8 @@ class _Task:
                         labels = goal = _mapped(labels, index)
                     else:
                         labels, goal = taught_by(teacher, images, torch.zeros_like(labels), precision)
-                    loss, logits = loss_and_logits(network, augment(images), goal, precision)
+                    logits = logits_for(network, augment(images), precision)
+                    loss = functional.cross_entropy(logits, goal)
                     optimizer.zero_grad()
                     loss.backward()  # type: ignore[no-untyped-call]
                     optimizer.step()

@@ -287,9 +287,9 @@ def test_vision_transformer():
         (
             nn.Conv2d(3, 4, 3),
             images(),
-            r"logits \[N, classes\], got torch.float32 \[1, 4, 14, 14\] for 1 images",
+            r"logits \[N, classes\], got torch.float32 \[3, 4, 14, 14\] for 3 images",
         ),
-        (nn.Flatten(0), images(), r"logits \[N, classes\], got torch.float32 \[768\]"),
+        (nn.Flatten(0), images(), r"logits \[N, classes\], got torch.float32 \[2304\]"),
         (small(), images()[0], r"images must be a tensor \[N, C, H, W\], got \[3, 16, 16\]"),
         (small(), images()[:0], "empty batch"),
         (small(), images().byte(), "must be floating point"),

@@ -626,11 +626,11 @@ class CapturedSteps:
             ({name: value.clone() for name, value in run.tensors().items()}, run.draws.get_state())
             for run in group
         ]
-        for run in group:
-            run.batches.start(run.epoch, 0)
         streams = [torch.cuda.Stream() for _ in group]  # type: ignore[no-untyped-call]
-        for _ in range(3):
+        for warm_up in range(3):
             for run in group:
+                if warm_up % run.batches.steps == 0:  # an epoch may have fewer steps than this
+                    run.batches.start(run.epoch, 0)
                 run.batches.advance()
             self._side_by_side(streams)
         torch.cuda.synchronize()

@@ -93,3 +93,24 @@ def test_the_page_of_fine_tuning_shows_the_stored_tables(name, monkeypatch, tmp_
     folder = ROOT / "docs" / "results"
     write_tables(pd.read_csv(folder / "finetuning" / f"{name}.csv"), tmp_path)
     assert (tmp_path / "table.md").read_text() in (folder / "finetuning.md").read_text(encoding="utf-8")
+
+
+def test_the_page_of_speed_and_the_readme_show_the_stored_timings():
+    stored = json.loads((RESULTS / "timings.json").read_text(encoding="utf-8"))
+    page = (ROOT / "docs" / "results" / "performance.md").read_text(encoding="utf-8")
+    shown = [
+        [float(cell.replace(",", "")) for cell in re.findall(r"[\d,]*\d\.?\d*", line.partition("|")[2])]
+        for line in page[: page.index("### Where")].splitlines()
+        if line.startswith("| ") and re.search(r"\d", line)
+    ]
+    timed = [row for row in stored["rows"] if row["stage"] != "tables"]
+    assert len(shown) == len(timed)
+    for numbers, row in zip(shown, timed, strict=True):
+        share = row.get("share of the floor")
+        expected = [row["seconds"], row.get("of which compiling"), row.get("floor")]
+        expected += [None if share is None else 100 * share, row.get("others"), row.get("times as long")]
+        assert numbers == pytest.approx([value for value in expected if value], rel=0.02, abs=0.06)
+    whole = stored["rows"][-1]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"{whole['seconds']:.0f} s (" in readme
+    assert f"{whole['times as long']:.1f} times as long" in readme

@@ -114,3 +114,9 @@ def test_the_page_of_speed_and_the_readme_show_the_stored_timings():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert f"{whole['seconds']:.0f} s (" in readme
     assert f"{whole['times as long']:.1f} times as long" in readme
+    warm = stored["rows"][2]
+    assert f"{warm['seconds']:.0f} s, {warm['share of the floor']:.0%}".replace("%", " %") in readme
+    assert f"{warm['times as long']:.0f} times as long" in readme
+    steps = stored["training"]
+    assert f"{steps['captured_three'] / 3:.2f} ms a model and step" in readme
+    assert f"eager: {steps['eager_one']:.1f} ms" in readme

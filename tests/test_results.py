@@ -98,25 +98,33 @@ def test_the_page_of_fine_tuning_shows_the_stored_tables(name, monkeypatch, tmp_
 def test_the_page_of_speed_and_the_readme_show_the_stored_timings():
     stored = json.loads((RESULTS / "timings.json").read_text(encoding="utf-8"))
     page = (ROOT / "docs" / "results" / "performance.md").read_text(encoding="utf-8")
-    shown = [
-        [float(cell.replace(",", "")) for cell in re.findall(r"[\d,]*\d\.?\d*", line.partition("|")[2])]
-        for line in page[: page.index("### Where")].splitlines()
-        if line.startswith("| ") and re.search(r"\d", line)
-    ]
-    timed = [row for row in stored["rows"] if row["stage"] != "tables"]
-    assert len(shown) == len(timed)
-    for numbers, row in zip(shown, timed, strict=True):
-        share = row.get("share of the floor")
-        expected = [row["seconds"], row.get("of which compiling"), row.get("floor")]
-        expected += [None if share is None else 100 * share, row.get("others"), row.get("times as long")]
-        assert numbers == pytest.approx([value for value in expected if value], rel=0.02, abs=0.06)
-    whole = stored["rows"][-1]
+    lines = [line.replace("**", "").split("|")[2:-1] for line in page.splitlines() if line.startswith("| ")]
+    rows = {row["stage"]: row for row in stored["rows"]}
+    rows["figures"]["seconds"] += rows.pop("tables")["seconds"]
+    for row, cells in zip(rows.values(), lines[1:], strict=False):
+        expected = [f"{row['seconds']:.1f}"]
+        expected += [f"{row[name]:.1f}" if row.get(name) else "" for name in ("of which compiling", "floor")]
+        expected.append(f"{100 * row['share of the floor']:.0f} %" if row.get("floor") else "")
+        expected.append(f"{row['others']:,.0f}" if row.get("others") else "")
+        expected.append(f"{row['times as long']:.1f}" if row.get("others") else "")
+        assert [cell.strip() for cell in cells] == expected
+    gap, first = stored["gap"], 1 + len(rows) + 1
+    for name, cells in zip(("gradients", "forwards"), lines[first:], strict=False):
+        assert cells[0].strip() == f"{gap[name]['seconds']:.2f}"
+        assert cells[1].split(",")[0].strip() == f"{gap[name]['floor']:.2f}"
+    assert lines[first + 2][0].strip() == f"{gap['rest']:.2f}"
+    assert lines[first + 3][0].strip() == f"{gap['seconds']:.2f}"
+
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert f"{whole['seconds']:.0f} s (" in readme
+    whole, warm, steps = rows["all"], rows["evaluate rectangle"], stored["training"]
+    assert f"{whole['seconds']:.0f} s (eager" in readme
     assert f"{whole['times as long']:.1f} times as long" in readme
-    warm = stored["rows"][2]
-    assert f"{warm['seconds']:.0f} s, {warm['share of the floor']:.0%}".replace("%", " %") in readme
-    assert f"{warm['times as long']:.0f} times as long" in readme
-    steps = stored["training"]
-    assert f"{steps['captured_three'] / 3:.2f} ms a model and step" in readme
-    assert f"eager: {steps['eager_one']:.1f} ms" in readme
+    share = f"{100 * warm['share of the floor']:.0f} % of the floor"
+    assert (
+        f"{warm['seconds']:.0f} s, {share} (Captum and Quantus: {warm['times as long']:.0f} times" in readme
+    )
+    assert (
+        f"{steps['captured_three'] / 3:.2f} ms a model and step (eager: {steps['eager_one']:.1f} ms" in readme
+    )
+    accuracy = pd.read_csv(RESULTS / "timed" / "table.csv").groupby("augmentation").accuracy.first() * 100
+    assert "{none:.1f}, {rectangle:.1f} and {fpa:.1f} %".format(**accuracy) in page

@@ -23,6 +23,13 @@ def assert_same_areas(before, after):
             assert abs(score.area - after.models[name].fidelity[estimator].area) < 0.05
 
 
+def modified(path):
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
 def test_blocks_made_again_give_every_area_within_five_hundredths(tmp_path):
     recipe = load_recipe("shapes", {"augmentations": ["none", "fpa"], "data.evaluation_images": 1000})
     before = run_study(recipe, tmp_path, device="cuda")
@@ -41,9 +48,9 @@ def test_killed_at_random_moments_it_ends_with_the_same_models_and_areas(tmp_pat
     signs = ["fpa/checkpoint.safetensors"] * 2 + ["none/curves/block-000000.parquet"]
     for sign in signs:  # of how far it is; then a little more
         process = subprocess.Popen([*command, "--output", str(cut)])
-        before = (cut / sign).stat().st_mtime_ns if (cut / sign).exists() else 0
+        before = modified(cut / sign)
         while process.poll() is None:
-            if (cut / sign).exists() and (cut / sign).stat().st_mtime_ns > before:
+            if modified(cut / sign) > before:
                 time.sleep(chance.random())
                 break
             time.sleep(0.01)

@@ -129,6 +129,12 @@ def test_stopped_and_continued_bit_for_bit(model, data, tmp_path, monkeypatch):
         assert all(torch.equal(value, two[key]) for key, value in one.items())
 
 
+def test_an_epoch_of_one_step(tmp_path):
+    short = recipe(data__train_images=40)
+    train(short, tmp_path, augmentations=["fpa"], data=load_recipe_data(short), device="cuda")
+    assert len(tmp_path.joinpath("fpa", "training.csv").read_text().splitlines()) == 1 + short.training.epochs
+
+
 def test_a_loss_that_is_not_a_number_is_noticed(data, tmp_path):
     from fpa.train import TrainingError
 

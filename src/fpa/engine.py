@@ -336,7 +336,7 @@ class Engine:
             room = _SHARE_OF_FREE_MEMORY * free if self.memory is None else min(self.memory, 0.9 * free)
             try:
                 fixed, each = 0.0, 2.0 * self._kept_bytes(kind, row) + _OWN_COPIES * row.nbytes
-                if most * each > room:  # else even a generous guess leaves room, without seconds of measuring
+                if self.memory is not None or most * each > room:  # else a generous guess saves the measuring
                     fixed, each = self._cuda_bytes(kind, row)
                 fits = int((room - fixed) / each)
             except torch.OutOfMemoryError:

@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -239,28 +239,24 @@ class Run:
 
 
 def _copied(tensors: dict[str, Tensor]) -> Callable[[], dict[str, Tensor]]:
-    """Copies of tensors as they are now; the function returned brings them to the host, on any thread.
+    """Copies of tensors as they are now; the function returned gives them on the host, on any thread.
 
-    A device copies within its own memory in a moment; on CUDA the way to the host is then taken beside
-    whatever the device does next.
+    CUDA, where its memory has room, copies them on the device in a moment and sends them to the host beside
+    whatever it does next.
     """
-    values = [value.detach() for value in tensors.values()]
-    try:
-        copies = [value.clone() for value in values]
-    except torch.OutOfMemoryError:
-        copies = [value.cpu() for value in values]
-    done: Any = None
-    if copies[0].is_cuda:
-        done = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        done.record()
+    device = next(iter(tensors.values())).device
+    needed = sum(value.nbytes for value in tensors.values())
+    if device.type != "cuda" or 4 * needed > torch.cuda.mem_get_info(device)[0]:
+        copies = {name: value.detach().to("cpu", copy=True) for name, value in tensors.items()}
+        return lambda: {name: value.contiguous() for name, value in copies.items()}
+    copies = {name: value.detach().clone() for name, value in tensors.items()}
+    done: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    done.record()
 
     def fetch() -> dict[str, Tensor]:
-        with ExitStack() as stack:
-            if done is not None:
-                beside = torch.cuda.Stream(copies[0].device)  # type: ignore[no-untyped-call]
-                stack.enter_context(torch.cuda.stream(beside))
-                done.wait()
-            return {name: value.cpu().contiguous() for name, value in zip(tensors, copies, strict=True)}
+        with torch.cuda.stream(torch.cuda.Stream(device)):  # type: ignore[no-untyped-call]
+            done.wait()
+            return {name: value.cpu().contiguous() for name, value in copies.items()}
 
     return fetch
 
@@ -657,7 +653,7 @@ class CapturedSteps:
             with torch.cuda.stream(stream):
                 images, labels, targets = next_batch(run, self.precision, captured=True)
                 logits = self.forward(run.network, images, self.precision)
-                # Not compiled: the order of its sums would depend on the process that compiled it.
+                # Not compiled: the compiler orders its sums differently from process to process.
                 loss = functional.cross_entropy(logits, targets)
                 # Not backward(): it accumulates on the stream a parameter was first used on.
                 gradients = torch.autograd.grad(loss, parameters, allow_unused=True)

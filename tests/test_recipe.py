@@ -194,6 +194,10 @@ class TestBadInput:
             ({"training.learning_rate": -1.0}, "training.learning_rate must be positive"),
             ({"training.milestones": [30, 10]}, r"training.milestones must rise, got \[30, 10\]"),
             ({"training.schedule": "cosine", "training.milestones": [3]}, "belong to the schedule 'steps'"),
+            ({"training.milestones": [2, 3]}, r"milestones \[2, 3\] must be below training.epochs 3"),
+            ({"training.warmup_epochs": 3}, "training.warmup_epochs 3 must be below training.epochs 3"),
+            ({"data.size": 64}, "data.size is for data sets of files: the images of shapes are 32 px"),
+            ({"name": "../elsewhere"}, "a recipe's name must be letters, .* got '../elsewhere'"),
             ({"augmentations": ["fpa", "cutout"]}, "unknown augmentation 'cutout'"),
             ({"augmentations": []}, "augmentations must be one or more different names"),
             ({"data.size": 1}, "data.size must be at least 8, got 1"),
@@ -212,6 +216,9 @@ class TestBadInput:
             load_recipe(str(tmp_path / "mine.yaml"))
         (tmp_path / "mine.yaml").write_text("a: [1")
         with pytest.raises(InputError, match="is not valid YAML"):
+            load_recipe(str(tmp_path / "mine.yaml"))
+        (tmp_path / "mine.yaml").write_text("seed: 1\ntraining:\n  epochs: 3\n  epochs: 4\n")
+        with pytest.raises(InputError, match="epochs is given twice"):
             load_recipe(str(tmp_path / "mine.yaml"))
         (tmp_path / "mine.yaml").write_text(json.dumps([1]))
         with pytest.raises(InputError, match="must be a mapping of recipe fields, got list"):

@@ -100,7 +100,7 @@ def test_the_footnote_follows_the_recipe(study):
 
 
 def test_published_numbers_are_left_out_when_the_recipe_is_not_the_papers():
-    assert published(load_recipe("cifar10", {"training.epochs": 1})) == {}
+    assert published(load_recipe("cifar10", {"training.epochs": 50})) == {}
     assert published(load_recipe("cifar10", {"seed": 3})) != {}
 
 

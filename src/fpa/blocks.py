@@ -205,7 +205,7 @@ def evaluate_blocks(
         return _Pending(columns, not_finite(images, maps, curves), sums, curves.fractions, labels, indices)
 
     pending: list[tuple[Path, _Pending]] = []
-    with telling(total, progress) as tell:
+    with telling(total, progress) as tell, watched_by(engine, tell):
 
         def settle(most: int) -> None:
             nonlocal stored
@@ -542,6 +542,9 @@ def _resumes(
 class Tell(Protocol):
     """Shows how far an evaluation is."""
 
+    def at(self, estimator: str) -> None:
+        """An estimator is being explained or perturbed now."""
+
     def advance(self, images: int) -> None:
         """So many more images are done."""
 
@@ -573,9 +576,21 @@ def telling(total: int | None, shown: bool | Tell) -> Iterator[Tell]:
         )
 
         speed = TextColumn("{task.fields[speed]} images/s")
-        columns = (SpinnerColumn(), BarColumn(), MofNCompleteColumn(), speed, TimeRemainingColumn())
+        at = TextColumn("{task.fields[at]:<10}", markup=False)
+        columns = (SpinnerColumn(), BarColumn(), MofNCompleteColumn(), at, speed, TimeRemainingColumn())
         with Progress(*columns, console=Console(stderr=True), speed_estimate_period=600) as bar:
             yield _Bar(total, bar)
+
+
+@contextmanager
+def watched_by(engine: Engine, tell: Tell) -> Iterator[None]:
+    """Tell which estimator the engine is at."""
+    before = engine.watch
+    engine.watch = tell.at
+    try:
+        yield
+    finally:
+        engine.watch = before
 
 
 class _Quiet:
@@ -587,6 +602,9 @@ class _Quiet:
     @property
     def speed(self) -> float:
         return (self.done - self.skipped) / max(time.monotonic() - self.start, 1e-9)
+
+    def at(self, estimator: str) -> None:
+        pass
 
     def advance(self, images: int) -> None:
         self.done += images
@@ -619,7 +637,10 @@ class _Lines(_Quiet):
 class _Bar(_Quiet):
     def __init__(self, total: int | None, bar: Any) -> None:
         super().__init__(total)
-        self.bar, self.task = bar, bar.add_task("", total=total, speed="...")
+        self.bar, self.task = bar, bar.add_task("", total=total, speed="...", at="")
+
+    def at(self, estimator: str) -> None:
+        self.bar.update(self.task, at=estimator)
 
     def advance(self, images: int) -> None:
         super().advance(images)

@@ -532,7 +532,7 @@ def _evaluate_own(namespace: "Namespace") -> int:
     with Display(quiet=namespace.quiet) as display:
         if note:
             display.say(note)
-        with display.evaluating(opened.name, len(batches.dataset), len(estimators)) as tell:
+        with display.evaluating(opened.name, len(batches.dataset)) as tell:
             result = evaluate(
                 opened.model,
                 batches,
@@ -598,7 +598,7 @@ def _opened(namespace: "Namespace") -> "tuple[Opened, str, int, Normalisation]":
 def _audit(namespace: "Namespace") -> int:
     from rich.console import Console
 
-    from fpa.estimators import PAPER, Settings
+    from fpa.estimators import Settings
     from fpa.progress import Display
     from fpa.store import writable_folder
     from fpa.study import chosen_device
@@ -617,7 +617,7 @@ def _audit(namespace: "Namespace") -> int:
             display.say(note)
         if len(batches.dataset) < FEWEST_IMAGES:
             display.say(f"{len(batches.dataset)} images: under {FEWEST_IMAGES} the verdict is cannot tell")
-        with display.evaluating(name, len(batches.dataset), len(PAPER)) as tell:
+        with display.evaluating(name, len(batches.dataset)) as tell:
             found = audit(
                 opened.model,
                 batches,

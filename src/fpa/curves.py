@@ -16,6 +16,7 @@ from fpa.engine import Engine, Work
 from fpa.errors import InputError, unknown
 from fpa.estimators import check_indices, some
 from fpa.masking import Constant, Fill, Masking, fully_masked, noise_by_image
+from fpa.names import estimator_name
 from fpa.seeds import by_image
 
 _TIES = 3  # stream of random numbers
@@ -208,7 +209,8 @@ def curves_of(
         for name in names:
             ends[name][start:stop] = OUTPUTS[name](found, targets[start:stop], labels[start:stop])
 
-    works = [Work(rows, masked, take)]
+    estimators = [estimator_name(name) for name in maps]
+    works = [Work(rows, masked, take, name=lambda start: estimators[start // (count * 2 * width)])]
     everything = parts.equal and parts.most in every
     if everything:
         gone = fully_masked(masking, images, noise)

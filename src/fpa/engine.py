@@ -73,6 +73,8 @@ class Work:
     """(start, stop, result): gets the gradients [stop - start, C, H, W] or logits [stop - start, classes]."""
     targets: Callable[[int, int], Tensor] | None = None
     """(start, stop) -> the class [stop - start] whose logit is differentiated; gradients only."""
+    name: Callable[[int], str] = lambda start: ""
+    """(start) -> what the rows from there on are for, in words, for whoever watches."""
 
 
 class Engine:
@@ -118,6 +120,8 @@ class Engine:
         self._runners: dict[tuple[PrecisionName, torch.Size], _Runner] = {}
         self._plain = _private_copy(self.model)
         self._peak = 0
+        self.watch: Callable[[str], None] = lambda name: None
+        """Told what is being run, before every batch."""
 
     @classmethod
     def of(cls, model: "nn.Module | Engine") -> "Engine":
@@ -228,8 +232,10 @@ class Engine:
             while start < total:
 
                 def run(batch: int, start: int = start) -> list[tuple[Work, int, int, Tensor]]:
-                    stop = min(start + batch, total)
-                    return self._batch(kind, runner, _stretches(works, start, stop), batch)
+                    stretches = _stretches(works, start, min(start + batch, total))
+                    work, first, _ = stretches[0]
+                    self.watch(work.name(first))
+                    return self._batch(kind, runner, stretches, batch)
 
                 for work, a, b, result in self.attempt(kind, row, run) or []:
                     work.take(a, b, result)

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from fpa.engine import Engine, Work, untouched
 from fpa.errors import InputError, unknown
 from fpa.masking import Constant, Masking, fully_masked, noise_by_image
+from fpa.names import estimator_name
 from fpa.seeds import by_image
 
 Reduction = Literal["sum", "abs"]
@@ -279,10 +280,12 @@ def maps_of(
     for name, estimator in estimators.items():
         if isinstance(estimator.raw, str):
             raw = raws[estimator.raw]
-        elif isinstance(estimator.raw, Method):
-            raw = estimator.raw.raw_map(name, task)
         else:
-            raw = _custom(engine, name, estimator, images, targets)
+            engine.watch(estimator_name(name))
+            if isinstance(estimator.raw, Method):
+                raw = estimator.raw.raw_map(name, task)
+            else:
+                raw = _custom(engine, name, estimator, images, targets)
         maps[name] = estimator.reduce(raw, images)
     return maps
 
@@ -303,7 +306,10 @@ def _gradient_maps(
     works: list[Work] = []
 
     def add(
-        per_image: int, rows: Callable[[int, int, Tensor], Tensor], take: Callable[[int, int, Tensor], None]
+        name: str,
+        per_image: int,
+        rows: Callable[[int, int, Tensor], Tensor],
+        take: Callable[[int, int, Tensor], None],
     ) -> None:
         """`per_image` rows for each image, one image after the other."""
 
@@ -313,7 +319,7 @@ def _gradient_maps(
         def classes(start: int, stop: int) -> Tensor:
             return targets.index_select(0, torch.arange(start, stop, device=device) // per_image)
 
-        works.append(Work(count * per_image, build, take, classes))
+        works.append(Work(count * per_image, build, take, classes, lambda start: name))
 
     if "ig" in needed:
         steps, total = settings.ig_steps, torch.zeros_like(images)
@@ -324,7 +330,7 @@ def _gradient_maps(
             back = (step.to(images.dtype) / steps - 1)[:, None, None, None]
             return images.index_select(0, image).addcmul_(back, away.index_select(0, image))
 
-        add(steps, interpolated, lambda a, b, gradients: _add_by_image(total, steps, a, b, gradients))
+        add("IG", steps, interpolated, lambda a, b, gradients: _add_by_image(total, steps, a, b, gradients))
         raws["ig"] = total
     if "vg" in needed:
         plain = raws["vg"] = torch.empty_like(images)
@@ -332,7 +338,7 @@ def _gradient_maps(
         def keep(start: int, stop: int, gradients: Tensor) -> None:
             plain[start:stop] = gradients
 
-        add(1, lambda start, stop, _: images[start:stop], keep)
+        add("VG", 1, lambda start, stop, _: images[start:stop], keep)
     if needed & {"sg", "sqsg"}:
         samples, mean, square = settings.sg_samples, torch.zeros_like(images), torch.zeros_like(images)
         noise = by_image((samples, *images.shape[1:]), seed, indices, _NOISE, device)
@@ -351,7 +357,7 @@ def _gradient_maps(
             if "sqsg" in needed:
                 _add_by_image(square, samples, start, stop, gradients.square())
 
-        add(samples, noisy, take)
+        add("SG", samples, noisy, take)
         raws["sg"], raws["sqsg"] = mean, square
     engine.gradients(works)
     if "ig" in needed:

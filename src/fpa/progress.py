@@ -2,13 +2,36 @@
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, Task, TaskID, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from fpa.names import shortened
+
+
+def training_stage(augmentation: str, seed: int) -> str:
+    """What the training of a model is called on the screen."""
+    return augmentation if seed == 0 else f"{augmentation} seed {seed}"
+
+
+def curves_stage(model: str) -> str:
+    """What the evaluation of a model is called on the screen."""
+    return f"{model} curves"
+
+
+class _Time(TimeRemainingColumn):
+    """The time a stage still needs, or has taken; nothing for one that has not begun."""
+
+    def render(self, task: Task) -> Text:
+        if task.finished:
+            return Text(f"{timedelta(seconds=int(task.finished_time or 0))} taken", style="progress.elapsed")
+        return super().render(task) + Text(" left") if task.started else Text("")
 
 
 class Display:
@@ -22,16 +45,17 @@ class Display:
         self.console = console or Console(file=sys.stderr)
         self.live = not quiet and self.console.is_terminal
         self._progress = Progress(
-            TextColumn("{task.description:<16}"),
+            TextColumn("{task.description:<16}", markup=False),
             BarColumn(bar_width=10),
             TextColumn("{task.percentage:>3.0f}%"),
-            TextColumn("{task.fields[values]}"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
+            TextColumn("{task.fields[values]:<28}", markup=False),
+            _Time(),
             console=self.console,
             disable=not self.live,
         )
         self._tasks: dict[str, TaskID] = {}
+        self._alike: dict[str, Sequence[str]] = {}
+        self._epochs: dict[str, float] = {}  # when a model's last epoch ended
 
     def __enter__(self) -> "Display":
         self._progress.start()
@@ -45,6 +69,27 @@ class Display:
         if not self.quiet:
             self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
+    def plan(self, *stages: Sequence[str]) -> None:
+        """Show all that is to come, in this order; stages given together take about equally long."""
+        for alike in stages:
+            for name in alike:
+                self._task(name)
+                self._alike[name] = alike
+
+    def skipped(self, stage: str) -> None:
+        """Show that a stage was done by an earlier run."""
+        if self.live:
+            self._progress.update(self._task(stage), completed=1.0, values="done before")
+
+    @contextmanager
+    def making(self, stage: str) -> Iterator[None]:
+        """Show that something is being made that has no steps to count."""
+        if not self.live:
+            self.say(f"making {stage}")
+        self.bar(stage, 0.0, "")
+        yield
+        self.bar(stage, 1.0, "done")
+
     def training(self, name: str, done: float, loss: float, accuracy: float, pace: float) -> None:
         """Where the training of a model is: share done, loss and accuracy so far, images a second."""
         if self.live:
@@ -52,26 +97,38 @@ class Display:
 
     def epoch(self, name: str, epoch: int, epochs: int, row: dict[str, Any]) -> None:
         """A model has finished an epoch."""
-        tested = row["test_accuracy"]
+        tested, now = row["test_accuracy"], time.monotonic()
+        before = self._epochs.get(name)
+        self._epochs[name] = now
         if self.live:
             if epoch == epochs:
                 self.bar(name, 1.0, "done" if tested is None else f"test accuracy {100 * tested:.1f}%")
         elif not self.quiet:
             shown = "" if tested is None else f"  test {100 * tested:5.1f}%"
+            left = "" if before is None else f"  {(now - before) * (epochs - epoch):.0f} s left"
             self.say(
                 f"{name}: epoch {epoch}/{epochs}  loss {row['loss']:.3f}  "
-                f"accuracy {100 * row['accuracy']:5.1f}%{shown}  {row['images_per_second']:,.0f} images/s"
+                f"accuracy {100 * row['accuracy']:5.1f}%{shown}  "
+                f"{row['images_per_second']:,.0f} images/s{left}"
             )
 
     @contextmanager
-    def evaluating(self, name: str, images: int, estimators: int) -> Iterator["Evaluating"]:
+    def evaluating(self, name: str, images: int) -> Iterator["Evaluating"]:
         """Show how a model's explanations and curves come along."""
-        yield Evaluating(self, f"{name} curves", images, estimators)
+        yield Evaluating(self, curves_stage(name), images)
 
     def bar(self, name: str, done: float, values: str) -> None:
         """Move a bar of the live display."""
         if self.live:
-            self._progress.update(self._task(name), completed=done, values=values)
+            task = self._task(name)
+            self._progress.start_task(task)
+            self._progress.update(task, completed=done, values=values)
+            taken = self._progress.tasks[task].finished_time
+            if taken is not None:
+                about = f"about {timedelta(seconds=int(taken))}"
+                for waiting in map(self._task, self._alike.get(name, ())):
+                    if not self._progress.tasks[waiting].started:
+                        self._progress.update(waiting, values=about)
 
     def unreadable(self, paths: Iterable[Path]) -> None:
         """Image files that were left out because they could not be read."""
@@ -83,29 +140,39 @@ class Display:
 
     def _task(self, name: str) -> TaskID:
         if name not in self._tasks:
-            self._tasks[name] = self._progress.add_task(name, total=1.0, values="")
+            self._tasks[name] = self._progress.add_task(name, start=False, total=1.0, values="")
         return self._tasks[name]
 
 
 class Evaluating:
-    """Images explained and perturbed so far; every estimator of an image is done at once."""
+    """Images explained and perturbed so far, and the estimator that is being run."""
 
-    def __init__(self, display: Display, name: str, images: int, estimators: int) -> None:
-        self.display, self.name, self.images, self.estimators = display, name, images, estimators
+    def __init__(self, display: Display, name: str, images: int) -> None:
+        self.display, self.name, self.images = display, name, images
         self.done = self.skipped = 0
         self.began = self.told = time.monotonic()
+        self.estimator = ""
+
+    @property
+    def pace(self) -> float:
+        """Images a second."""
+        return (self.done - self.skipped) / max(time.monotonic() - self.began, 1e-9)
+
+    def at(self, estimator: str) -> None:
+        """An estimator is being explained or perturbed now."""
+        self.estimator = estimator
+        pace = f"{self.pace:.1f} images/s" if self.done > self.skipped else ""
+        self.display.bar(self.name, self.done / self.images, f"{shortened(estimator, 12):<12} {pace}")
 
     def advance(self, images: int) -> None:
         """So many more images are done."""
         self.done += images
+        self.at(self.estimator if self.done < self.images else "done")
         now = time.monotonic()
-        pace = (self.done - self.skipped) / max(now - self.began, 1e-9)
-        values = f"{self.estimators} estimators, {pace:.1f} images/s"
-        self.display.bar(self.name, self.done / self.images, values)
         if not self.display.live and (now - self.told > 10 or self.done == self.images):
             self.told = now
-            left = (self.images - self.done) / pace
-            self.line(f"{self.done} of {self.images} images  {pace:.1f} images/s  {left:.0f} s left")
+            left = (self.images - self.done) / self.pace
+            self.line(f"{self.done} of {self.images} images  {self.pace:.1f} images/s  {left:.0f} s left")
 
     def skip(self, images: int) -> None:
         """So many more images were done before."""

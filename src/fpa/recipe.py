@@ -1,6 +1,7 @@
 """A study described as data: dataclasses that check themselves, and YAML files of the same fields."""
 
 import math
+import re
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from importlib import resources
 from pathlib import Path
@@ -36,6 +37,8 @@ class DataSettings:
 
     def __post_init__(self) -> None:
         _at_least("data.size", self.size, 8)
+        if self.name in ("shapes", "digits", "cifar10") and self.size not in (32, DataSettings.size):
+            raise InputError(f"data.size is for data sets of files: the images of {self.name} are 32 px")
         _at_least("data.workers", self.workers, 0)
         for name in ("train_images", "evaluation_images"):
             if getattr(self, name) is not None:
@@ -98,11 +101,20 @@ class TrainingSettings:
             raise InputError(f"training.milestones belong to the schedule 'steps', not to {self.schedule!r}")
         if self.schedule == "warm-cosine" and self.warmup_epochs:
             raise InputError("training.warmup_epochs does not go with 'warm-cosine', which has its own")
+        if self.milestones and self.milestones[-1] >= self.epochs:
+            raise InputError(
+                f"training.milestones {self.milestones} must be below training.epochs {self.epochs}: "
+                "choose others, or [] for a learning rate that stays"
+            )
+        if self.warmup_epochs >= self.epochs:
+            raise InputError(
+                f"training.warmup_epochs {self.warmup_epochs} must be below training.epochs {self.epochs}"
+            )
 
     def learning_rate_at(self, epoch: float) -> float:
         """The learning rate of an epoch (the first is 0); with `warm-cosine`, at a moment inside it.
 
-        >>> steps = TrainingSettings(learning_rate=0.1, schedule="steps", milestones=[30])
+        >>> steps = TrainingSettings(epochs=40, learning_rate=0.1, schedule="steps", milestones=[30])
         >>> steps.learning_rate_at(29), round(steps.learning_rate_at(30), 6)
         (0.1, 0.01)
         >>> tuning = TrainingSettings(epochs=2, learning_rate=0.1, schedule="warm-cosine")
@@ -242,6 +254,8 @@ class Recipe:
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
 
     def __post_init__(self) -> None:
+        if not re.fullmatch(r"\w[\w .+-]*", self.name):
+            raise InputError(f"a recipe's name must be letters, digits, spaces and .+-_, got {self.name!r}")
         for name in self.augmentations:
             if name not in AUGMENTATIONS:
                 raise unknown("augmentation", name, AUGMENTATIONS)
@@ -289,8 +303,19 @@ def recipe_values(name: str) -> dict[str, Any]:
             raise InputError(f"the recipe file {source} cannot be read: {error}") from error
     else:
         raise unknown("recipe", name, recipe_names())
+
+    class Unique(yaml.SafeLoader):
+        """Refuses a field that is given twice, of which YAML would take the last."""
+
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            keys = [key.value for key, _ in node.value]
+            for key in keys:
+                if keys.count(key) > 1:
+                    raise yaml.YAMLError(f"{key} is given twice")
+            return super().construct_mapping(node, deep)
+
     try:
-        values = yaml.safe_load(text)
+        values = yaml.load(text, Unique)
     except yaml.YAMLError as error:
         raise InputError(f"{name} is not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(values, dict):
@@ -302,8 +327,8 @@ def recipe_values(name: str) -> dict[str, Any]:
 def load_recipe(name: str, overrides: dict[str, Any] | None = None) -> Recipe:
     """A recipe by name or path, with single fields changed.
 
-    >>> load_recipe("cifar10", {"training.epochs": 2}).training.epochs
-    2
+    >>> load_recipe("cifar10", {"training.epochs": 50}).training.epochs
+    50
     """
     from jsonargparse import ArgumentError, ArgumentParser
 

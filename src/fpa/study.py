@@ -38,7 +38,7 @@ from fpa.evaluation import make_examples
 from fpa.fidelity import common_images, reliability
 from fpa.masking import Masking, get_masking
 from fpa.models import load_model, model_path, read_card
-from fpa.progress import Display
+from fpa.progress import Display, curves_stage, training_stage
 from fpa.recipe import AUGMENTATIONS, Recipe, differences, load_recipe, recipe_names, recipe_values
 from fpa.results import Examples, ModelResult, Study
 from fpa.sources import labels_for, relabelled
@@ -86,7 +86,11 @@ def run_study(
     _claim(folder, recipe, overwrite)
     manifest = _Manifest(folder, recipe, device)
 
-    missing = [name for name in recipe.augmentations if not (folder / name / "model.safetensors").exists()]
+    trained = {name: training_stage(name, recipe.seed) for name in recipe.augmentations}
+    display.plan(list(trained.values()), [curves_stage(name) for name in trained], *([one] for one in SHOWN))
+    missing = [name for name in trained if not (folder / name / "model.safetensors").exists()]
+    for name in trained.keys() - missing:
+        display.skipped(trained[name])
     if missing:
         with manifest.stage("train"):
             train(recipe, folder, data=data, device=device, display=display, timings=manifest.compilation)
@@ -96,9 +100,10 @@ def run_study(
         _evaluate_stage(folder / name, recipe, data, device, display, manifest)
     study = read_study(folder)
     for stage, make in _show_stages(study, folder, command).items():
-        if not manifest.shown(stage):
-            display.say(f"making {stage}")
-            with manifest.stage(stage):
+        if manifest.shown(stage):
+            display.skipped(stage)
+        else:
+            with display.making(stage), manifest.stage(stage):
                 manifest.values["files"][stage] = sorted(str(path.relative_to(folder)) for path in make())
     return study
 
@@ -345,8 +350,10 @@ def _evaluate_stage(
         shutil.rmtree(curves)
         examples.unlink(missing_ok=True)
     evaluated = any(curves.glob("block-*.parquet")) and read_evaluation(curves).complete
-    if evaluated and examples.exists():
-        return
+    if evaluated:
+        display.skipped(curves_stage(folder.name))
+        if examples.exists():
+            return
     masking = get_masking(recipe.masking, data.normalisation.mean, data.normalisation.std)
     asked = recipe.evaluation.precision
     engine = Engine(model, precision=None if asked == "auto" else Precision(asked, asked))
@@ -355,7 +362,7 @@ def _evaluate_stage(
     with manifest.stage(f"evaluate {folder.name}"):
         if not evaluated:
             lost: set[Path] = set()
-            with display.evaluating(folder.name, len(data.evaluation), len(estimators)) as tell:
+            with display.evaluating(folder.name, len(data.evaluation)) as tell:
                 evaluate_blocks(
                     engine,
                     _Batches(data, recipe.data.workers, lost),

@@ -29,7 +29,7 @@ from fpa.errors import InputError, unknown
 from fpa.inputs import class_count, logits_of
 from fpa.masking import Fill, get_masking
 from fpa.models import ModelCard, build_model, check_same_tensors, open_tensors, read_card, save_model
-from fpa.progress import Display
+from fpa.progress import Display, training_stage
 from fpa.recipe import Recipe, differences
 from fpa.seeds import derive
 from fpa.store import clear_temporaries, replacing, writable_folder, write_text
@@ -111,8 +111,7 @@ class Run:
     @property
     def name(self) -> str:
         """What the run is called on the screen."""
-        seed = self.recipe.seed
-        return self.augmentation if seed == 0 else f"{self.augmentation} seed {seed}"
+        return training_stage(self.augmentation, self.recipe.seed)
 
     @property
     def position(self) -> tuple[int, int]:

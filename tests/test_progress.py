@@ -1,0 +1,65 @@
+"""What a person sees while a study runs."""
+
+import io
+
+from rich.console import Console
+
+from fpa.progress import Display
+from fpa.recipe import load_recipe
+from fpa.study import run_study
+
+
+def live(width=80):
+    screen = io.StringIO()
+    return screen, Display(console=Console(file=screen, force_terminal=True, width=width, color_system=None))
+
+
+def bars(screen):
+    """The last state of every bar by the name of its stage."""
+    found = {}
+    for line in screen.getvalue().splitlines():
+        name, bar, rest = line.partition("\u2501")
+        if bar:
+            found[name.strip().split("\x1b[2K")[-1]] = bar + rest
+    return found
+
+
+def test_a_study_shows_all_its_stages_the_estimator_it_is_at_and_the_time(tmp_path):
+    screen, display = live()
+    with display:
+        run_study(load_recipe("tiny"), tmp_path, device="cpu", display=display)
+    shown = bars(screen)
+    stages = ["none", "rectangle", "fpa", "none curves", "rectangle curves", "fpa curves"]
+    assert list(shown) == [*stages, "tables", "figures", "report"]
+    assert all("100%" in line and "taken" in line for line in shown.values())
+    everything = screen.getvalue()
+    assert all(name in everything for name in ("IG ", "SG ", "VG'_sum ", "SQ-SG_sum ", "images/s", "left"))
+    assert max(len(line) for line in shown.values()) <= 80
+
+    again, display = live()
+    with display:
+        run_study(load_recipe("tiny"), tmp_path, device="cpu", display=display)
+    assert all("done before" in line for line in bars(again).values())
+
+
+def test_a_stage_that_waits_shows_how_long_its_like_took(monkeypatch):
+    screen, display = live()
+    clock = iter(range(0, 10_000, 5))
+    monkeypatch.setattr(display._progress, "get_time", lambda: float(next(clock)))
+    with display:
+        display.plan(["one", "two"], ["other"])
+        display.bar("one", 0.5, "")
+        display.bar("one", 1.0, "done")
+    shown = bars(screen)
+    assert "about 0:00" in shown["two"]
+    assert "about" not in shown["other"]
+
+
+def test_plain_lines_tell_the_time_left(capsys):
+    display = Display(console=Console(width=200, stderr=True))
+    row = {"loss": 1.0, "accuracy": 0.5, "test_accuracy": None, "images_per_second": 100.0}
+    for epoch in (1, 2):
+        display.epoch("fpa", epoch, 4, row)
+    first, second = capsys.readouterr().err.splitlines()
+    assert "left" not in first
+    assert second.endswith("images/s  0 s left")

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from fpa.blocks import Evaluation, evaluate_blocks
 from fpa.data import ImageData
 from fpa.engine import Engine
-from fpa.estimators import PAPER, Settings
+from fpa.estimators import Settings
 from fpa.fidelity import Fidelity, common_images, reliability, spearman
 from fpa.figures import save
 from fpa.masking import Constant
@@ -74,7 +74,7 @@ def measure(
     """
     right = accuracy(model.to(images.device), data, images.device, batch_size=100)
     engine = Engine(model)
-    with display.evaluating(name, len(images), len(PAPER)) as tell:
+    with display.evaluating(name, len(images)) as tell:
         curves = evaluate_blocks(
             engine, (images, labels), folder / "curves", settings=Settings(ig_steps=ig_steps), progress=tell
         )

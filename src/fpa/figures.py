@@ -318,7 +318,7 @@ def overview(
             for estimator in _group(study, signed):
                 _draw(axis, study.models[augmentation], side, estimator, looks[estimator], markers=True)
         # Of a long path the end tells more.
-        said = [_plain(name, 16), *(_plain(part if len(part) < 22 else f"…{part[-20:]}") for part in more)]
+        said = [_plain(name, 16), *(_plain(part if len(part) <= 18 else f"…{part[-17:]}") for part in more)]
         row[0].set_ylabel("\n".join([*said, _output(study)]))
     _finish(axes)
     for axis, (side, augmentation) in zip(axes[0], columns, strict=True):

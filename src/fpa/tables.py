@@ -137,9 +137,9 @@ def _best(model: ModelResult) -> str:
     return max(names, key=lambda name: model.fidelity[name].area, default="")
 
 
-def _with_interval(score: Fidelity) -> str:
+def _with_interval(score: Fidelity, interval: bool = True) -> str:
     area = round(score.area, 1) + 0.0  # no minus sign before a zero
-    return f"{area:.1f} ± {score.interval:.1f}"
+    return f"{area:.1f}" + (f" ± {score.interval:.1f}" if interval else "")
 
 
 def _columns(study: Study) -> list[tuple[str, bool]]:
@@ -191,6 +191,8 @@ def latex(study: Study) -> str:
     """The table in LaTeX, ready to paste into a table environment; it needs the package booktabs."""
     columns = _columns(study)
     lines = ["% For a table environment; needs \\usepackage{booktabs}."]
+    if study.published:  # six columns do not fit a page of text otherwise
+        lines.append("\\footnotesize\\setlength{\\tabcolsep}{3pt}")
     lines += [f"\\begin{{tabular}}{{l{'r' * len(columns)}}}", "\\toprule"]
     names = ["published" if is_published else name for name, is_published in columns]
     lines.append(" & ".join(["Estimator", *names]) + " \\\\ \\midrule")
@@ -199,7 +201,7 @@ def latex(study: Study) -> str:
     ]
     lines.append(" & ".join(["Accuracy", *_flat(study, accuracy, "{}")]) + " \\\\")
     counts = [(f"{o} of {p} ({c})", False, "") for p, o, c in opposite_pairs(study).values()]
-    lines.append(" & ".join(["MIF against LIF (significant)", *_flat(study, counts, "{}")]) + " \\\\")
+    lines.append(" & ".join(["MIF against LIF", *_flat(study, counts, "{}")]) + " \\\\")
     for heading, (estimator, cells) in zip(_groups(study), _cells(study), strict=True):
         if heading:
             lines.append(f"\\midrule \\multicolumn{{{len(columns) + 1}}}{{l}}{{\\emph{{{heading}}}}} \\\\")
@@ -208,7 +210,11 @@ def latex(study: Study) -> str:
         values = [f"${text}$" if text else "" for text in texts]
         lines.append(" & ".join([estimator_name(estimator, "latex"), *values]) + " \\\\")
     lines += ["\\bottomrule", "\\end{tabular}"]
-    said = [*notes(study), *(["Published: with ours minus it in brackets."] if study.published else [])]
+    said = [
+        *notes(study),
+        "MIF against LIF: signed-unsigned pairs that they order oppositely (of them significantly).",
+        *(["Published: the paper's A (ours minus it)."] if study.published else []),
+    ]
     # Below the table and not in it: text in a cell of columns l and r cannot wrap.
     text = "\n".join(said).replace("±", "$\\pm$").replace(" %", "\\,\\%")
     lines += ["\\par\\smallskip", "\\begin{minipage}{\\linewidth}\\footnotesize", text, "\\end{minipage}", ""]
@@ -241,7 +247,7 @@ def study_titles(studies: Sequence[Study]) -> list[list[str]]:
     """What tells each study from the others: its name, its seed where names repeat, then its folder too."""
     titles = [[study.name] for study in studies]
     seeds = [f"seed {study.recipe.seed}" if study.recipe else "" for study in studies]
-    folders = [str(study.folder or "") for study in studies]
+    folders = [f"({study.folder})" if study.folder else "" for study in studies]
     for parts in (seeds, folders):
         repeated = [titles.count(title) > 1 for title in titles]
         for title, part, again in zip(titles, parts, repeated, strict=True):
@@ -278,12 +284,12 @@ def comparison(studies: list[Study]) -> "Group":
     ]
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("estimator")
+    few = len(studies) <= 4  # so many have room for intervals in 80 columns; the CSV file has them always
     for title in titles:
-        table.add_column(Text("\n".join(title)), justify="right", overflow="fold", min_width=12)
+        column = Text("\n".join(title))
+        table.add_column(column, justify="right", overflow="fold", min_width=12 if few else 6)
     signed = {name: sign for study in studies for name, sign in study.signed.items()}
     names = dict.fromkeys(name for study in studies for name in study.estimators)
-    # Intervals fit 80 columns beside up to four studies; the CSV file has them always.
-    shown = _with_interval if len(studies) <= 4 else lambda score: _with_interval(score).split(" ")[0]
     for augmentation in dict.fromkeys(name for study in studies for name in study.models):
         models = [study.models.get(augmentation) for study in studies]
         table.add_row()
@@ -297,7 +303,10 @@ def comparison(studies: list[Study]) -> "Group":
             for name in group:
                 scores = [None if model is None else model.fidelity.get(name) for model in models]
                 cells = [
-                    Text("" if score is None else shown(score), style="bold" if name == winner else "")
+                    Text(
+                        "" if score is None else _with_interval(score, few),
+                        style="bold" if name == winner else "",
+                    )
                     for score, winner in zip(scores, best, strict=True)
                 ]
                 table.add_row(Text(estimator_name(name)), *cells)

@@ -320,7 +320,11 @@ def test_red_are_the_estimators_and_the_crossings_of_contradictions_alone(study)
     assert 1 < len(contradictions) < len(found.contradictions)
     few = replace(study, models={"fpa": replace(model, reliability=replace(found, pairs=pairs))})
     axis = figures.rank_slopes(few).axes[0]
-    assert axis.get_title().startswith(f"FPA: {len(contradictions)} contradictions")
+    mixed = [pair for pair in pairs if pair.kind == "signed-unsigned"]
+    assert axis.get_title() == (
+        f"FPA: {len(contradictions)} contradictions\nin {len(pairs)} pairs\n"
+        f"(signed-unsigned: {sum(map(chosen, mixed))} of {len(mixed)})"
+    )
     lines = {drawn.get_label(): drawn for drawn in axis.get_lines() if len(drawn.get_xdata()) == 2}
     assert set(lines) == set(found.by_mif)
     for name, drawn in lines.items():
@@ -367,6 +371,18 @@ def test_overview_has_a_row_a_study_mif_left_and_lif_right(study):
     ]
     assert len({marker for marker, _ in looks}) == len({colour for _, colour in looks}) == 6
     figure.draw_without_rendering()
+
+
+def test_overview_tells_apart_studies_of_one_name_and_leaves_out_those_without_the_group(study):
+    twice = [replace(study, folder=Path("runs") / name) for name in ("first", "second")]
+    unsigned = replace(study, name="plain", signed=dict.fromkeys(study.signed, False))
+    labels = [axis.get_ylabel() for axis in figures.overview([*twice, unsigned]).axes[::4]]
+    assert labels == [
+        "shapes\nseed 0\n(runs/first)\nNormalised logit",
+        "shapes\nseed 0\n(runs/second)\nNormalised logit",
+    ]
+    with pytest.raises(InputError, match="none of the studies has signed estimators"):
+        figures.overview([unsigned])
 
 
 def test_a_study_gets_all_its_figures_as_png_and_pdf(study, tmp_path):

@@ -9,6 +9,7 @@ from html import unescape
 import numpy as np
 import pytest
 
+from fpa import figures
 from fpa.fidelity import Estimate, Fidelity, common_images, reliability
 from fpa.recipe import load_recipe
 from fpa.report import explorer, verdict, write_report
@@ -157,9 +158,31 @@ class TestFile:
         html = unescape(page.read_text(encoding="utf-8"))
         assert "fpa run shapes" in html
         assert study.recipe.to_yaml() in html
-        assert '<th scope="row">versions · torch</th><td>2.11</td>' in html
+        assert '<th scope="row">torch</th><td>2.11</td>' in html
         assert '<th scope="row">none · train</th><td>31.0 s</td>' in html
         assert "fpa run recipe.yaml" in html_of(study, tmp_path)
+
+    def test_says_the_same_when_it_is_made_again(self, study, page, tmp_path):
+        later = dict(study.manifest, files={"figures": ["figures/ranks.png"]}, format=1)
+        later["timings"] = later["timings"] | {"tables": 9.0, "figures": 9.0, "report": 9.0}
+        again = html_of(replace(study, manifest=later), tmp_path, command="fpa run shapes")
+        assert again == page.read_text(encoding="utf-8")
+
+    def test_lines_look_as_in_the_figures(self, study, page):
+        """Colours and dashes mean the same in both: those of augmentations, of MIF and of LIF."""
+        html = page.read_text(encoding="utf-8")
+        dashes = {"-": "d0", (0, (3.5, 1.6)): "d1", (0, (5, 1.5, 1, 1.5)): "d3"}
+        colours = {"#000000": "c0", "#E69F00": "c1", "#0072B2": "c2"}
+        for name, shown in (("none", "None"), ("rectangle", "Rectangle"), ("fpa", "FPA")):
+            look = figures._AUGMENTATIONS[name]
+            line = f"{colours[look.colour]} {dashes[look.dashes]}"
+            assert re.search(rf'<h3><svg class="swatch {line}".*?</svg>{shown}</h3>', html)
+        drawn = figures.definition_of_area([0, 1], mif=[1, 0], lif=[1, 1]).axes[0].get_lines()
+        for side, dash in (("mif", "d1"), ("lif", "d0")):
+            (curve,) = [each for each in drawn if each.get_label() == side.upper()]
+            assert f"--{side}: {curve.get_color().lower()};" in html
+            assert (curve.get_linestyle() != "-") == (dash == "d1")
+            assert f'line("{side}", "{side} {dash}"' in html
 
     def test_needs_neither_examples_nor_histories_nor_a_manifest(self, study, tmp_path):
         models = {name: replace(model, examples=None, history={}) for name, model in study.models.items()}
@@ -532,16 +555,15 @@ class TestInABrowser:
         assert not browser.find_elements("css selector", "#explorer b")
         assert self.select(browser, "[name=image]").get_attribute("aria-label") == f"Image 0: {ODD}"
 
+    @pytest.mark.parametrize("width", [320, 390])
     @pytest.mark.parametrize("scheme", ["light", "dark"])
-    def test_fits_a_phone(self, opened, page, scheme):
-        self.open(opened, page, 390, scheme)
+    def test_fits_a_phone(self, opened, page, scheme, width):
+        self.open(opened, page, width, scheme)
         opened.execute_script("document.querySelectorAll('details').forEach((each) => { each.open = true })")
         self.click(opened, "#all-estimators")
         self.click(opened, "[name=lines][value=estimators]")
-        assert opened.execute_script("return [document.documentElement.scrollWidth, innerWidth]") == [
-            390,
-            390,
-        ]
+        sizes = opened.execute_script("return [document.documentElement.scrollWidth, innerWidth]")
+        assert sizes == [width, width]
         background = opened.execute_script("return getComputedStyle(document.body).backgroundColor")
         assert (background == "rgb(255, 255, 255)") == (scheme == "light")
 

@@ -3,12 +3,14 @@
 import json
 import os
 import random
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +22,7 @@ from fpa.cli import main
 from fpa.fidelity import Fidelity
 from fpa.models import load_model, read_card, save_model, shipped_models
 from fpa.recipe import load_recipe
-from fpa.study import evaluate_model, read_study, run_study
+from fpa.study import compare_studies, evaluate_model, read_study, repeat_command, run_study, show_again
 from miniatures import write_image_folder
 
 MODEL = [
@@ -276,7 +278,8 @@ def test_commands(finished, tmp_path, capsys, monkeypatch):
     assert "report.html" in out
     assert main(["report", folder, "--output", str(tmp_path / "again")]) == 0
     assert (tmp_path / "again" / "report.html").exists()
-    assert (tmp_path / "again" / "table.csv").read_bytes() == Path(folder, "table.csv").read_bytes()
+    for name in ("table.csv", "report.html"):
+        assert (tmp_path / "again" / name).read_bytes() == Path(folder, name).read_bytes()
     assert main(["compare", folder, folder, "--output", str(tmp_path / "both")]) == 0
     assert files(tmp_path / "both") == [
         "comparison.csv", "overview-signed.pdf", "overview-signed.png", "overview-unsigned.pdf",
@@ -299,6 +302,28 @@ def test_commands(finished, tmp_path, capsys, monkeypatch):
     assert main(["evaluate", "shapes-fap"]) == 2
     assert "did you mean 'shapes-fpa'" in capsys.readouterr().err
     assert main(["report", "nowhere"]) == 2
+
+
+def test_the_report_says_how_to_repeat_the_study_into_another_folder(finished, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    copied(finished[0], "my study")
+    show_again(Path("my study"), Path("my study"))
+    html = unescape(Path("my study/report.html").read_text(encoding="utf-8"))
+    command = "fpa run 'my study/recipe.yaml' --output 'my study-again'"
+    assert f">{command}</pre>" in html
+    monkeypatch.chdir("my study")
+    assert repeat_command(Path()) == shlex.join(
+        ["fpa", "run", f"{tmp_path}/my study/recipe.yaml", "--output", f"{tmp_path}/my study-again"]
+    )
+
+
+def test_studies_without_signed_estimators_are_compared(finished, tmp_path):
+    study, output = finished[1], tmp_path / "both"
+    unsigned = replace(study, signed=dict.fromkeys(study.signed, False))
+    compare_studies([study, unsigned], output)
+    assert "overview-signed.png" in files(output)
+    compare_studies([unsigned], output)
+    assert files(output) == ["comparison.csv", "overview-unsigned.pdf", "overview-unsigned.png"]
 
 
 def test_the_shipped_models_are_the_recipes():

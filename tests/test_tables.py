@@ -2,14 +2,25 @@
 
 import csv
 import io
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from fpa.recipe import load_recipe
 from fpa.study import published
-from fpa.tables import comparison, comparison_table, headline, latex, markdown, results_table, terminal
+from fpa.tables import (
+    comparison,
+    comparison_table,
+    headline,
+    latex,
+    markdown,
+    opposite_pairs,
+    results_table,
+    terminal,
+)
 from studies import made_up_study
 
 
@@ -61,6 +72,14 @@ def test_latex_has_as_many_cells_in_every_line(study):
     assert "VG$'$\\textsubscript{sum}" in latex(study)
 
 
+def test_notes_of_latex_stand_below_the_table_where_they_wrap(study):
+    table, notes = latex(study).split("\\end{tabular}")
+    assert "half-width" not in table
+    assert "half-width" in notes
+    assert "\\linewidth" in notes
+    assert "\\usepackage{booktabs}" in table.splitlines()[0]
+
+
 def test_it_fits_a_terminal_of_80_columns(study):
     console = Console(width=80, file=io.StringIO(), record=True)
     console.print(terminal(study))
@@ -80,6 +99,8 @@ def test_published_numbers_stand_beside_ours(study):
     assert f"80.5 ({ours - 80.5:+.1f})" in markdown(beside)
     table = results_table(beside).set_index(["augmentation", "estimator"])
     assert table.loc[("fpa", "sgx_sum"), "difference"] == pytest.approx(ours - 80.5)
+    difference = f"{ours - 80.5:+.1f}"
+    assert f"$80.5\\ ({difference})$" in latex(beside)  # in mathematics: a minus, not a hyphen
     assert {line.count("&") for line in latex(beside).splitlines() if "&" in line} == {5}
 
 
@@ -88,9 +109,45 @@ def test_studies_side_by_side(study):
     table = comparison_table([study, other])
     assert list(table["study"].unique()) == ["shapes seed 0", "shapes seed 1"]
     assert len(table) == 60
-    console = Console(width=120, file=io.StringIO(), record=True)
-    console.print(comparison([study, other]))
-    assert "shapes seed 1" in console.export_text()
+
+
+def test_studies_of_one_name_and_seed_are_told_apart_by_their_folders(study):
+    studies = [replace(study, folder=Path("runs") / name) for name in ("a", "b")]
+    titles = list(comparison_table([*studies, replace(study, name="other")])["study"].unique())
+    assert titles == ["shapes seed 0 (runs/a)", "shapes seed 0 (runs/b)", "other"]
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 6])
+def test_a_comparison_fits_80_columns_with_all_its_words(study, count):
+    studies = [replace(study, folder=Path("a-folder/with-a-rather-long-name") / str(n)) for n in range(count)]
+    console = Console(width=80, file=io.StringIO(), record=True, force_terminal=True)
+    console.print(comparison(studies))
+    styled = console.export_text(clear=False, styles=True)
+    lines = console.export_text().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "…" not in "".join(lines)
+    pairs, opposite, significant = opposite_pairs(study)["fpa"]
+    assert f"FPA {opposite} of {pairs} ({significant})" in " ".join(" ".join(lines).split())
+    rows = [line.split() for line in lines]
+    assert [row[0] for row in rows if row and row[0] in ("None", "Rectangle", "FPA")][-3:] == [
+        "None", "Rectangle", "FPA",
+    ]  # fmt: skip
+    best = max(study.models["fpa"].fidelity.values(), key=lambda score: score.area)
+    shown = f"{best.area:.1f} ± {best.interval:.1f}" if count <= 4 else f"{best.area:.1f}"
+    assert len(re.findall(rf"\x1b\[1m *{re.escape(shown)}", styled)) == count
+
+
+def test_a_comparison_groups_by_sign_and_says_where_there_is_nothing_to_count(study):
+    unsigned = replace(study, name="plain", signed=dict.fromkeys(study.signed, False))
+    models = {
+        name: replace(m, reliability=replace(m.reliability, pairs=())) for name, m in study.models.items()
+    }
+    console = Console(width=80, file=io.StringIO(), record=True)
+    console.print(comparison([replace(unsigned, models=models)]))
+    text = console.export_text()
+    assert "plain: no such pairs" in text
+    assert "\nunsigned" in text
+    assert "\nsigned" not in text
 
 
 def test_the_footnote_follows_the_recipe(study):

@@ -389,7 +389,6 @@ def _run_study(namespace: "Namespace") -> int:
             display=display,
             overwrite=namespace.overwrite,
             repair=namespace.repair,
-            command=f"fpa run {output / 'recipe.yaml'} --output {output}",
         )
     _show(namespace, study)
     if not namespace.quiet:

@@ -29,6 +29,7 @@ from fpa.errors import InputError, unknown
 from fpa.names import augmentation_name, estimator_name, shortened
 from fpa.results import ModelResult, Study
 from fpa.store import replacing, writable_folder
+from fpa.tables import opposite_pairs, study_titles
 
 Floats = NDArray[np.float64]
 
@@ -296,22 +297,29 @@ def overview(
 ) -> Figure:
     """Curves of several studies: a row a data set, MIF left and LIF right, an estimator a line.
 
-    Every augmentation has a panel of its own: the lines of two would hide each other.
+    Every augmentation has a panel of its own: the lines of two would hide each other. A study without such
+    estimators has no row.
     """
+    titled = zip(studies, study_titles(studies), strict=True)
+    rows = [(study, title) for study, title in titled if _of_sign(study, signed)]
+    if not rows:
+        raise InputError(f"none of the studies has {'signed' if signed else 'unsigned'} estimators")
     columns = [(side, name) for side in ("mif", "lif") for name in augmentations]
-    shown = dict.fromkeys(name for study in studies for name in _group(study, signed))
+    shown = dict.fromkeys(name for study, _ in rows for name in _group(study, signed))
     others = [name for name in shown if name != "random"]
     looks = dict(zip(others, cycle(_OTHERS)))
     looks |= {"random": _RANDOM} if "random" in shown else {}
-    figure, axes = _grid(len(studies), len(columns), "Pixels masked")
-    for row, study in zip(axes, studies, strict=True):
+    figure, axes = _grid(len(rows), len(columns), "Pixels masked")
+    for row, (study, (name, *more)) in zip(axes, rows, strict=True):
         for axis, (side, augmentation) in zip(row, columns, strict=True):
             if augmentation not in study.models:
                 axis.text(0.5, 0.5, "not trained", transform=axis.transAxes, ha="center", color=_GREY)
                 continue
-            for name in _group(study, signed):
-                _draw(axis, study.models[augmentation], side, name, looks[name], markers=True)
-        row[0].set_ylabel(f"{_plain(study.name, 16)}\n{_output(study)}")
+            for estimator in _group(study, signed):
+                _draw(axis, study.models[augmentation], side, estimator, looks[estimator], markers=True)
+        # Of a long path the end tells more.
+        said = [_plain(name, 16), *(_plain(part if len(part) <= 18 else f"…{part[-17:]}") for part in more)]
+        row[0].set_ylabel("\n".join([*said, _output(study)]))
     _finish(axes)
     for axis, (side, augmentation) in zip(axes[0], columns, strict=True):
         axis.set_title(f"{side.upper()}\naugmentation: {_augmentation(augmentation)}")
@@ -371,8 +379,9 @@ def rank_slopes(study: Study) -> Figure:
     a red dot and both lines are red.
     """
     count = max(len(model.reliability.by_mif) for model in study.models.values())
+    counts = opposite_pairs(study)
     wide = 1.3 + 0.145 * max(len(estimator_name(name, most=_MOST)) for name in study.signed)
-    figure = Figure(figsize=(max(wide * len(study.models), 3.4), 0.9 + 0.24 * count))
+    figure = Figure(figsize=(max(wide * len(study.models), 3.4), 1.05 + 0.24 * count))
     axes = figure.subplots(1, len(study.models), squeeze=False, gridspec_kw={"wspace": 0.12})[0]
     for axis, (augmentation, model) in zip(axes, study.models.items(), strict=True):
         found = model.reliability
@@ -404,9 +413,11 @@ def rank_slopes(study: Study) -> Figure:
             height = by_mif[first] + cross * (by_lif[first] - by_mif[first])
             axis.plot(cross, height, "o", color=_RED, markeredgecolor="white", markersize=4.5, zorder=4)
         plural = "" if len(pairs) == 1 else "s"
-        axis.set_title(
+        title = (
             f"{_augmentation(augmentation)}: {len(pairs)} contradiction{plural}\nin {len(found.pairs)} pairs"
         )
+        mixed, _, significant = counts[augmentation]  # what tables and report count
+        axis.set_title(title + (f"\n(signed-unsigned: {significant} of {mixed})" if mixed else ""))
         axis.set(xlim=(-0.05, 1.05), ylim=(count + 0.5, 0.5), yticks=[])
         axis.set_xticks((0, 1), ("Rank by MIF", "Rank by LIF"))
         axis.tick_params(length=0)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -98,6 +99,8 @@ class Study:
     """Versions, device, seeds, timings of every stage, as in manifest.json."""
     published: Mapping[str, Mapping[str, tuple[float, float]]] = field(default_factory=dict)
     """For the paper's data sets: augmentation -> estimator -> (published A, half-width of its interval)."""
+    folder: Path | None = None
+    """Where it was read from."""
 
     @property
     def images_used(self) -> int:

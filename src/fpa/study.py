@@ -15,6 +15,7 @@ A study is a folder:
 import csv
 import json
 import platform
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -66,12 +67,11 @@ def run_study(
     display: Display | None = None,
     overwrite: bool = False,
     repair: bool = False,
-    command: str | None = None,
 ) -> Study:
     """Run a recipe into the folder `output`, going on with what is there; returns the results.
 
     `overwrite` throws away a study of another recipe first; `repair` throws away damaged files, so that they
-    are made again. `command` is what the report says to type to repeat the study.
+    are made again.
     """
     display = display or Display(quiet=True)
     folder = Path(output)
@@ -99,7 +99,7 @@ def run_study(
     for name in recipe.augmentations:
         _evaluate_stage(folder / name, recipe, data, device, display, manifest)
     study = read_study(folder)
-    for stage, make in _show_stages(study, folder, command).items():
+    for stage, make in _show_stages(study, folder, repeat_command(folder)).items():
         if manifest.shown(stage):
             display.skipped(stage)
         else:
@@ -211,7 +211,7 @@ def read_study(folder: Path | str) -> Study:
             reliability=reliability(fidelity, signed),
             examples=_read_examples(folder / name / "examples.npz"),
         )
-    return Study(recipe.name, recipe, classes, models, signed, manifest, published(recipe))
+    return Study(recipe.name, recipe, classes, models, signed, manifest, published(recipe), folder)
 
 
 def recipe_estimators(recipe: Recipe) -> dict[str, Estimator]:
@@ -252,20 +252,35 @@ def show_again(folder: Path, output: Path) -> Study:
     """Make the tables, figures and report of a study again, in its own folder or in another."""
     study = read_study(folder)
     writable_folder(output)
-    for make in _show_stages(study, output, f"fpa run {folder / 'recipe.yaml'} --output {folder}").values():
+    for make in _show_stages(study, output, repeat_command(folder)).values():
         make()
     return study
 
 
+def repeat_command(folder: Path) -> str:
+    """What to type to run a study's recipe anew, into a folder beside it: in its own all would be skipped.
+
+    >>> repeat_command(Path("my runs/shapes"))
+    "fpa run 'my runs/shapes/recipe.yaml' --output 'my runs/shapes-again'"
+    """
+    if folder.name in ("", ".."):
+        folder = folder.resolve()
+    return shlex.join(["fpa", "run", str(folder / "recipe.yaml"), "--output", f"{folder}-again"])
+
+
 def compare_studies(studies: list[Study], output: Path) -> None:
-    """A table and the overview figures of several studies."""
+    """A table and the overview figures of several studies, but none of a group that no study has."""
     from fpa.figures import overview, save
     from fpa.tables import comparison_table
 
     writable_folder(output)
     write_text(output / "comparison.csv", comparison_table(studies).to_csv(index=False, float_format="%.6g"))
-    for signed in (True, False):
-        save(overview(studies, signed=signed), output / f"overview-{'signed' if signed else 'unsigned'}")
+    for signed, kind in ((True, "signed"), (False, "unsigned")):
+        if any(signed in study.signed.values() for study in studies):
+            save(overview(studies, signed=signed), output / f"overview-{kind}")
+        else:  # one of an earlier comparison would be taken for this one's
+            for suffix in ("png", "pdf"):
+                (output / f"overview-{kind}.{suffix}").unlink(missing_ok=True)
 
 
 def clear_study(folder: Path) -> None:
@@ -461,7 +476,7 @@ SHOWN = ("tables", "figures", "report")
 """The stages that follow from the results of the others."""
 
 
-def _show_stages(study: Study, folder: Path, command: str | None) -> dict[str, Callable[[], Sequence[Path]]]:
+def _show_stages(study: Study, folder: Path, command: str) -> dict[str, Callable[[], Sequence[Path]]]:
     """What is made of the results, each with a function that makes it and returns its files."""
 
     def figures() -> Sequence[Path]:

@@ -1,13 +1,15 @@
 """A study's results as tables: for a terminal, for a spreadsheet, for a paper."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fpa.fidelity import Fidelity
 from fpa.names import augmentation_name, estimator_name
-from fpa.results import Study
+from fpa.results import ModelResult, Study
 
 if TYPE_CHECKING:
     import pandas as pd
+    from rich.console import Group
     from rich.table import Table
 
 
@@ -94,28 +96,29 @@ def results_table(study: Study) -> "pd.DataFrame":
     return pd.DataFrame(rows)
 
 
+COUNTED = "Signed-unsigned pairs that MIF and LIF order oppositely (of them significantly)"
+"""What a headline counts."""
+
+
 def headline(study: Study) -> str:
     """How often MIF and LIF contradict each other over signed-unsigned pairs, for every augmentation."""
-    counts = [
+    counts = _counted(study)
+    if not counts:
+        return "There are no pairs of a signed and an unsigned estimator to compare."
+    return f"{COUNTED}: {counts}"
+
+
+def _counted(study: Study) -> str:
+    return ", ".join(
         f"{augmentation_name(name)} {opposite} of {pairs} ({significant})"
         for name, (pairs, opposite, significant) in opposite_pairs(study).items()
         if pairs
-    ]
-    if not counts:
-        return "There are no pairs of a signed and an unsigned estimator to compare."
-    return "Signed-unsigned pairs that MIF and LIF order oppositely (of them significantly): " + ", ".join(
-        counts
     )
 
 
 def _cells(study: Study) -> list[tuple[str, list[tuple[str, bool, str]]]]:
     """For every estimator, for every model: A ± interval, whether it is the model's best, published."""
-    best = {
-        name: max(
-            (e for e in model.fidelity if e != "random"), key=lambda e: model.fidelity[e].area, default=""
-        )
-        for name, model in study.models.items()
-    }
+    best = {name: _best(model) for name, model in study.models.items()}
     lines = []
     for estimator in study.estimators:
         cells = []
@@ -128,9 +131,15 @@ def _cells(study: Study) -> list[tuple[str, list[tuple[str, bool, str]]]]:
     return lines
 
 
-def _with_interval(score: Fidelity) -> str:
+def _best(model: ModelResult) -> str:
+    """The estimator with the largest A; a random order takes no part."""
+    names = (name for name in model.fidelity if name != "random")
+    return max(names, key=lambda name: model.fidelity[name].area, default="")
+
+
+def _with_interval(score: Fidelity, interval: bool = True) -> str:
     area = round(score.area, 1) + 0.0  # no minus sign before a zero
-    return f"{area:.1f} ± {score.interval:.1f}"
+    return f"{area:.1f}" + (f" ± {score.interval:.1f}" if interval else "")
 
 
 def _columns(study: Study) -> list[tuple[str, bool]]:
@@ -179,27 +188,37 @@ def markdown(study: Study) -> str:
 
 
 def latex(study: Study) -> str:
-    """The table in LaTeX, ready to paste; it needs the package booktabs."""
+    """The table in LaTeX, ready to paste into a table environment; it needs the package booktabs."""
     columns = _columns(study)
-    lines = [f"\\begin{{tabular}}{{l{'r' * len(columns)}}}", "\\toprule"]
-    lines.append(" & ".join(["Estimator", *(name for name, _ in columns)]) + " \\\\ \\midrule")
+    lines = ["% For a table environment; needs \\usepackage{booktabs}."]
+    if study.published:  # six columns do not fit a page of text otherwise
+        lines.append("\\footnotesize\\setlength{\\tabcolsep}{3pt}")
+    lines += [f"\\begin{{tabular}}{{l{'r' * len(columns)}}}", "\\toprule"]
+    names = ["published" if is_published else name for name, is_published in columns]
+    lines.append(" & ".join(["Estimator", *names]) + " \\\\ \\midrule")
     accuracy = [
         (percent(model.accuracy).replace(" %", "\\,\\%"), False, "") for model in study.models.values()
     ]
     lines.append(" & ".join(["Accuracy", *_flat(study, accuracy, "{}")]) + " \\\\")
     counts = [(f"{o} of {p} ({c})", False, "") for p, o, c in opposite_pairs(study).values()]
-    lines.append(" & ".join(["MIF against LIF (significant)", *_flat(study, counts, "{}")]) + " \\\\")
+    lines.append(" & ".join(["MIF against LIF", *_flat(study, counts, "{}")]) + " \\\\")
     for heading, (estimator, cells) in zip(_groups(study), _cells(study), strict=True):
         if heading:
             lines.append(f"\\midrule \\multicolumn{{{len(columns) + 1}}}{{l}}{{\\emph{{{heading}}}}} \\\\")
-        values = [text.replace(" ± ", " \\pm ") for text in _flat(study, cells, "\\mathbf{{{}}}")]
-        values = [f"${text}$" if "pm" in text else text for text in values]
+        texts = _flat(study, cells, "\\mathbf{{{}}}")
+        texts = [text.replace(" ± ", " \\pm ").replace(" (", "\\ (") for text in texts]
+        values = [f"${text}$" if text else "" for text in texts]
         lines.append(" & ".join([estimator_name(estimator, "latex"), *values]) + " \\\\")
-    lines.append("\\bottomrule")
-    for note in notes(study):
-        text = note.replace("±", "$\\pm$").replace("%", "\\%")
-        lines.append(f"\\multicolumn{{{len(columns) + 1}}}{{l}}{{\\footnotesize {text}}} \\\\")
-    return "\n".join([*lines, "\\end{tabular}", ""])
+    lines += ["\\bottomrule", "\\end{tabular}"]
+    said = [
+        *notes(study),
+        "MIF against LIF: signed-unsigned pairs that they order oppositely (of them significantly).",
+        *(["Published: the paper's A (ours minus it)."] if study.published else []),
+    ]
+    # Below the table and not in it: text in a cell of columns l and r cannot wrap.
+    text = "\n".join(said).replace("±", "$\\pm$").replace(" %", "\\,\\%")
+    lines += ["\\par\\smallskip", "\\begin{minipage}{\\linewidth}\\footnotesize", text, "\\end{minipage}", ""]
+    return "\n".join(lines)
 
 
 def terminal(study: Study) -> "Table":
@@ -224,46 +243,71 @@ def terminal(study: Study) -> "Table":
     return table
 
 
-def _titles(studies: list[Study]) -> list[str]:
-    """A name a study, with its seed where names repeat."""
-    names = [study.name for study in studies]
-    return [
-        f"{study.name} seed {study.recipe.seed}"
-        if study.recipe and names.count(study.name) > 1
-        else study.name
-        for study in studies
-    ]
+def study_titles(studies: Sequence[Study]) -> list[list[str]]:
+    """What tells each study from the others: its name, its seed where names repeat, then its folder too."""
+    titles = [[study.name] for study in studies]
+    seeds = [f"seed {study.recipe.seed}" if study.recipe else "" for study in studies]
+    folders = [f"({study.folder})" if study.folder else "" for study in studies]
+    for parts in (seeds, folders):
+        repeated = [titles.count(title) > 1 for title in titles]
+        for title, part, again in zip(titles, parts, repeated, strict=True):
+            if again and part:
+                title.append(part)
+    return titles
 
 
 def comparison_table(studies: list[Study]) -> "pd.DataFrame":
-    """The results of several studies, one below the other, with the study's name in the first column."""
+    """The results of several studies, one below the other, with the study's title in the first column."""
     import pandas as pd
 
     parts = []
-    for title, study in zip(_titles(studies), studies, strict=True):
+    for title, study in zip(study_titles(studies), studies, strict=True):
         part = results_table(study)
-        part.insert(0, "study", title)
+        part.insert(0, "study", " ".join(title))
         parts.append(part)
     return pd.concat(parts, ignore_index=True)
 
 
-def comparison(studies: list[Study]) -> "Table":
-    """Several studies side by side for a terminal: a column a study and augmentation."""
-    from rich.table import Table
+def comparison(studies: list[Study]) -> "Group":
+    """Several studies for a terminal of 80 columns: how often each contradicts itself, then A.
 
+    A column a study, so that what is compared stands side by side, and a block of rows an augmentation.
+    """
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    titles = study_titles(studies)
+    told = [
+        f"{' '.join(title)}: {_counted(study) or 'no such pairs'}"
+        for title, study in zip(titles, studies, strict=True)
+    ]
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("estimator")
-    columns = []
-    for title, study in zip(_titles(studies), studies, strict=True):
-        for name, model in study.models.items():
-            table.add_column(f"{title}\n{augmentation_name(name)}", justify="right")
-            columns.append(model)
-    # Intervals fit 80 columns beside up to four models; the CSV file has them always.
-    shown = _with_interval if len(columns) <= 4 else lambda score: _with_interval(score).split(" ")[0]
-    names = list(dict.fromkeys(name for study in studies for name in study.estimators))
-    table.add_row("accuracy", *(percent(model.accuracy) for model in columns))
-    for name in names:
-        scores = [model.fidelity.get(name) for model in columns]
-        cells = ["" if score is None else shown(score) for score in scores]
-        table.add_row(estimator_name(name), *cells)
-    return table
+    few = len(studies) <= 4  # so many have room for intervals in 80 columns; the CSV file has them always
+    for title in titles:
+        column = Text("\n".join(title))
+        table.add_column(column, justify="right", overflow="fold", min_width=12 if few else 6)
+    signed = {name: sign for study in studies for name, sign in study.signed.items()}
+    names = dict.fromkeys(name for study in studies for name in study.estimators)
+    for augmentation in dict.fromkeys(name for study in studies for name in study.models):
+        models = [study.models.get(augmentation) for study in studies]
+        table.add_row()
+        table.add_row(Text(augmentation_name(augmentation), style="bold"))
+        table.add_row("accuracy", *("" if model is None else percent(model.accuracy) for model in models))
+        best = ["" if model is None else _best(model) for model in models]
+        for sign, heading in ((None, ""), (True, "signed"), (False, "unsigned")):
+            group = [name for name in names if signed.get(name) is sign]
+            if heading and group:
+                table.add_row(Text(heading, style="italic"))
+            for name in group:
+                scores = [None if model is None else model.fidelity.get(name) for model in models]
+                cells = [
+                    Text(
+                        "" if score is None else _with_interval(score, few),
+                        style="bold" if name == winner else "",
+                    )
+                    for score, winner in zip(scores, best, strict=True)
+                ]
+                table.add_row(Text(estimator_name(name)), *cells)
+    return Group(Text("\n".join([f"{COUNTED}:", *told]), style="bold"), table)

@@ -14,6 +14,7 @@ from fpa.report._verdict import pairs_counted, verdict
 from fpa.report.explorer import explorer_data, numbers
 from fpa.results import ModelResult, Study
 from fpa.store import writable_folder, write_text
+from fpa.study import SHOWN
 from fpa.tables import percent
 
 if TYPE_CHECKING:
@@ -21,11 +22,13 @@ if TYPE_CHECKING:
 
 __all__ = ["page_environment", "verdict", "write_report"]
 
-# Colour (c) and line style (d) classes of report.css, so that lines differ in more than colour.
-_AUGMENTATION_LINES = {"none": "c0 d2", "rectangle": "c1 d3", "fpa": "c2 d0"}
-_OTHER_LINES = ("c3 d1", "c4 d1", "c5 d1", "c6 d1")
-_ESTIMATOR_COLOURS = ("c2", "c5", "c3", "c4", "c1", "c6", "c0")
+# Colour (c) and line style (d) classes of report.css, so that lines differ in more than colour; those of
+# augmentations and the order of the estimators' colours are those of figures.py.
+_AUGMENTATION_LINES = {"none": "c0 d1", "rectangle": "c1 d3", "fpa": "c2 d0"}
+_OTHER_LINES = ("c5 d0", "c2 d1", "c3 d3", "c4 d2")
+_ESTIMATOR_COLOURS = ("c5", "c2", "c3", "c4", "c6", "c1", "c0")
 _HISTORY = {"loss": "Training loss", "accuracy": "Training accuracy", "test_accuracy": "Test accuracy"}
+_MADE_WITH = ("versions", "device", "precision", "threads", "seeds", "settings")
 
 
 def write_report(study: Study, path: str | Path, command: str | None = None) -> Path:
@@ -101,8 +104,8 @@ def _page(study: Study, command: str | None) -> str:
         shown_first=_shown_first(study),
         history=[(c, t) for c, t in _HISTORY.items() if any(m.history.get(c) for m in study.models.values())],
         explorer=explorer,
-        facts=list(_facts({key: value for key, value in study.manifest.items() if key != "timings"})),
-        timings=[(what, _duration(value)) for what, value in _facts(study.manifest.get("timings", {}))],
+        facts=list(_facts({key: study.manifest[key] for key in _MADE_WITH if key in study.manifest})),
+        timings=[(what, _duration(value)) for what, value in _facts(_timings(study))],
         command=command,
         css=Markup((files / "report.css").read_text(encoding="utf-8")),
         js=Markup((files / "report.js").read_text(encoding="utf-8")),
@@ -199,11 +202,18 @@ def _shown_first(study: Study) -> set[str]:
     return {name for name in first if name is not None} or set(study.estimators[:2])
 
 
+def _timings(study: Study) -> dict[str, Any]:
+    """The seconds of the stages that made the results; those that show them differ from report to report."""
+    timings: Mapping[str, Any] = study.manifest.get("timings", {})
+    return {stage: seconds for stage, seconds in timings.items() if stage not in SHOWN}
+
+
 def _facts(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """A nested mapping as lines: "versions · torch", "2.11"."""
+    """A nested mapping as lines: "settings · points", 21; versions and seeds speak for themselves."""
     if isinstance(values, Mapping):
         for key, value in values.items():
-            yield from _facts(value, f"{prefix} · {key}" if prefix else str(key))
+            plain = prefix in ("", "versions", "seeds")
+            yield from _facts(value, str(key) if plain else f"{prefix} · {key}")
     else:
         yield prefix, ", ".join(map(str, values)) if isinstance(values, list | tuple) else values
 

@@ -236,7 +236,8 @@
     const images = bytes(found.images), fill = bytes(found.fill), shapes = found.shapes && bytes(found.shapes);
     const decoded = new Map();
     const unpacked = (text) => decoded.get(text) || decoded.set(text, bytes(text)).get(text);
-    const stops = { 0: [247, 247, 245], 1: [242, 143, 59], 2: [140, 45, 4], "-1": [88, 166, 221], "-2": [8, 62, 122] };
+    /* PRGn, as in the figures: green is what MIF removes first. */
+    const stops = { 0: [247, 247, 247], 1: [128, 197, 129], 2: [0, 68, 27], "-1": [174, 139, 189], "-2": [64, 0, 75] };
 
     function colour(share) {
       const sign = Math.sign(share), size = 2 * Math.min(1, Math.abs(share)), low = Math.min(1, Math.floor(size));
@@ -319,7 +320,7 @@
           key, line: style, dot: (key === "mif") === mif ? "" : "other", charts: [{ y: curves[key] }],
           name: () => document.createTextNode(name), text: name,
         });
-        board.show(data.fractions, [line("mif", "c5 d0", "MIF"), line("lif", "c3 d1", "LIF")],
+        board.show(data.fractions, [line("mif", "mif d1", "MIF"), line("lif", "lif d0", "LIF")],
           [rangeOf([0, ...curves.mif, ...curves.lif])]);
       }
       board.move(placeOf(position / steps));

@@ -20,7 +20,7 @@ from fpa.cli import main
 from fpa.fidelity import Fidelity
 from fpa.models import load_model, read_card, save_model, shipped_models
 from fpa.recipe import load_recipe
-from fpa.study import evaluate_model, read_study, run_study
+from fpa.study import clear_study, evaluate_model, read_study, run_study, show_again
 from miniatures import write_image_folder
 
 MODEL = [
@@ -229,6 +229,52 @@ class TestBadInput:
             run_study(load_recipe("tiny"), tmp_path, device="cpu", overwrite=True)
         assert (tmp_path / "thesis.txt").exists()
 
+    @pytest.mark.parametrize(
+        "own",
+        [
+            "table.csv",
+            "report.html",
+            "manifest.json",
+            "figures/ranks.png",
+            "none/training.csv",
+            "fpa/curves/evaluation.json",
+        ],
+    )
+    def test_files_of_no_study_are_never_overwritten(self, tmp_path, own):
+        (tmp_path / own).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / own).write_text("mine")
+        for options in ({}, {"repair": True}, {"overwrite": True}):
+            with pytest.raises(InputError, match="holds no study"):
+                run_study(load_recipe("tiny"), tmp_path, device="cpu", **options)
+        assert files(tmp_path) == [own]
+        assert (tmp_path / own).read_text() == "mine"
+
+    def test_repairing_touches_no_study_of_another_recipe(self, finished, tmp_path):
+        folder = copied(finished[0], tmp_path / "copy")
+        (folder / "none/model.safetensors").write_bytes(b"broken")
+        with pytest.raises(InputError, match="another recipe"):
+            run_study(load_recipe("tiny", {"seed": 5}), folder, device="cpu", repair=True)
+        assert files(folder) == files(finished[0])
+
+    def test_overwriting_removes_what_a_study_writes_and_nothing_else(self, finished, tmp_path):
+        folder = copied(finished[0], tmp_path / "copy")
+        own = ["figures/mine.png", "fpa/curves/notes.txt", "none/my.safetensors"]
+        for name in own:
+            (folder / name).write_text("mine")
+        clear_study(folder)
+        assert files(folder) == own
+        assert not (folder / "rectangle").exists()
+
+    def test_a_report_does_not_replace_that_of_another_study(self, finished, tmp_path):
+        other = copied(finished[0], tmp_path / "other")
+        with pytest.raises(InputError, match="holds another study"):
+            show_again(finished[0], other)
+        (tmp_path / "mine").mkdir()
+        (tmp_path / "mine" / "report.html").write_text("mine")
+        with pytest.raises(InputError, match=r"would be overwritten: report.html"):
+            show_again(finished[0], tmp_path / "mine")
+        assert (tmp_path / "mine" / "report.html").read_text() == "mine"
+
     def test_no_study(self, tmp_path):
         with pytest.raises(InputError, match="holds no study"):
             read_study(tmp_path)
@@ -265,6 +311,16 @@ def test_classes_of_other_names_are_assumed_to_have_the_models_order(tmp_path, c
     assert (
         "knows other classes (disc, square, diamond, ...) than the data (cat, dog" in capsys.readouterr().err
     )
+
+
+def test_a_study_goes_on_with_trained_models(finished, tmp_path):
+    for name in ("none", "rectangle", "fpa"):
+        (tmp_path / name).mkdir()
+        for file in ("model.safetensors", "training.csv"):
+            shutil.copy(finished[0] / name / file, tmp_path / name / file)
+    run_study(load_recipe("tiny"), tmp_path, device="cpu")
+    assert "train" not in json.loads((tmp_path / "manifest.json").read_text())["timings"]
+    assert (tmp_path / "table.csv").read_bytes() == (finished[0] / "table.csv").read_bytes()
 
 
 def test_commands(finished, tmp_path, capsys, monkeypatch):

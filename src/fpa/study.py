@@ -57,6 +57,30 @@ from fpa.train import check_data, check_device, load_recipe_data, train
 FORMAT = 1
 """Version of the folder's layout."""
 
+FIGURES = (
+    "curves-signed",
+    "curves-unsigned",
+    "definition-of-area",
+    "fidelity",
+    "fpa-examples",
+    "lif-over-scores",
+    "ranks",
+    "sign-fluctuation",
+)
+"""Names of the figures a study may have."""
+
+_TRAINED = ("model.safetensors", "checkpoint.safetensors", "training.csv")
+_CURVES = ("curves/evaluation.json", "curves/block-[0-9]*.parquet")
+_WRITTEN = (
+    "recipe.yaml",
+    "manifest.json",
+    *(f"{name}/{file}" for name in AUGMENTATIONS for file in (*_TRAINED, *_CURVES, "examples.npz")),
+    *("table.csv", "table.md", "table.tex"),
+    *(f"figures/{name}.{kind}" for name in FIGURES for kind in ("pdf", "png")),
+    "report.html",
+)
+_PARTS = ("", "figures", *(f"{name}/curves" for name in AUGMENTATIONS), *AUGMENTATIONS)
+
 
 def run_study(
     recipe: Recipe,
@@ -79,11 +103,11 @@ def run_study(
     data = load_recipe_data(recipe)
     check_data(recipe, data)
     check_evaluation(recipe, data)
+    _claim(folder, recipe, overwrite)
     if repair:
         for path in damaged_files(folder):
             display.say(f"removed a damaged file, it will be made again: {path}")
             path.unlink(missing_ok=True)
-    _claim(folder, recipe, overwrite)
     manifest = _Manifest(folder, recipe, device)
 
     missing = [name for name in recipe.augmentations if not (folder / name / "model.safetensors").exists()]
@@ -244,8 +268,12 @@ def write_tables(study: Study, folder: Path) -> list[Path]:
 
 
 def show_again(folder: Path, output: Path) -> Study:
-    """Make the tables, figures and report of a study again, in its own folder or in another."""
+    """Make the tables, figures and report of a study again, in its own folder or in one that holds none."""
     study = read_study(folder)
+    if output.resolve() != folder.resolve():
+        if (output / "recipe.yaml").exists():
+            raise InputError(f"{output} holds another study: choose another --output")
+        _refuse_others(output)
     writable_folder(output)
     for make in _show_stages(study, output, f"fpa run {folder / 'recipe.yaml'} --output {folder}").values():
         make()
@@ -269,10 +297,13 @@ def clear_study(folder: Path) -> None:
         return
     if any(folder.iterdir()) and not (folder / "recipe.yaml").exists():
         raise InputError(f"{folder} is not empty and holds no study: nothing was removed")
-    for name in ("none", "rectangle", "fpa", "figures"):
-        shutil.rmtree(folder / name, ignore_errors=True)
-    for name in ("recipe.yaml", "manifest.json", "table.csv", "table.md", "table.tex", "report.html"):
-        (folder / name).unlink(missing_ok=True)
+    for path in _study_files(folder):
+        path.unlink()
+    for part in _PARTS:
+        clear_temporaries(folder / part)
+    for part in _PARTS[1:]:
+        if (folder / part).is_dir() and not any((folder / part).iterdir()):
+            (folder / part).rmdir()
 
 
 def damaged_files(folder: Path) -> list[Path]:
@@ -319,11 +350,38 @@ def _claim(folder: Path, recipe: Recipe, overwrite: bool) -> None:
                 f"{folder} holds a study of another recipe ({'; '.join(changed)}): choose another --output, "
                 "or --overwrite to start anew"
             )
+    else:
+        _refuse_others(folder)
     writable_folder(folder)
-    for part in ("", "figures", *AUGMENTATIONS, *(f"{name}/curves" for name in AUGMENTATIONS)):
+    for part in _PARTS:
         clear_temporaries(folder / part)
     if not path.exists():
         write_text(path, recipe.to_yaml())
+
+
+def _study_files(folder: Path) -> list[Path]:
+    """The files in a folder that have the names of a study's."""
+    return [path for pattern in _WRITTEN for path in sorted(folder.glob(pattern)) if path.is_file()]
+
+
+def _refuse_others(folder: Path) -> None:
+    """Refuse a folder with files that a study would overwrite and that no study there has written.
+
+    What training leaves is none: going on with it is safe, training refuses a model of another recipe.
+    """
+    trained = {
+        folder / name / file
+        for name in AUGMENTATIONS
+        if any((folder / name / made).exists() for made in _TRAINED[:2])
+        for file in _TRAINED
+    }
+    found = [str(path.relative_to(folder)) for path in _study_files(folder) if path not in trained]
+    if found:
+        more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+        raise InputError(
+            f"{folder} holds no study (there is no recipe.yaml), but files that would be overwritten: "
+            f"{', '.join(found[:5])}{more}; choose another --output, or move them"
+        )
 
 
 def _evaluate_stage(
@@ -342,8 +400,9 @@ def _evaluate_stage(
         display.say(
             f"{folder.name}: the model is another one than the curves were made with, making them again"
         )
-        shutil.rmtree(curves)
-        examples.unlink(missing_ok=True)
+        for pattern in (*_CURVES, "examples.npz"):
+            for path in folder.glob(pattern):
+                path.unlink()
     evaluated = any(curves.glob("block-*.parquet")) and read_evaluation(curves).complete
     if evaluated and examples.exists():
         return

@@ -36,6 +36,7 @@ from fpa.estimators import (
 from fpa.fidelity import Fidelity
 from fpa.inputs import SHUFFLED, in_order
 from fpa.masking import Constant, Masking
+from fpa.models import tensor_bytes
 from fpa.recipe import differences
 from fpa.store import clear_temporaries, read_json, replacing, writable_folder, write_text
 
@@ -438,7 +439,7 @@ def fingerprint(model: nn.Module) -> str:
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+        digest.update(tensor_bytes(tensor))
     return digest.hexdigest()[:16]
 
 

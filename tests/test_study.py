@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -12,6 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -20,7 +23,7 @@ from fpa.cli import main
 from fpa.fidelity import Fidelity
 from fpa.models import load_model, read_card, save_model, shipped_models
 from fpa.recipe import load_recipe
-from fpa.study import clear_study, evaluate_model, read_study, run_study, show_again
+from fpa.study import FIGURES, clear_study, evaluate_model, read_study, run_study, show_again
 from miniatures import write_image_folder
 
 MODEL = [
@@ -53,9 +56,12 @@ def test_the_tree_it_leaves(finished):
     figures = [name for name in found if name.startswith("figures/")]
     models = [f"{name}/{file}" for name in ("fpa", "none", "rectangle") for file in MODEL]
     assert sorted(set(found) - set(figures)) == sorted(models + TOP)
-    stems = {name.rsplit(".", 1)[0] for name in figures}
-    assert sorted(figures) == sorted(f"{stem}.{kind}" for stem in stems for kind in ("pdf", "png"))
-    assert len(stems) >= 8
+    stems = [
+        "curves-signed", "curves-unsigned", "definition-of-area", "fidelity", "fpa-examples",
+        "lif-over-scores", "ranks", "sign-fluctuation",
+    ]  # fmt: skip
+    assert figures == sorted(f"figures/{stem}.{kind}" for stem in stems for kind in ("pdf", "png"))
+    assert sorted(FIGURES) == stems  # what --overwrite removes
 
 
 def test_the_manifest_tells_how_it_was_made(finished):
@@ -160,10 +166,67 @@ class TestBadInput:
         with pytest.raises(InputError, match=r"block-000001.parquet is damaged.*--repair"):
             run_study(load_recipe("tiny"), folder, device="cpu")
         model.write_bytes(model.read_bytes()[:-50])
-        with pytest.raises(InputError, match=r"model.safetensors is not a complete safetensors file"):
+        flipped = folder / "none/model.safetensors"
+        flipped.write_bytes(
+            flipped.read_bytes()[:-400] + bytes(255 - one for one in flipped.read_bytes()[-400:])
+        )
+        with pytest.raises(InputError) as error:
+            run_study(load_recipe("tiny"), folder, device="cpu")
+        assert re.search(
+            r"none/model.safetensors is damaged \(.*checksum.*block-000001.parquet is damaged .*"
+            r"fpa/model.safetensors is damaged \(.*not a complete safetensors file.*--repair",
+            str(error.value),
+        )
+        assert files(folder) == files(finished[0])
+        run_study(load_recipe("tiny"), folder, device="cpu", repair=True)
+        assert (folder / "table.csv").read_bytes() == (finished[0] / "table.csv").read_bytes()
+
+    @pytest.mark.parametrize(
+        "content",
+        [b"", b"epoch,loss\n1,none\n", b"epoch,loss\n1\n", b"epoch,loss\n1,2", b"\xff\xfe\n", b"loss\n1\n"],
+    )
+    def test_a_damaged_history_is_named_and_left_out_on_request(self, finished, tmp_path, content):
+        folder = copied(finished[0], tmp_path / "copy")
+        path = folder / "none/training.csv"
+        path.write_bytes(content)
+        for read in (
+            lambda: read_study(folder),
+            lambda: run_study(load_recipe("tiny"), folder, device="cpu"),
+        ):
+            with pytest.raises(InputError, match=r"none/training.csv is damaged.*--repair"):
+                read()
+        study = run_study(load_recipe("tiny"), folder, device="cpu", repair=True)
+        assert study.models["none"].history == {}
+        assert study.models["fpa"].history["epoch"] == [1, 2, 3]
+
+    def test_files_of_something_else_among_the_curves(self, finished, tmp_path):
+        folder = copied(finished[0], tmp_path / "copy")
+        shard, described = folder / "none/curves/block-000001.parquet", folder / "fpa/curves/evaluation.json"
+        pq.write_table(pa.table({"x": [1]}), shard)
+        described.write_text(json.dumps({"model": "x"}))
+        for read in (
+            lambda: read_study(folder),
+            lambda: run_study(load_recipe("tiny"), folder, device="cpu"),
+        ):
+            with pytest.raises(InputError, match=r"none/curves/block-000001.parquet is damaged.*--repair"):
+                read()
+        with pytest.raises(
+            InputError, match=r"fpa/curves/evaluation.json is damaged \(it has no 'estim.*--repair"
+        ):
             run_study(load_recipe("tiny"), folder, device="cpu")
         run_study(load_recipe("tiny"), folder, device="cpu", repair=True)
         assert (folder / "table.csv").read_bytes() == (finished[0] / "table.csv").read_bytes()
+
+    @pytest.mark.parametrize("content", ["", "- a\n", "{", "colour: red\n"])
+    def test_a_recipe_that_cannot_be_read(self, finished, tmp_path, content):
+        folder = copied(finished[0], tmp_path / "copy")
+        (folder / "recipe.yaml").write_text(content)
+        for read in (
+            lambda: read_study(folder),
+            lambda: run_study(load_recipe("tiny"), folder, device="cpu"),
+        ):
+            with pytest.raises(InputError, match=r"restore .*recipe.yaml, or .*--overwrite"):
+                read()
 
     def test_damaged_descriptions_are_named_and_repaired(self, finished, tmp_path):
         folder = copied(finished[0], tmp_path / "copy")
@@ -177,9 +240,38 @@ class TestBadInput:
     def test_what_is_missing_of_tables_and_figures_is_made_again(self, finished, tmp_path):
         folder = copied(finished[0], tmp_path / "copy")
         (folder / "table.md").unlink()
-        (folder / "figures" / "ranks.pdf").unlink()
+        (folder / "report.html").write_text("")
+        figure = folder / "figures" / "ranks.png"
+        figure.write_bytes(figure.read_bytes()[:1000])
         run_study(load_recipe("tiny"), folder, device="cpu")
         assert files(folder) == files(finished[0])
+        assert (folder / "report.html").stat().st_size > 10000
+        assert figure.read_bytes() == (finished[0] / "figures" / "ranks.png").read_bytes()
+
+    def test_a_manifest_that_says_less(self, finished, tmp_path):
+        folder = copied(finished[0], tmp_path / "copy")
+        stored = json.loads((folder / "manifest.json").read_text())
+        for name in ("files", "compilation", "blocks"):
+            del stored[name]
+        (folder / "manifest.json").write_text(json.dumps(stored))
+        (folder / "none/examples.npz").unlink()
+        run_study(load_recipe("tiny"), folder, device="cpu")
+        again = json.loads((folder / "manifest.json").read_text())
+        assert set(again["files"]) == {"tables", "figures", "report"}
+        assert again["blocks"] == {"none": 32}
+
+    def test_the_manifest_notes_what_else_took_part(self, finished, tmp_path):
+        folder = copied(finished[0], tmp_path / "copy")
+        stored = json.loads((folder / "manifest.json").read_text())
+        here = {name: stored[name] for name in ("versions", "device", "threads")}
+        stored["device"] = "abacus"
+        (folder / "manifest.json").write_text(json.dumps(stored))
+        for name in ("none", "fpa"):
+            (folder / name / "examples.npz").unlink()
+        run_study(load_recipe("tiny"), folder, device="cpu")
+        again = json.loads((folder / "manifest.json").read_text())
+        assert again["device"] == "abacus"
+        assert again["also"] == [here]
 
     def test_curves_of_another_model_are_made_again(self, finished, tmp_path):
         folder = copied(finished[0], tmp_path / "copy")
@@ -218,6 +310,7 @@ class TestBadInput:
     def test_another_format(self, finished, tmp_path):
         folder = copied(finished[0], tmp_path / "old")
         (folder / "manifest.json").write_text(json.dumps({"format": 0}))
+        (folder / "recipe.yaml").write_text("name: tiny\nan_older_field: 3\n")
         with pytest.raises(InputError, match=r"another version of fpa"):
             read_study(folder)
         with pytest.raises(InputError, match=r"another version of fpa"):

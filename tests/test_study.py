@@ -118,6 +118,14 @@ def test_running_twice_changes_nothing(finished):
     assert before == after
 
 
+def test_a_report_made_again_is_kept_by_the_next_run(finished, tmp_path):
+    folder = copied(finished[0], tmp_path / "copy")
+    show_again(folder, folder)
+    before = (folder / "report.html").stat().st_mtime_ns
+    run_study(load_recipe("tiny"), folder, device="cpu")
+    assert (folder / "report.html").stat().st_mtime_ns == before
+
+
 def test_killed_at_random_moments_it_makes_the_same_tables(finished, tmp_path):
     command = [
         sys.executable,
@@ -347,6 +355,25 @@ class TestBadInput:
         (folder / "none/model.safetensors").write_bytes(b"broken")
         with pytest.raises(InputError, match="another recipe"):
             run_study(load_recipe("tiny", {"seed": 5}), folder, device="cpu", repair=True)
+        assert files(folder) == files(finished[0])
+
+    def test_repairing_removes_no_model_of_a_folder_without_a_recipe(self, tmp_path):
+        (tmp_path / "none").mkdir()
+        (tmp_path / "none/model.safetensors").write_text("mine")
+        with pytest.raises(InputError, match=r"none/model.safetensors is damaged"):
+            run_study(load_recipe("tiny"), tmp_path, device="cpu", repair=True)
+        assert files(tmp_path) == ["none/model.safetensors"]
+
+    def test_overwriting_does_not_remove_the_model_to_be_evaluated(self, finished, tmp_path):
+        folder = copied(finished[0], tmp_path / "copy")
+        with pytest.raises(InputError, match="which --overwrite would clear"):
+            evaluate_model(
+                folder / "fpa/model.safetensors",
+                folder,
+                recipe=load_recipe("tiny"),
+                device="cpu",
+                overwrite=True,
+            )
         assert files(folder) == files(finished[0])
 
     def test_overwriting_removes_what_a_study_writes_and_nothing_else(self, finished, tmp_path):

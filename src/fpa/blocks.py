@@ -381,14 +381,13 @@ class _Pending:
             arrays[name] = (
                 flat if values.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
             )
-        table = pa.table(arrays).replace_schema_metadata(
-            {
-                "problems": json.dumps(told),
-                "fractions": json.dumps(self.fractions),
-                "scores": json.dumps({name: values.tolist() for name, values in self.sums.items()}),
-            }
-        )
-        _write_shard(path, table)
+        words = {
+            "problems": json.dumps(told),
+            "fractions": json.dumps(self.fractions),
+            "scores": json.dumps({name: values.tolist() for name, values in self.sums.items()}),
+        }
+        # Parquet checks its columns alone.
+        _write_shard(path, pa.table(arrays).replace_schema_metadata({**words, "checksum": _checksum(words)}))
         return told
 
 
@@ -529,28 +528,32 @@ def _check_same_images(before: Sequence[float], now: Sequence[float], path: Path
 
 def _read_shard(shard: Path, estimators: Iterable[str], first: Any = None) -> Any:
     """The table of a block; it must have the curves of the estimators, as many points as the first table."""
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         table = pq.read_table(shard, page_checksum_verification=True)
-    except (pa.ArrowException, OSError) as error:
+        told = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
+        words = {name: told[name] for name in ("problems", "fractions", "scores")}
+    except KeyError as error:
+        raise DamagedError({shard: f"it is no block of an evaluation, it has no {error}"}) from error
+    except Exception as error:  # damaged files raise exceptions of many types
         raise DamagedError({shard: error}) from error
+    if told.get("checksum", _checksum(words)) != _checksum(words):  # earlier blocks have none
+        raise DamagedError({shard: "its content does not match its checksum"})
     needed = {"index", "label", "target", "unmasked"}
     needed |= {f"{side}.{name}" for side in ("mif", "lif") for name in estimators}
     missing = sorted(needed - set(table.column_names))
     if missing:
         raise DamagedError({shard: f"it is no block of this evaluation, it has no {', '.join(missing[:3])}"})
-    try:
-        for key in (b"problems", b"fractions", b"scores"):
-            json.loads((table.schema.metadata or {})[key])
-    except (KeyError, ValueError) as error:
-        raise DamagedError({shard: f"it is no block of an evaluation: {error}"}) from error
     if first is not None and any(
         table.schema.field(name).type != first.schema.field(name).type for name in needed
     ):
         raise DamagedError({shard: "it is a block of another evaluation, with other columns"})
     return table
+
+
+def _checksum(words: Mapping[str, str]) -> str:
+    return hashlib.blake2b(json.dumps(words, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 def _write_shard(path: Path, table: Any) -> None:

@@ -507,6 +507,7 @@ def _finetune(namespace: "Namespace") -> int:
 
 
 def _evaluate_own(namespace: "Namespace") -> int:
+    from fpa.blocks import SHARDS
     from fpa.curves import check_fractions
     from fpa.estimators import SETS, Settings, get_estimators
     from fpa.evaluation import evaluate
@@ -525,7 +526,7 @@ def _evaluate_own(namespace: "Namespace") -> int:
     output = namespace.output or Path("runs") / f"evaluate-{opened.name}{amount}"
     curves = output / "curves"
     if namespace.overwrite:
-        for old in (*curves.glob("block-*.parquet"), curves / "evaluation.json"):
+        for old in (*curves.glob(SHARDS), curves / "evaluation.json"):
             old.unlink(missing_ok=True)
     writable_folder(output)
     features = namespace.features or "pixels"

@@ -16,14 +16,16 @@ class DamagedError(InputError):
     """Files that fpa wrote and cannot read back, each with the reason.
 
     >>> print(DamagedError({Path("a.npz"): "it is empty"}))
-    a.npz is damaged (it is empty): remove it (fpa run does with --repair) and run again to make it anew
+    a.npz is damaged (it is empty): remove it (in a study fpa run --repair does) and run again to make it anew
     """
 
     def __init__(self, reasons: Mapping[Path, object]) -> None:
         self.reasons = dict(reasons)
         said = "; ".join(f"{path} is damaged ({reason})" for path, reason in reasons.items())
         it = "it" if len(reasons) == 1 else "them"
-        super().__init__(f"{said}: remove {it} (fpa run does with --repair) and run again to make {it} anew")
+        super().__init__(
+            f"{said}: remove {it} (in a study fpa run --repair does) and run again to make {it} anew"
+        )
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:

@@ -156,6 +156,8 @@ def evaluate_model(
         data = relabelled(data, card.classes, numbers)
     data = replace(data, normalisation=Normalisation(card.mean, card.std))
     check_evaluation(recipe, data)
+    if overwrite and folder.resolve() in path.resolve().parents:
+        raise InputError(f"{path} lies in {folder}, which --overwrite would clear: choose another --output")
     _claim(folder, recipe, overwrite, False, display)
     place = writable_folder(folder / name) / "model.safetensors"
     if place.exists() and place.read_bytes() != path.read_bytes():
@@ -349,7 +351,7 @@ def _claim(folder: Path, recipe: Recipe, overwrite: bool, repair: bool, display:
     else:
         _refuse_others(folder)
     damaged = damaged_files(folder)
-    if damaged and not repair:
+    if damaged and not (repair and path.exists()):  # without a recipe they may be of something else
         raise DamagedError(damaged)
     for file, reason in damaged.items():
         display.say(f"removed a damaged file: {file} ({reason})")
@@ -429,7 +431,7 @@ def _evaluate_stage(
         for pattern in (*_CURVES, "examples.npz"):
             for path in folder.glob(pattern):
                 path.unlink()
-    evaluated = any(curves.glob("block-*.parquet")) and read_evaluation(curves).complete
+    evaluated = any(curves.glob(SHARDS)) and read_evaluation(curves).complete
     if evaluated and examples.exists():
         return
     masking = get_masking(recipe.masking, data.normalisation.mean, data.normalisation.std)

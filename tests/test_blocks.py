@@ -14,7 +14,7 @@ from fpa import blocks as module
 from fpa.blocks import evaluate_blocks, read_evaluation
 from fpa.curves import perturbation_curves
 from fpa.engine import Engine
-from fpa.errors import InputError
+from fpa.errors import DamagedError, InputError
 from fpa.estimators import Settings, explain
 from fpa.masking import Constant, Uniform
 
@@ -306,6 +306,31 @@ def test_bad_choices_come_before_the_work(net, tmp_path):
             run(net, some(2), tmp_path, **changes)
     with pytest.raises(InputError, match="holds no evaluation"):
         read_evaluation(tmp_path / "nothing")
+
+
+def test_a_flipped_bit_of_a_block_is_found_or_changes_nothing(net, tmp_path):
+    run(net, some(), tmp_path)
+    good = read_evaluation(tmp_path)
+    shard = tmp_path / "block-000000.parquet"
+    content = shard.read_bytes()
+    found = 0
+    for place in range(10, len(content), len(content) // 150):
+        shard.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        try:
+            again = read_evaluation(tmp_path)
+        except DamagedError:
+            found += 1
+        else:
+            np.testing.assert_equal(vars(again), vars(good))
+    assert found > 50
+
+
+def test_a_block_of_another_evaluation_is_named(net, tmp_path):
+    for folder, points in (("one", 5), ("two", 7)):
+        run(net, some(), tmp_path / folder, points=points, block=4)
+    (tmp_path / "two/block-000001.parquet").replace(tmp_path / "one/block-000001.parquet")
+    with pytest.raises(InputError, match=r"one/block-000001.parquet is damaged \(it is a block of another"):
+        read_evaluation(tmp_path / "one")
 
 
 def test_the_manifest_says_what_was_asked(net, tmp_path):

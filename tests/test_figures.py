@@ -1,3 +1,4 @@
+import errno
 import logging
 import os
 import re
@@ -495,3 +496,17 @@ def test_a_group_that_a_study_does_not_have_is_named(study):
     with pytest.raises(InputError, match="has no signed estimators"):
         figures.perturbation_curves(unsigned)
     assert "curves-signed" not in figures.study_figures(unsigned)
+
+
+def test_a_full_disk_is_said_and_the_old_figure_kept(tmp_path, monkeypatch):
+    figure = figures.Figure()
+    (tmp_path / "one.png").write_text("before")
+
+    def full(path, content):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(InputError, match=r"the disk is full: .*one.png was not written"):
+        figures.save(figure, tmp_path / "one")
+    assert [path.name for path in tmp_path.iterdir()] == ["one.png"]
+    assert (tmp_path / "one.png").read_text() == "before"

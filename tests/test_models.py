@@ -102,6 +102,28 @@ class TestBadInput:
         with pytest.raises(InputError, match="is not a complete safetensors file"):
             load_model(path)
 
+    def test_damaged_weights(self, tmp_path):
+        _, path = saved(tmp_path)
+        content = bytearray(path.read_bytes())
+        content[-200] ^= 1
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=r"model.safetensors is damaged: .* checksum"):
+            load_model(path)
+
+    def test_a_damaged_card(self, tmp_path):
+        _, path = saved(tmp_path)
+        path.write_bytes(path.read_bytes().replace(b"resnet-small", b"resnet-smell"))
+        with pytest.raises(InputError, match=r"model.safetensors is damaged: .* checksum"):
+            load_model(path)
+        save_file({"x": torch.ones(1)}, path, {"fpa": '{"format": 1}'})
+        with pytest.raises(InputError, match="what it says about itself cannot be read"):
+            read_card(path)
+
+    def test_a_file_without_a_checksum_is_taken_as_it_is(self, tmp_path):
+        model, path = saved(tmp_path)
+        save_file(load_file(path), path, {"fpa": json.dumps({"format": 1, **vars(CARD)})})
+        assert torch.equal(load_model(path).head.weight, model.head.weight)
+
     def test_weights_that_do_not_say_what_they_are(self, tmp_path):
         save_file({"x": torch.ones(1)}, tmp_path / "x.safetensors")
         with pytest.raises(InputError, match="was not written by fpa"):

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shlex
 import shutil
 import signal
@@ -14,6 +15,8 @@ from html import unescape
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -22,7 +25,16 @@ from fpa.cli import main
 from fpa.fidelity import Fidelity
 from fpa.models import load_model, read_card, save_model, shipped_models
 from fpa.recipe import load_recipe
-from fpa.study import compare_studies, evaluate_model, read_study, repeat_command, run_study, show_again
+from fpa.study import (
+    FIGURES,
+    clear_study,
+    compare_studies,
+    evaluate_model,
+    read_study,
+    repeat_command,
+    run_study,
+    show_again,
+)
 from miniatures import write_image_folder
 
 MODEL = [
@@ -55,9 +67,12 @@ def test_the_tree_it_leaves(finished):
     figures = [name for name in found if name.startswith("figures/")]
     models = [f"{name}/{file}" for name in ("fpa", "none", "rectangle") for file in MODEL]
     assert sorted(set(found) - set(figures)) == sorted(models + TOP)
-    stems = {name.rsplit(".", 1)[0] for name in figures}
-    assert sorted(figures) == sorted(f"{stem}.{kind}" for stem in stems for kind in ("pdf", "png"))
-    assert len(stems) >= 8
+    stems = [
+        "curves-signed", "curves-unsigned", "definition-of-area", "fidelity", "fpa-examples",
+        "lif-over-scores", "ranks", "sign-fluctuation",
+    ]  # fmt: skip
+    assert figures == sorted(f"figures/{stem}.{kind}" for stem in stems for kind in ("pdf", "png"))
+    assert sorted(FIGURES) == stems  # what --overwrite removes
 
 
 def test_the_manifest_tells_how_it_was_made(finished):
@@ -114,6 +129,14 @@ def test_running_twice_changes_nothing(finished):
     assert before == after
 
 
+def test_a_report_made_again_is_kept_by_the_next_run(finished, tmp_path):
+    folder = copied(finished[0], tmp_path / "copy")
+    show_again(folder, folder)
+    before = (folder / "report.html").stat().st_mtime_ns
+    run_study(load_recipe("tiny"), folder, device="cpu")
+    assert (folder / "report.html").stat().st_mtime_ns == before
+
+
 def test_killed_at_random_moments_it_makes_the_same_tables(finished, tmp_path):
     command = [
         sys.executable,
@@ -162,10 +185,67 @@ class TestBadInput:
         with pytest.raises(InputError, match=r"block-000001.parquet is damaged.*--repair"):
             run_study(load_recipe("tiny"), folder, device="cpu")
         model.write_bytes(model.read_bytes()[:-50])
-        with pytest.raises(InputError, match=r"model.safetensors is not a complete safetensors file"):
+        flipped = folder / "none/model.safetensors"
+        flipped.write_bytes(
+            flipped.read_bytes()[:-400] + bytes(255 - one for one in flipped.read_bytes()[-400:])
+        )
+        with pytest.raises(InputError) as error:
+            run_study(load_recipe("tiny"), folder, device="cpu")
+        assert re.search(
+            r"none/model.safetensors is damaged \(.*checksum.*block-000001.parquet is damaged .*"
+            r"fpa/model.safetensors is damaged \(.*not a complete safetensors file.*--repair",
+            str(error.value),
+        )
+        assert files(folder) == files(finished[0])
+        run_study(load_recipe("tiny"), folder, device="cpu", repair=True)
+        assert (folder / "table.csv").read_bytes() == (finished[0] / "table.csv").read_bytes()
+
+    @pytest.mark.parametrize(
+        "content",
+        [b"", b"epoch,loss\n1,none\n", b"epoch,loss\n1\n", b"epoch,loss\n1,2", b"\xff\xfe\n", b"loss\n1\n"],
+    )
+    def test_a_damaged_history_is_named_and_left_out_on_request(self, finished, tmp_path, content):
+        folder = copied(finished[0], tmp_path / "copy")
+        path = folder / "none/training.csv"
+        path.write_bytes(content)
+        for read in (
+            lambda: read_study(folder),
+            lambda: run_study(load_recipe("tiny"), folder, device="cpu"),
+        ):
+            with pytest.raises(InputError, match=r"none/training.csv is damaged.*--repair"):
+                read()
+        study = run_study(load_recipe("tiny"), folder, device="cpu", repair=True)
+        assert study.models["none"].history == {}
+        assert study.models["fpa"].history["epoch"] == [1, 2, 3]
+
+    def test_files_of_something_else_among_the_curves(self, finished, tmp_path):
+        folder = copied(finished[0], tmp_path / "copy")
+        shard, described = folder / "none/curves/block-000001.parquet", folder / "fpa/curves/evaluation.json"
+        pq.write_table(pa.table({"x": [1]}), shard)
+        described.write_text(json.dumps({"model": "x"}))
+        for read in (
+            lambda: read_study(folder),
+            lambda: run_study(load_recipe("tiny"), folder, device="cpu"),
+        ):
+            with pytest.raises(InputError, match=r"none/curves/block-000001.parquet is damaged.*--repair"):
+                read()
+        with pytest.raises(
+            InputError, match=r"fpa/curves/evaluation.json is damaged \(it has no 'estim.*--repair"
+        ):
             run_study(load_recipe("tiny"), folder, device="cpu")
         run_study(load_recipe("tiny"), folder, device="cpu", repair=True)
         assert (folder / "table.csv").read_bytes() == (finished[0] / "table.csv").read_bytes()
+
+    @pytest.mark.parametrize("content", ["", "- a\n", "{", "colour: red\n"])
+    def test_a_recipe_that_cannot_be_read(self, finished, tmp_path, content):
+        folder = copied(finished[0], tmp_path / "copy")
+        (folder / "recipe.yaml").write_text(content)
+        for read in (
+            lambda: read_study(folder),
+            lambda: run_study(load_recipe("tiny"), folder, device="cpu"),
+        ):
+            with pytest.raises(InputError, match=r"restore .*recipe.yaml, or .*--overwrite"):
+                read()
 
     def test_damaged_descriptions_are_named_and_repaired(self, finished, tmp_path):
         folder = copied(finished[0], tmp_path / "copy")
@@ -179,9 +259,38 @@ class TestBadInput:
     def test_what_is_missing_of_tables_and_figures_is_made_again(self, finished, tmp_path):
         folder = copied(finished[0], tmp_path / "copy")
         (folder / "table.md").unlink()
-        (folder / "figures" / "ranks.pdf").unlink()
+        (folder / "report.html").write_text("")
+        figure = folder / "figures" / "ranks.png"
+        figure.write_bytes(figure.read_bytes()[:1000])
         run_study(load_recipe("tiny"), folder, device="cpu")
         assert files(folder) == files(finished[0])
+        assert (folder / "report.html").stat().st_size > 10000
+        assert figure.read_bytes() == (finished[0] / "figures" / "ranks.png").read_bytes()
+
+    def test_a_manifest_that_says_less(self, finished, tmp_path):
+        folder = copied(finished[0], tmp_path / "copy")
+        stored = json.loads((folder / "manifest.json").read_text())
+        for name in ("files", "compilation", "blocks"):
+            del stored[name]
+        (folder / "manifest.json").write_text(json.dumps(stored))
+        (folder / "none/examples.npz").unlink()
+        run_study(load_recipe("tiny"), folder, device="cpu")
+        again = json.loads((folder / "manifest.json").read_text())
+        assert set(again["files"]) == {"tables", "figures", "report"}
+        assert again["blocks"] == {"none": 32}
+
+    def test_the_manifest_notes_what_else_took_part(self, finished, tmp_path):
+        folder = copied(finished[0], tmp_path / "copy")
+        stored = json.loads((folder / "manifest.json").read_text())
+        here = {name: stored[name] for name in ("versions", "device", "threads")}
+        stored["device"] = "abacus"
+        (folder / "manifest.json").write_text(json.dumps(stored))
+        for name in ("none", "fpa"):
+            (folder / name / "examples.npz").unlink()
+        run_study(load_recipe("tiny"), folder, device="cpu")
+        again = json.loads((folder / "manifest.json").read_text())
+        assert again["device"] == "abacus"
+        assert again["also"] == [here]
 
     def test_curves_of_another_model_are_made_again(self, finished, tmp_path):
         folder = copied(finished[0], tmp_path / "copy")
@@ -220,6 +329,7 @@ class TestBadInput:
     def test_another_format(self, finished, tmp_path):
         folder = copied(finished[0], tmp_path / "old")
         (folder / "manifest.json").write_text(json.dumps({"format": 0}))
+        (folder / "recipe.yaml").write_text("name: tiny\nan_older_field: 3\n")
         with pytest.raises(InputError, match=r"another version of fpa"):
             read_study(folder)
         with pytest.raises(InputError, match=r"another version of fpa"):
@@ -230,6 +340,75 @@ class TestBadInput:
         with pytest.raises(InputError, match="holds no study: nothing was removed"):
             run_study(load_recipe("tiny"), tmp_path, device="cpu", overwrite=True)
         assert (tmp_path / "thesis.txt").exists()
+
+    @pytest.mark.parametrize(
+        "own",
+        [
+            "table.csv",
+            "report.html",
+            "manifest.json",
+            "figures/ranks.png",
+            "none/training.csv",
+            "fpa/curves/evaluation.json",
+        ],
+    )
+    def test_files_of_no_study_are_never_overwritten(self, tmp_path, own):
+        (tmp_path / own).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / own).write_text("mine")
+        for options in ({}, {"repair": True}, {"overwrite": True}):
+            with pytest.raises(InputError, match="holds no study"):
+                run_study(load_recipe("tiny"), tmp_path, device="cpu", **options)
+        assert files(tmp_path) == [own]
+        assert (tmp_path / own).read_text() == "mine"
+
+    def test_repairing_touches_no_study_of_another_recipe(self, finished, tmp_path):
+        folder = copied(finished[0], tmp_path / "copy")
+        (folder / "none/model.safetensors").write_bytes(b"broken")
+        with pytest.raises(InputError, match="another recipe"):
+            run_study(load_recipe("tiny", {"seed": 5}), folder, device="cpu", repair=True)
+        assert files(folder) == files(finished[0])
+
+    def test_repairing_removes_no_model_of_a_folder_without_a_recipe(self, tmp_path):
+        (tmp_path / "none").mkdir()
+        (tmp_path / "none/model.safetensors").write_text("mine")
+        with pytest.raises(InputError, match=r"none/model.safetensors is damaged"):
+            run_study(load_recipe("tiny"), tmp_path, device="cpu", repair=True)
+        assert files(tmp_path) == ["none/model.safetensors"]
+
+    def test_overwriting_does_not_remove_the_model_to_be_evaluated(self, finished, tmp_path):
+        folder = copied(finished[0], tmp_path / "copy")
+        with pytest.raises(InputError, match="which --overwrite would clear"):
+            evaluate_model(
+                folder / "fpa/model.safetensors",
+                folder,
+                recipe=load_recipe("tiny"),
+                device="cpu",
+                overwrite=True,
+            )
+        assert files(folder) == files(finished[0])
+
+    def test_overwriting_removes_what_a_study_writes_and_nothing_else(self, finished, tmp_path):
+        folder = copied(finished[0], tmp_path / "copy")
+        own = ["figures/mine.png", "fpa/curves/notes.txt", "none/my.safetensors"]
+        for name in own:
+            (folder / name).write_text("mine")
+        clear_study(folder)
+        assert files(folder) == own
+        assert not (folder / "rectangle").exists()
+
+    def test_a_report_does_not_replace_that_of_another_study(self, finished, tmp_path):
+        other = copied(finished[0], tmp_path / "other")
+        with pytest.raises(InputError, match="holds another study"):
+            show_again(finished[0], other)
+        (tmp_path / "mine").mkdir()
+        (tmp_path / "mine" / "report.html").write_text("mine")
+        with pytest.raises(InputError, match=r"would be overwritten: report.html"):
+            show_again(finished[0], tmp_path / "mine")
+        assert (tmp_path / "mine" / "report.html").read_text() == "mine"
+        show_again(finished[0], tmp_path / "mine", overwrite=True)
+        assert (tmp_path / "mine" / "report.html").read_text() != "mine"
+        with pytest.raises(InputError, match="holds another study"):
+            show_again(finished[0], other, overwrite=True)
 
     def test_no_study(self, tmp_path):
         with pytest.raises(InputError, match="holds no study"):
@@ -267,6 +446,16 @@ def test_classes_of_other_names_are_assumed_to_have_the_models_order(tmp_path, c
     assert (
         "knows other classes (disc, square, diamond, ...) than the data (cat, dog" in capsys.readouterr().err
     )
+
+
+def test_a_study_goes_on_with_trained_models(finished, tmp_path):
+    for name in ("none", "rectangle", "fpa"):
+        (tmp_path / name).mkdir()
+        for file in ("model.safetensors", "training.csv"):
+            shutil.copy(finished[0] / name / file, tmp_path / name / file)
+    run_study(load_recipe("tiny"), tmp_path, device="cpu")
+    assert "train" not in json.loads((tmp_path / "manifest.json").read_text())["timings"]
+    assert (tmp_path / "table.csv").read_bytes() == (finished[0] / "table.csv").read_bytes()
 
 
 def test_commands(finished, tmp_path, capsys, monkeypatch):

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from fpa.curves import check_features, check_fractions, check_outputs, curves_of, not_finite, problems
 from fpa.engine import Engine
-from fpa.errors import InputError
+from fpa.errors import DamagedError, InputError
 from fpa.estimators import (
     Estimator,
     Estimators,
@@ -36,11 +36,15 @@ from fpa.estimators import (
 from fpa.fidelity import Fidelity
 from fpa.inputs import SHUFFLED, in_order
 from fpa.masking import Constant, Masking
+from fpa.models import tensor_bytes
 from fpa.recipe import differences
 from fpa.store import clear_temporaries, read_json, replacing, writable_folder, write_text
 
 Floats = NDArray[np.floating[Any]]
 Integers = NDArray[np.int64]
+
+SHARDS = "block-[0-9]*.parquet"
+"""The names of the files of curves."""
 
 # A block holds this much of the noise of SmoothGrad, and no more images than this.
 _BLOCK_BYTES = {"cuda": 256 << 20}
@@ -230,7 +234,7 @@ def evaluate_blocks(
                     _check_same_images((stored or {}).get("first_image", first_image), first_image, path)
                 seen += len(indices)
                 place = path / f"block-{number:06d}.parquet"
-                if place.exists() and _resumes(place, engine, images, labels, indices, outputs):
+                if place.exists() and _resumes(place, engine, images, labels, indices, named, outputs):
                     tell.skip(len(indices))
                     continue
                 pending.append((place, compute(images, labels, indices)))
@@ -243,7 +247,7 @@ def evaluate_blocks(
             raise
         if seen == 0 or stored is None or block is None:
             raise InputError("there are no images: the data are empty")
-        beyond = [shard for shard in path.glob("block-*.parquet") if int(shard.stem[6:]) * block >= seen]
+        beyond = [shard for shard in path.glob(SHARDS) if int(shard.stem[6:]) * block >= seen]
         if beyond:
             raise InputError(
                 f"{path} holds blocks of more images than the {seen} given now: use another folder"
@@ -256,10 +260,9 @@ def evaluate_blocks(
 def read_evaluation(folder: str | Path) -> Evaluation:
     """The curves stored in a folder by `evaluate`, as far as it came."""
     path = Path(folder)
-    stored, shards = _manifest(path), sorted(path.glob("block-*.parquet"))
-    if stored is None or not shards:
+    stored, tables = read_blocks(path)
+    if stored is None or not tables:
         raise InputError(f"{path} holds no evaluation: run fpa.blocks.evaluate_blocks with this folder first")
-    tables = [_read_shard(shard) for shard in shards]
     told = [problem for table in tables for problem in json.loads(table.schema.metadata[b"problems"])]
     fractions = np.array(json.loads(tables[0].schema.metadata[b"fractions"]))
 
@@ -294,6 +297,27 @@ def read_evaluation(folder: str | Path) -> Evaluation:
 
     others = {name: output(f"{name}.") for name in stored["outputs"] if name != "logit"}
     return output("", scores=scores, others=others)
+
+
+def read_blocks(path: Path) -> tuple[dict[str, Any] | None, list[Any]]:
+    """What evaluation.json says, None where there is none, and the tables; names all that are damaged."""
+    stored: dict[str, Any] | None = None
+    tables: list[Any] = []
+    damaged: dict[Path, object] = {}
+    try:
+        stored = _manifest(path)
+    except DamagedError as error:
+        damaged |= error.reasons
+    for shard in sorted(path.glob(SHARDS)):
+        try:
+            if stored is None:
+                raise DamagedError({shard: "no evaluation.json describes it"})
+            tables.append(_read_shard(shard, stored["estimators"], tables[0] if tables else None))
+        except DamagedError as error:
+            damaged |= error.reasons
+    if damaged:
+        raise DamagedError(damaged)
+    return stored, tables
 
 
 def predicted(engine: Engine, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -357,14 +381,13 @@ class _Pending:
             arrays[name] = (
                 flat if values.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
             )
-        table = pa.table(arrays).replace_schema_metadata(
-            {
-                "problems": json.dumps(told),
-                "fractions": json.dumps(self.fractions),
-                "scores": json.dumps({name: values.tolist() for name, values in self.sums.items()}),
-            }
-        )
-        _write_shard(path, table)
+        words = {
+            "problems": json.dumps(told),
+            "fractions": json.dumps(self.fractions),
+            "scores": json.dumps({name: values.tolist() for name, values in self.sums.items()}),
+        }
+        # Parquet checks its columns alone.
+        _write_shard(path, pa.table(arrays).replace_schema_metadata({**words, "checksum": _checksum(words)}))
         return told
 
 
@@ -438,7 +461,7 @@ def fingerprint(model: nn.Module) -> str:
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+        digest.update(tensor_bytes(tensor))
     return digest.hexdigest()[:16]
 
 
@@ -465,7 +488,12 @@ def _manifest(path: Path) -> dict[str, Any] | None:
     file = path / "evaluation.json"
     if not file.exists():
         return None
-    return read_json(file)
+    stored = read_json(file)
+    kinds = {"model": str, "estimators": dict, "outputs": list, "block": int, "images": int | None}
+    for name, kind in kinds.items():
+        if name not in stored or not isinstance(stored[name], kind):
+            raise DamagedError({file: f"it has no {name!r}, or one that means nothing"})
+    return stored
 
 
 def _write_manifest(path: Path, stored: Mapping[str, Any]) -> None:
@@ -498,32 +526,56 @@ def _check_same_images(before: Sequence[float], now: Sequence[float], path: Path
         )
 
 
-def _read_shard(shard: Path) -> Any:
-    import pyarrow as pa
+def _read_shard(shard: Path, estimators: Iterable[str], first: Any = None) -> Any:
+    """The table of a block; it must have the curves of the estimators, as many points as the first table."""
     import pyarrow.parquet as pq
 
     try:
-        return pq.read_table(shard)
-    except (pa.ArrowException, OSError) as error:
-        raise InputError(
-            f"{shard} is damaged: remove it (or use --repair) and run again to make it anew"
-        ) from error
+        table = pq.read_table(shard, page_checksum_verification=True)
+        told = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
+        words = {name: told[name] for name in ("problems", "fractions", "scores")}
+    except KeyError as error:
+        raise DamagedError({shard: f"it is no block of an evaluation, it has no {error}"}) from error
+    except Exception as error:  # damaged files raise exceptions of many types
+        raise DamagedError({shard: error}) from error
+    if told.get("checksum", _checksum(words)) != _checksum(words):  # earlier blocks have none
+        raise DamagedError({shard: "its content does not match its checksum"})
+    needed = {"index", "label", "target", "unmasked"}
+    needed |= {f"{side}.{name}" for side in ("mif", "lif") for name in estimators}
+    missing = sorted(needed - set(table.column_names))
+    if missing:
+        raise DamagedError({shard: f"it is no block of this evaluation, it has no {', '.join(missing[:3])}"})
+    if first is not None and any(
+        table.schema.field(name).type != first.schema.field(name).type for name in needed
+    ):
+        raise DamagedError({shard: "it is a block of another evaluation, with other columns"})
+    return table
+
+
+def _checksum(words: Mapping[str, str]) -> str:
+    return hashlib.blake2b(json.dumps(words, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 def _write_shard(path: Path, table: Any) -> None:
     import pyarrow.parquet as pq
 
     with replacing(path) as temporary:
-        pq.write_table(table, temporary)
+        pq.write_table(table, temporary, write_page_checksum=True)
 
 
 def _resumes(
-    shard: Path, engine: Engine, images: Tensor, labels: Tensor, indices: list[int], outputs: Sequence[str]
+    shard: Path,
+    engine: Engine,
+    images: Tensor,
+    labels: Tensor,
+    indices: list[int],
+    estimators: Iterable[str],
+    outputs: Sequence[str],
 ) -> bool:
     """Whether a block on disk can stay. It must be of these images; other labels are put into it."""
     import pyarrow as pa
 
-    table = _read_shard(shard)
+    table = _read_shard(shard, estimators)
     if table["index"].to_pylist() != indices:
         raise InputError(f"{shard} was made of other images: use another folder or remove it")
     for name, values in _looks(images).items():

@@ -260,6 +260,9 @@ def _report_parser(after_command: list[str]) -> "ArgumentParser":
     parser = _empty_parser("report", "Make the tables, figures and report of a study again.")
     parser.add_argument("study", help="The folder of a study.")
     _add_output(parser, "the study itself")
+    parser.add_argument(
+        "--overwrite", action="store_true", help="Replace tables, figures and report that are in --output."
+    )
     return parser
 
 
@@ -506,6 +509,7 @@ def _finetune(namespace: "Namespace") -> int:
 
 
 def _evaluate_own(namespace: "Namespace") -> int:
+    from fpa.blocks import SHARDS
     from fpa.curves import check_fractions
     from fpa.estimators import SETS, Settings, get_estimators
     from fpa.evaluation import evaluate
@@ -524,7 +528,7 @@ def _evaluate_own(namespace: "Namespace") -> int:
     output = namespace.output or Path("runs") / f"evaluate-{opened.name}{amount}"
     curves = output / "curves"
     if namespace.overwrite:
-        for old in (*curves.glob("block-*.parquet"), curves / "evaluation.json"):
+        for old in (*curves.glob(SHARDS), curves / "evaluation.json"):
             old.unlink(missing_ok=True)
     writable_folder(output)
     features = namespace.features or "pixels"
@@ -670,7 +674,7 @@ def _report(namespace: "Namespace") -> int:
     from fpa.study import show_again
 
     folder = Path(namespace.study)
-    study = show_again(folder, namespace.output or folder)
+    study = show_again(folder, namespace.output or folder, overwrite=namespace.overwrite)
     _show(namespace, study)
     if not namespace.quiet:
         print(f"report: {(namespace.output or folder) / 'report.html'}")

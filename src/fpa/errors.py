@@ -1,7 +1,8 @@
 """The one exception type that means: the input was wrong, here is what to change."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 
 class InputError(ValueError):
@@ -9,6 +10,22 @@ class InputError(ValueError):
 
     The command line shows the message alone and exits with code 2.
     """
+
+
+class DamagedError(InputError):
+    """Files that fpa wrote and cannot read back, each with the reason.
+
+    >>> print(DamagedError({Path("a.npz"): "it is empty"}))
+    a.npz is damaged (it is empty): remove it (in a study fpa run --repair does) and run again to make it anew
+    """
+
+    def __init__(self, reasons: Mapping[Path, object]) -> None:
+        self.reasons = dict(reasons)
+        said = "; ".join(f"{path} is damaged ({reason})" for path, reason in reasons.items())
+        it = "it" if len(reasons) == 1 else "them"
+        super().__init__(
+            f"{said}: remove {it} (in a study fpa run --repair does) and run again to make {it} anew"
+        )
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from io import BytesIO
 from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -512,8 +513,11 @@ def save(figure: Figure, stem: str | Path) -> list[Path]:
         figure.set_layout_engine("none")
         for suffix, entries in metadata.items():
             path = stem.with_name(stem.name + suffix)
+            # By way of memory: Matplotlib hides the error of a disk that is full while it writes a PDF.
+            content = BytesIO()
+            figure.savefig(content, format=suffix[1:], dpi=200, metadata=entries)
             with replacing(path) as temporary:
-                figure.savefig(temporary, format=suffix[1:], dpi=200, metadata=entries)
+                temporary.write_bytes(content.getvalue())
             paths.append(path)
     return paths
 

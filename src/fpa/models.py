@@ -1,6 +1,8 @@
 """Architectures by name, and models in one file that describes itself."""
 
+import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -128,7 +130,8 @@ def _build(architecture: str, classes: int, input_shape: tuple[int, int, int]) -
 def save_model(model: nn.Module, card: ModelCard, path: Path | str) -> None:
     """Write weights and card to one `.safetensors` file, whole or not at all."""
     state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
-    metadata = {"fpa": json.dumps({"format": FORMAT, **asdict(card)})}
+    text = json.dumps({"format": FORMAT, **asdict(card)})
+    metadata = {"fpa": text, "checksum": _checksum(state, text)}
     with replacing(Path(path)) as temporary:
         temporary.write_bytes(to_safetensors(state, metadata))
 
@@ -172,9 +175,7 @@ def load_model(path: Path | str, device: torch.device | str = "cpu") -> nn.Modul
     ('fpa', ['disc', 'square'])
     """
     path = model_path(path)
-    with open_tensors(path) as file:
-        card = _card(file, path)
-        state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    card, state = read_card(path), read_tensors(path)
     # The weights that building draws are thrown away: on the meta device they cost nothing.
     with torch.device("meta"):
         model = _build(card.architecture, len(card.classes), card.input_shape)
@@ -222,15 +223,41 @@ def open_tensors(path: Path) -> Any:
         raise InputError(f"{path} is not a complete safetensors file: {reason}") from error
 
 
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """All tensors of a safetensors file; where it carries a checksum, damage is refused."""
+    with open_tensors(path) as file:
+        state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        metadata = file.metadata() or {}
+    if "checksum" in metadata and metadata["checksum"] != _checksum(state, metadata.get("fpa", "")):
+        raise InputError(f"{path} is damaged: its content does not match its checksum")
+    return state
+
+
+def tensor_bytes(tensor: Tensor) -> Any:
+    """The bytes of a tensor, for a hash."""
+    return tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
+
+
+def _checksum(state: Mapping[str, Tensor], card: str) -> str:
+    digest = hashlib.blake2b(card.encode(), digest_size=16)
+    for name, tensor in sorted(state.items()):
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        digest.update(tensor_bytes(tensor))
+    return digest.hexdigest()
+
+
 def _card(file: Any, path: Path) -> ModelCard:
     text = (file.metadata() or {}).get("fpa")
     if text is None:
         raise InputError(
             f"{path} was not written by fpa: it does not say which architecture its weights are of"
         )
-    values = json.loads(text)
-    if values.pop("format", None) != FORMAT:
-        raise InputError(f"{path} was written by another version of fpa (this one reads format {FORMAT})")
-    for name in ("input_shape", "mean", "std"):
-        values[name] = tuple(values[name])
-    return ModelCard(**values)
+    try:
+        values = json.loads(text)
+        if values.pop("format", None) != FORMAT:
+            raise InputError(f"{path} was written by another version of fpa (this one reads format {FORMAT})")
+        return ModelCard(**values | {name: tuple(values[name]) for name in ("input_shape", "mean", "std")})
+    except InputError:
+        raise
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
+        raise InputError(f"{path} is damaged: what it says about itself cannot be read ({error})") from error

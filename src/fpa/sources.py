@@ -19,7 +19,7 @@ from torchvision import models as torchvision_models
 
 from fpa.data import UNREADABLE, ImageData, Normalisation, evaluation_batches, unreadable
 from fpa.errors import InputError, unknown
-from fpa.models import check_same_tensors, load_model, model_path, open_tensors, read_card, shipped_models
+from fpa.models import check_same_tensors, load_model, model_path, read_card, read_tensors, shipped_models
 from fpa.store import check_torch_file
 
 # Where training scripts keep the weights in a checkpoint, and what wrappers put before their names.
@@ -344,8 +344,7 @@ def _said(error: Exception) -> str:
 def _state_dict(path: Path) -> dict[str, Tensor]:
     """The tensors of a weights file by name; nothing in the file is executed."""
     if path.suffix == ".safetensors":
-        with open_tensors(path) as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        return read_tensors(path)
     if not path.is_file():
         raise InputError(f"there is no weights file {path}")
     check_torch_file(path, "weights file")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fpa.errors import InputError
+from fpa.errors import DamagedError, InputError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -94,9 +94,9 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise InputError(f"{path} is damaged or missing ({error}): use --repair to make it anew") from error
+        raise DamagedError({path: error}) from error
     if not isinstance(values, dict):
-        raise InputError(f"{path} is damaged: it holds no mapping; use --repair to make it anew")
+        raise DamagedError({path: "it holds no mapping"})
     return values
 
 

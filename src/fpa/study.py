@@ -14,6 +14,7 @@ A study is a folder:
 
 import csv
 import json
+import os
 import platform
 import shlex
 import shutil
@@ -30,15 +31,15 @@ import torch
 from torch import Tensor
 
 from fpa import __version__
-from fpa.blocks import Evaluation, evaluate_blocks, fingerprint, read_evaluation
+from fpa.blocks import SHARDS, Evaluation, evaluate_blocks, fingerprint, read_blocks, read_evaluation
 from fpa.data import ImageData, Normalisation, evaluation_batches, unreadable
 from fpa.engine import Engine, Precision
-from fpa.errors import InputError
+from fpa.errors import DamagedError, InputError
 from fpa.estimators import SETS, Estimator, Method, Settings, get_estimators
 from fpa.evaluation import make_examples
 from fpa.fidelity import common_images, reliability
 from fpa.masking import Masking, get_masking
-from fpa.models import load_model, model_path, read_card
+from fpa.models import load_model, model_path, read_card, read_tensors
 from fpa.progress import Display, curves_stage, training_stage
 from fpa.recipe import AUGMENTATIONS, Recipe, differences, load_recipe, recipe_names, recipe_values
 from fpa.results import Examples, ModelResult, Study
@@ -57,6 +58,30 @@ from fpa.train import check_data, check_device, load_recipe_data, train
 
 FORMAT = 1
 """Version of the folder's layout."""
+
+FIGURES = (
+    "curves-signed",
+    "curves-unsigned",
+    "definition-of-area",
+    "fidelity",
+    "fpa-examples",
+    "lif-over-scores",
+    "ranks",
+    "sign-fluctuation",
+)
+"""Names of the figures a study may have."""
+
+_TRAINED = ("model.safetensors", "checkpoint.safetensors", "training.csv")
+_CURVES = ("curves/evaluation.json", f"curves/{SHARDS}")
+_WRITTEN = (
+    "recipe.yaml",
+    "manifest.json",
+    *(f"{name}/{file}" for name in AUGMENTATIONS for file in (*_TRAINED, *_CURVES, "examples.npz")),
+    *("table.csv", "table.md", "table.tex"),
+    *(f"figures/{name}.{kind}" for name in FIGURES for kind in ("pdf", "png")),
+    "report.html",
+)
+_PARTS = ("", "figures", *(f"{name}/curves" for name in AUGMENTATIONS), *AUGMENTATIONS)
 
 
 def run_study(
@@ -79,11 +104,7 @@ def run_study(
     data = load_recipe_data(recipe)
     check_data(recipe, data)
     check_evaluation(recipe, data)
-    if repair:
-        for path in damaged_files(folder):
-            display.say(f"removed a damaged file, it will be made again: {path}")
-            path.unlink(missing_ok=True)
-    _claim(folder, recipe, overwrite)
+    _claim(folder, recipe, overwrite, repair, display)
     manifest = _Manifest(folder, recipe, device)
 
     trained = {name: training_stage(name, recipe.seed) for name in recipe.augmentations}
@@ -104,7 +125,7 @@ def run_study(
             display.skipped(stage)
         else:
             with display.making(stage), manifest.stage(stage):
-                manifest.values["files"][stage] = sorted(str(path.relative_to(folder)) for path in make())
+                manifest.values["files"][stage] = _sizes(make(), folder)
     return study
 
 
@@ -140,7 +161,9 @@ def evaluate_model(
         data = relabelled(data, card.classes, numbers)
     data = replace(data, normalisation=Normalisation(card.mean, card.std))
     check_evaluation(recipe, data)
-    _claim(folder, recipe, overwrite)
+    if overwrite and folder.resolve() in path.resolve().parents:
+        raise InputError(f"{path} lies in {folder}, which --overwrite would clear: choose another --output")
+    _claim(folder, recipe, overwrite, False, display)
     place = writable_folder(folder / name) / "model.safetensors"
     if place.exists() and place.read_bytes() != path.read_bytes():
         raise InputError(f"{place} is another model: choose another --output, or --overwrite")
@@ -179,13 +202,12 @@ def read_study(folder: Path | str) -> Study:
         )
     if not (folder / "recipe.yaml").exists():
         raise InputError(f"{folder} holds no study: there is no recipe.yaml")
-    recipe = load_recipe(str(folder / "recipe.yaml"))
+    _check_format(folder)
+    with _stored_recipe(folder / "recipe.yaml"):
+        recipe = load_recipe(str(folder / "recipe.yaml"))
     manifest = read_json(folder / "manifest.json")
-    if manifest.get("format") != FORMAT:
-        raise InputError(
-            f"{folder} was written by another version of fpa "
-            f"(format {manifest.get('format')}, this one reads {FORMAT})"
-        )
+    for key in ("files", "also"):  # for going on with the study; they say nothing about its results
+        manifest.pop(key, None)
     evaluations: dict[str, Evaluation] = {}
     for name in recipe.augmentations:
         found = read_evaluation(folder / name / "curves")
@@ -248,12 +270,24 @@ def write_tables(study: Study, folder: Path) -> list[Path]:
     return [folder / f"table.{kind}" for kind in texts]
 
 
-def show_again(folder: Path, output: Path) -> Study:
-    """Make the tables, figures and report of a study again, in its own folder or in another."""
+def show_again(folder: Path, output: Path, *, overwrite: bool = False) -> Study:
+    """Make the tables, figures and report of a study again, in its own folder or in one that holds none.
+
+    Files of these names in another folder are replaced with `overwrite` only, those of a study never.
+    """
     study = read_study(folder)
+    own = output.resolve() == folder.resolve()
+    if not own:
+        if (output / "recipe.yaml").exists():
+            raise InputError(f"{output} holds another study: choose another --output")
+        if not overwrite:
+            _refuse_others(output, "move them, or --overwrite")
     writable_folder(output)
-    for make in _show_stages(study, output, repeat_command(folder)).values():
-        make()
+    stages = _show_stages(study, output, repeat_command(folder))
+    made = {stage: _sizes(make(), output) for stage, make in stages.items()}
+    if own:
+        manifest = read_json(folder / "manifest.json")
+        write_text(folder / "manifest.json", json.dumps({**manifest, "files": made}, indent=2) + "\n")
     return study
 
 
@@ -289,61 +323,117 @@ def clear_study(folder: Path) -> None:
         return
     if any(folder.iterdir()) and not (folder / "recipe.yaml").exists():
         raise InputError(f"{folder} is not empty and holds no study: nothing was removed")
-    for name in ("none", "rectangle", "fpa", "figures"):
-        shutil.rmtree(folder / name, ignore_errors=True)
-    for name in ("recipe.yaml", "manifest.json", "table.csv", "table.md", "table.tex", "report.html"):
-        (folder / name).unlink(missing_ok=True)
+    for path in _study_files(folder):
+        path.unlink()
+    for part in _PARTS:
+        clear_temporaries(folder / part)
+    for part in _PARTS[1:]:
+        if (folder / part).is_dir() and not any((folder / part).iterdir()):
+            (folder / part).rmdir()
 
 
-def damaged_files(folder: Path) -> list[Path]:
-    """The files of a study that cannot be read, and blocks that nothing describes."""
-    import pyarrow.parquet as pq
-
-    readers: dict[str, Callable[[Path], Any]] = {
-        "manifest.json": read_json,
-        "*/*.safetensors": load_tensors,
-        "*/curves/evaluation.json": read_json,
-        "*/curves/block-*.parquet": pq.read_table,
-        "*/examples.npz": _read_examples,
-    }
-    damaged = []
-    for pattern, read in readers.items():
-        for path in sorted(folder.glob(pattern)):
-            try:
+def damaged_files(folder: Path) -> dict[Path, object]:
+    """The files of a study that cannot be read, and blocks that nothing describes, with the reasons."""
+    for path in _study_files(folder):
+        if not os.access(path, os.R_OK):  # to be read by someone else, and not to be removed
+            raise InputError(f"{path} cannot be read: you lack the permission")
+    readers: list[tuple[Path, Callable[[Path], Any]]] = [(folder / "manifest.json", read_json)]
+    for name in AUGMENTATIONS:
+        part = folder / name
+        readers += [
+            (part / "model.safetensors", read_tensors),
+            (part / "checkpoint.safetensors", read_tensors),
+        ]
+        readers += [(part / "training.csv", _read_history), (part / "curves", read_blocks)]
+        readers += [(part / "examples.npz", _read_examples)]
+    damaged: dict[Path, object] = {}
+    for path, read in readers:
+        try:
+            if path.exists():
                 read(path)
-            except Exception:
-                damaged.append(path)
-    for block in sorted(folder.glob("*/curves/block-*.parquet")):
-        described = block.with_name("evaluation.json")
-        if block not in damaged and (described in damaged or not described.exists()):
-            damaged.append(block)
+        except DamagedError as error:
+            damaged |= error.reasons
+        except InputError as error:
+            damaged[path] = error
     return damaged
 
 
-def load_tensors(path: Path) -> None:
-    """Read every tensor of a safetensors file."""
-    from safetensors.torch import load_file
-
-    load_file(path)
-
-
-def _claim(folder: Path, recipe: Recipe, overwrite: bool) -> None:
-    """Take the folder for this recipe, or refuse what is there."""
+def _claim(folder: Path, recipe: Recipe, overwrite: bool, repair: bool, display: Display) -> None:
+    """Take the folder for this recipe, or refuse what is there; damaged files are removed on request."""
     if overwrite:
         clear_study(folder)
     path = folder / "recipe.yaml"
     if path.exists():
-        changed = differences(recipe.to_dict(), recipe_values(str(path)))
+        _check_format(folder)
+        with _stored_recipe(path):
+            changed = differences(recipe.to_dict(), recipe_values(str(path)))
         if changed:
             raise InputError(
                 f"{folder} holds a study of another recipe ({'; '.join(changed)}): choose another --output, "
                 "or --overwrite to start anew"
             )
+    else:
+        _refuse_others(folder)
+    damaged = damaged_files(folder)
+    if damaged and not (repair and path.exists()):  # without a recipe they may be of something else
+        raise DamagedError(damaged)
+    for file, reason in damaged.items():
+        display.say(f"removed a damaged file: {file} ({reason})")
+        file.unlink()
     writable_folder(folder)
-    for part in ("", "figures", *AUGMENTATIONS, *(f"{name}/curves" for name in AUGMENTATIONS)):
+    for part in _PARTS:
         clear_temporaries(folder / part)
     if not path.exists():
         write_text(path, recipe.to_yaml())
+
+
+def _check_format(folder: Path) -> None:
+    """Refuse a study of another format; a manifest that is missing or damaged is another matter."""
+    try:
+        found = read_json(folder / "manifest.json").get("format")
+    except DamagedError:
+        return
+    if found != FORMAT:
+        raise InputError(
+            f"{folder} was written by another version of fpa (format {found}, this one reads {FORMAT}): "
+            "use that version, or choose another --output"
+        )
+
+
+@contextmanager
+def _stored_recipe(path: Path) -> Iterator[None]:
+    """Says what to do where the recipe of a study cannot be read."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(
+            f"{error}; restore {path}, or start the study anew with fpa run and --overwrite"
+        ) from error
+
+
+def _study_files(folder: Path) -> list[Path]:
+    """The files in a folder that have the names of a study's."""
+    return [path for pattern in _WRITTEN for path in sorted(folder.glob(pattern)) if path.is_file()]
+
+
+def _refuse_others(folder: Path, remedy: str = "or move them") -> None:
+    """Refuse a folder with files that a study would overwrite and that no study there has written.
+
+    What training leaves is none: going on with it is safe, training refuses a model of another recipe.
+    """
+    trained = {
+        folder / name / file
+        for name in AUGMENTATIONS
+        if any((folder / name / made).exists() for made in _TRAINED[:2])
+        for file in _TRAINED
+    }
+    found = [str(path.relative_to(folder)) for path in _study_files(folder) if path not in trained]
+    if found:
+        more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+        raise InputError(
+            f"{folder} holds no study (there is no recipe.yaml), but files that would be overwritten: "
+            f"{', '.join(found[:5])}{more}; choose another --output, {remedy}"
+        )
 
 
 def _evaluate_stage(
@@ -362,9 +452,10 @@ def _evaluate_stage(
         display.say(
             f"{folder.name}: the model is another one than the curves were made with, making them again"
         )
-        shutil.rmtree(curves)
-        examples.unlink(missing_ok=True)
-    evaluated = any(curves.glob("block-*.parquet")) and read_evaluation(curves).complete
+        for pattern in (*_CURVES, "examples.npz"):
+            for path in folder.glob(pattern):
+                path.unlink()
+    evaluated = any(curves.glob(SHARDS)) and read_evaluation(curves).complete
     if evaluated:
         display.skipped(curves_stage(folder.name))
         if examples.exists():
@@ -459,17 +550,27 @@ def _read_examples(path: Path) -> Examples | None:
     try:
         return Examples.from_arrays(read_arrays(path))
     except (InputError, KeyError) as error:
-        raise InputError(f"{path} is damaged: run the study again with --repair") from error
+        raise DamagedError({path: error}) from error
 
 
 def _read_history(path: Path) -> dict[str, list[float | None]]:
     if not path.exists():
         return {}
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    return {
-        name: [float(row[name]) if row[name] else None for row in rows] for name in (rows[0] if rows else {})
-    }
+    try:
+        text = path.read_text(encoding="utf-8")
+        if not text.endswith("\n"):
+            raise ValueError("its end is missing")
+        names, *rows = list(csv.reader(text.splitlines(), strict=True))
+        columns = zip(*rows, strict=True) if rows else [() for _ in names]
+        history = {
+            name: [float(value) if value else None for value in column]
+            for name, column in zip(names, columns, strict=True)
+        }
+    except (OSError, ValueError, csv.Error) as error:
+        raise DamagedError({path: error}) from error
+    if "epoch" not in history:
+        raise DamagedError({path: "it has no column epoch"})
+    return history
 
 
 SHOWN = ("tables", "figures", "report")
@@ -492,31 +593,39 @@ def _show_stages(study: Study, folder: Path, command: str) -> dict[str, Callable
     return {"tables": lambda: write_tables(study, folder), "figures": figures, "report": report}
 
 
+def _sizes(paths: Sequence[Path], folder: Path) -> dict[str, int]:
+    """The sizes of files by their names in a folder."""
+    return {str(path.relative_to(folder)): path.stat().st_size for path in sorted(paths)}
+
+
+def _circumstances(device: str | None) -> dict[str, Any]:
+    """What a result may depend on beside the recipe."""
+    import torchvision
+
+    place = chosen_device(device)
+    versions = {"fpa": __version__, "torch": torch.__version__, "torchvision": torchvision.__version__}
+    return {
+        "versions": versions | {"numpy": np.__version__, "python": platform.python_version()},
+        "device": torch.cuda.get_device_name() if place == "cuda" else place,
+        "threads": torch.get_num_threads(),
+    }
+
+
 class _Manifest:
     """manifest.json: how the results came to be, added to stage by stage."""
 
     def __init__(self, folder: Path, recipe: Recipe, device: str | None) -> None:
         self.path = folder / "manifest.json"
         self.values: dict[str, Any]
+        self.here = _circumstances(device)
         if self.path.exists():
             self.values = read_json(self.path)
-            if self.values.get("format") != FORMAT:
-                raise InputError(f"{folder} was written by another version of fpa: choose another --output")
+            for key in ("blocks", "timings", "compilation", "files"):
+                self.values.setdefault(key, {})
             return
-        import torchvision
-
-        place = chosen_device(device)
         self.values = {
             "format": FORMAT,
-            "versions": {
-                "fpa": __version__,
-                "torch": torch.__version__,
-                "torchvision": torchvision.__version__,
-                "numpy": np.__version__,
-                "python": platform.python_version(),
-            },
-            "device": torch.cuda.get_device_name() if place == "cuda" else place,
-            "threads": torch.get_num_threads(),
+            **self.here,
             "seeds": {"seed": recipe.seed},
             "blocks": {},
             "timings": {},
@@ -528,13 +637,17 @@ class _Manifest:
     @property
     def compilation(self) -> dict[str, float]:
         """Seconds of each stage that were spent on compiling, part of its timing."""
-        seconds: dict[str, float] = self.values.setdefault("compilation", {})
+        seconds: dict[str, float] = self.values["compilation"]
         return seconds
 
     def shown(self, stage: str) -> bool:
-        """Whether a stage has come to its end and all its files are still there."""
-        files = self.values["files"].get(stage, [])
-        return stage in self.values["timings"] and all((self.path.parent / name).exists() for name in files)
+        """Whether a stage has come to its end and all its files are still there, as large as they were."""
+        files, folder = self.values["files"].get(stage), self.path.parent
+        if stage not in self.values["timings"] or not isinstance(files, dict):
+            return False  # earlier manifests have names without sizes
+        return all((folder / name).is_file() for name in files) and files == _sizes(
+            [folder / name for name in files], folder
+        )
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -542,6 +655,9 @@ class _Manifest:
         timings = self.values["timings"]
         stale = {name, *SHOWN} if name not in SHOWN else {name}
         self.values["timings"] = {key: value for key, value in timings.items() if key not in stale}
+        known = [{key: self.values.get(key) for key in self.here}, *self.values.get("also", [])]
+        if name not in SHOWN and self.here not in known:
+            self.values["also"] = [*known[1:], self.here]
         self._write()
         began = time.monotonic()
         yield

@@ -538,6 +538,7 @@ def test_a_study_of_other_peoples_methods(tmp_path):
             "data.train_images": 64,
             "data.evaluation_images": 6,
             "training.epochs": 1,
+            "training.milestones": [],
         },
     )
     np.save(tmp_path / "mine.npy", np.random.default_rng(0).random((1000, 32, 32), dtype=np.float32))

@@ -4,6 +4,8 @@ import io
 
 from rich.console import Console
 
+from fpa.estimators import PAPER
+from fpa.names import estimator_name
 from fpa.progress import Display
 from fpa.recipe import load_recipe
 from fpa.study import run_study
@@ -24,17 +26,25 @@ def bars(screen):
     return found
 
 
-def test_a_study_shows_all_its_stages_the_estimator_it_is_at_and_the_time(tmp_path):
+def test_a_study_shows_all_its_stages_the_estimator_it_is_at_and_the_time(tmp_path, monkeypatch):
     screen, display = live()
+    said, bar = [], display.bar
+
+    def noted(name, done, values):
+        said.append(f"{name}: {values}")
+        bar(name, done, values)
+
+    monkeypatch.setattr(display, "bar", noted)
     with display:
         run_study(load_recipe("tiny"), tmp_path, device="cpu", display=display)
     shown = bars(screen)
     stages = ["none", "rectangle", "fpa", "none curves", "rectangle curves", "fpa curves"]
     assert list(shown) == [*stages, "tables", "figures", "report"]
     assert all("100%" in line and "taken" in line for line in shown.values())
-    everything = screen.getvalue()
-    assert all(name in everything for name in ("IG ", "SG ", "VG'_sum ", "SQ-SG_sum ", "images/s", "left"))
     assert max(len(line) for line in shown.values()) <= 80
+    for estimator in ("IG", *map(estimator_name, PAPER)):
+        assert any(line.startswith(f"fpa curves: {estimator} ") for line in said)
+    assert any(line.startswith("fpa curves: VG'_sum ") and "images/s" in line for line in said)
 
     again, display = live()
     with display:
@@ -48,10 +58,13 @@ def test_a_stage_that_waits_shows_how_long_its_like_took(monkeypatch):
     monkeypatch.setattr(display._progress, "get_time", lambda: float(next(clock)))
     with display:
         display.plan(["one", "two"], ["other"])
-        display.bar("one", 0.5, "")
+        for share in (0.2, 0.4, 0.6):
+            display.bar("one", share, "")
+        display._progress.refresh()
+        assert "left" in bars(screen)["one"]
         display.bar("one", 1.0, "done")
     shown = bars(screen)
-    assert "about 0:00" in shown["two"]
+    assert "about 0:0" in shown["two"]
     assert "about" not in shown["other"]
 
 

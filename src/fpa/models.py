@@ -131,7 +131,7 @@ def save_model(model: nn.Module, card: ModelCard, path: Path | str) -> None:
     """Write weights and card to one `.safetensors` file, whole or not at all."""
     state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
     text = json.dumps({"format": FORMAT, **asdict(card)})
-    metadata = {"fpa": text, "checksum": _checksum(state, text)}
+    metadata = {"fpa": text, "fpa-checksum": _checksum(state, text)}
     with replacing(Path(path)) as temporary:
         temporary.write_bytes(to_safetensors(state, metadata))
 
@@ -228,7 +228,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     with open_tensors(path) as file:
         state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         metadata = file.metadata() or {}
-    if "checksum" in metadata and metadata["checksum"] != _checksum(state, metadata.get("fpa", "")):
+    stored = metadata.get("fpa-checksum")
+    if stored is not None and stored != _checksum(state, metadata.get("fpa", "")):
         raise InputError(f"{path} is damaged: its content does not match its checksum")
     return state
 

@@ -13,6 +13,9 @@ from fpa.blocks import Evaluation
 from fpa.fidelity import Fidelity, Reliability
 from fpa.recipe import Recipe
 
+SHOWN = ("tables", "figures", "report")
+"""The stages of a study that follow from the results of the others."""
+
 
 def above_chance(accuracy: float, images: int, classes: int) -> bool:
     """Whether an accuracy over so many images is above guessing by two standard errors.

@@ -42,7 +42,7 @@ from fpa.masking import Masking, get_masking
 from fpa.models import load_model, model_path, read_card, read_tensors
 from fpa.progress import Display, curves_stage, training_stage
 from fpa.recipe import AUGMENTATIONS, Recipe, differences, load_recipe, recipe_names, recipe_values
-from fpa.results import Examples, ModelResult, Study
+from fpa.results import SHOWN, Examples, ModelResult, Study
 from fpa.sources import labels_for, relabelled
 from fpa.store import (
     clear_temporaries,
@@ -571,10 +571,6 @@ def _read_history(path: Path) -> dict[str, list[float | None]]:
     if "epoch" not in history:
         raise DamagedError({path: "it has no column epoch"})
     return history
-
-
-SHOWN = ("tables", "figures", "report")
-"""The stages that follow from the results of the others."""
 
 
 def _show_stages(study: Study, folder: Path, command: str) -> dict[str, Callable[[], Sequence[Path]]]:

@@ -12,9 +12,8 @@ from fpa.fidelity import KINDS, Fidelity
 from fpa.names import augmentation_name, estimator_name
 from fpa.report._verdict import pairs_counted, verdict
 from fpa.report.explorer import explorer_data, numbers
-from fpa.results import ModelResult, Study
+from fpa.results import SHOWN, ModelResult, Study
 from fpa.store import writable_folder, write_text
-from fpa.study import SHOWN
 from fpa.tables import percent
 
 if TYPE_CHECKING:

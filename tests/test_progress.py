@@ -76,3 +76,17 @@ def test_plain_lines_tell_the_time_left(capsys):
     first, second = capsys.readouterr().err.splitlines()
     assert "left" not in first
     assert second.endswith("images/s  0 s left")
+
+
+def test_stages_done_before_stay_so_and_a_resumed_one_ends(tmp_path):
+    study = load_recipe("tiny")
+    run_study(study, tmp_path, device="cpu")
+    (tmp_path / "none" / "curves" / "block-000000.parquet").unlink()
+    screen, display = live()
+    with display:
+        run_study(study, tmp_path, device="cpu", display=display)
+    shown = bars(screen)
+    assert "done before" in shown["fpa"]
+    assert "done before" in shown["fpa curves"]
+    assert "100%" in shown["none curves"]
+    assert "taken" in shown["none curves"]

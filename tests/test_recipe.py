@@ -194,10 +194,7 @@ class TestBadInput:
             ({"training.learning_rate": -1.0}, "training.learning_rate must be positive"),
             ({"training.milestones": [30, 10]}, r"training.milestones must rise, got \[30, 10\]"),
             ({"training.schedule": "cosine", "training.milestones": [3]}, "belong to the schedule 'steps'"),
-            ({"training.milestones": [2, 3]}, r"milestones \[2, 3\] must be below training.epochs 3"),
-            ({"training.warmup_epochs": 3}, "training.warmup_epochs 3 must be below training.epochs 3"),
-            ({"data.size": 64}, "data.size is for data sets of files: the images of shapes are 32 px"),
-            ({"name": "../elsewhere"}, "a recipe's name must be letters, .* got '../elsewhere'"),
+            ({"name": "../elsewhere"}, "a recipe's name must not be a path, got '../elsewhere'"),
             ({"augmentations": ["fpa", "cutout"]}, "unknown augmentation 'cutout'"),
             ({"augmentations": []}, "augmentations must be one or more different names"),
             ({"data.size": 1}, "data.size must be at least 8, got 1"),
@@ -206,6 +203,18 @@ class TestBadInput:
     def test_fields(self, fields, message):
         with pytest.raises(InputError, match=message):
             load_recipe("tiny", fields)
+
+    @pytest.mark.parametrize(
+        ("fields", "message"),
+        [
+            ({"training.milestones": [2, 3]}, r"milestones \[2, 3\] must be below training.epochs 3"),
+            ({"training.warmup_epochs": 3}, "training.warmup_epochs 3 must be below training.epochs 3"),
+            ({"data.size": 64}, "data.size is for data sets of files: the images of shapes are 32 px"),
+        ],
+    )
+    def test_fields_that_contradict_each_other(self, fields, message, tmp_path):
+        with pytest.raises(InputError, match=message):
+            train(load_recipe("tiny", fields), tmp_path, device="cpu")
 
     def test_unknown_recipe(self):
         with pytest.raises(InputError, match="unknown recipe 'cifar': did you mean 'cifar10'"):

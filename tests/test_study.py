@@ -201,22 +201,41 @@ class TestBadInput:
         assert (folder / "table.csv").read_bytes() == (finished[0] / "table.csv").read_bytes()
 
     @pytest.mark.parametrize(
-        "content",
-        [b"", b"epoch,loss\n1,none\n", b"epoch,loss\n1\n", b"epoch,loss\n1,2", b"\xff\xfe\n", b"loss\n1\n"],
+        "content", [b"", b"epoch,loss\n1,none\n", b"epoch,loss\n1\n", b"\xff\xfe\n", b"loss\n1\n"]
     )
-    def test_a_damaged_history_is_named_and_left_out_on_request(self, finished, tmp_path, content):
+    def test_a_damaged_history_is_named_and_left_out(self, finished, tmp_path, content):
         folder = copied(finished[0], tmp_path / "copy")
-        path = folder / "none/training.csv"
-        path.write_bytes(content)
-        for read in (
-            lambda: read_study(folder),
-            lambda: run_study(load_recipe("tiny"), folder, device="cpu"),
-        ):
-            with pytest.raises(InputError, match=r"none/training.csv is damaged.*--repair"):
-                read()
-        study = run_study(load_recipe("tiny"), folder, device="cpu", repair=True)
+        (folder / "none/training.csv").write_bytes(content)
+        with pytest.warns(UserWarning, match=r"none/training.csv is damaged.*left out"):
+            study = run_study(load_recipe("tiny"), folder, device="cpu")
         assert study.models["none"].history == {}
         assert study.models["fpa"].history["epoch"] == [1, 2, 3]
+
+    def test_an_overwriting_that_was_interrupted_can_be_repeated(self, finished, tmp_path, monkeypatch):
+        folder = copied(finished[0], tmp_path / "copy")
+        calls, usual = iter(range(100)), Path.unlink
+
+        def stops(self, missing_ok=False):
+            if next(calls) == 4:
+                raise KeyboardInterrupt
+            usual(self, missing_ok)
+
+        monkeypatch.setattr(Path, "unlink", stops)
+        with pytest.raises(KeyboardInterrupt):
+            clear_study(folder)
+        monkeypatch.undo()
+        clear_study(folder)
+        assert files(folder) == []
+
+    def test_a_damaged_model_is_refused_before_it_is_copied(self, finished, tmp_path):
+        model = tmp_path / "my model (1).safetensors"
+        content = (finished[0] / "fpa" / "model.safetensors").read_bytes()
+        model.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        recipe = replace(load_recipe("tiny"), name=model.stem)
+        with pytest.raises(InputError, match=r"my model \(1\).safetensors is damaged"):
+            evaluate_model(model, tmp_path / "out", recipe=recipe, device="cpu")
+        model.write_bytes(content)
+        evaluate_model(model, tmp_path / "out", recipe=recipe, device="cpu")
 
     def test_files_of_something_else_among_the_curves(self, finished, tmp_path):
         folder = copied(finished[0], tmp_path / "copy")

@@ -127,7 +127,7 @@ class Display:
             if taken is not None:
                 about = f"about {timedelta(seconds=int(taken))}"
                 for waiting in map(self._task, self._alike.get(name, ())):
-                    if not self._progress.tasks[waiting].started:
+                    if not (self._progress.tasks[waiting].started or self._progress.tasks[waiting].completed):
                         self._progress.update(waiting, values=about)
 
     def unreadable(self, paths: Iterable[Path]) -> None:
@@ -167,17 +167,21 @@ class Evaluating:
     def advance(self, images: int) -> None:
         """So many more images are done."""
         self.done += images
-        self.at(self.estimator if self.done < self.images else "done")
-        now = time.monotonic()
-        if not self.display.live and (now - self.told > 10 or self.done == self.images):
-            self.told = now
-            left = (self.images - self.done) / self.pace
-            self.line(f"{self.done} of {self.images} images  {self.pace:.1f} images/s  {left:.0f} s left")
+        self._show()
 
     def skip(self, images: int) -> None:
         """So many more images were done before."""
         self.done += images
         self.skipped += images
+        self._show()
+
+    def _show(self) -> None:
+        self.at(self.estimator if self.done < self.images else "done")
+        now = time.monotonic()
+        if not self.display.live and (now - self.told > 10 or self.done == self.images):
+            self.told = now
+            left = (self.images - self.done) / max(self.pace, 1e-9)
+            self.line(f"{self.done} of {self.images} images  {self.pace:.1f} images/s  {left:.0f} s left")
 
     def line(self, text: str) -> None:
         """A line that stays."""

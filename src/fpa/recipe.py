@@ -1,7 +1,6 @@
 """A study described as data: dataclasses that check themselves, and YAML files of the same fields."""
 
 import math
-import re
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from importlib import resources
 from pathlib import Path
@@ -37,12 +36,15 @@ class DataSettings:
 
     def __post_init__(self) -> None:
         _at_least("data.size", self.size, 8)
-        if self.name in ("shapes", "digits", "cifar10") and self.size not in (32, DataSettings.size):
-            raise InputError(f"data.size is for data sets of files: the images of {self.name} are 32 px")
         _at_least("data.workers", self.workers, 0)
         for name in ("train_images", "evaluation_images"):
             if getattr(self, name) is not None:
                 _at_least(f"data.{name}", getattr(self, name), 1)
+
+    def check(self) -> None:
+        """Refuse, before a training, settings that contradict each other."""
+        if self.name in ("shapes", "digits", "cifar10") and self.size not in (32, DataSettings.size):
+            raise InputError(f"data.size is for data sets of files: the images of {self.name} are 32 px")
 
 
 @dataclass
@@ -101,6 +103,9 @@ class TrainingSettings:
             raise InputError(f"training.milestones belong to the schedule 'steps', not to {self.schedule!r}")
         if self.schedule == "warm-cosine" and self.warmup_epochs:
             raise InputError("training.warmup_epochs does not go with 'warm-cosine', which has its own")
+
+    def check(self) -> None:
+        """Refuse, before a training, settings that contradict each other."""
         if self.milestones and self.milestones[-1] >= self.epochs:
             raise InputError(
                 f"training.milestones {self.milestones} must be below training.epochs {self.epochs}: "
@@ -254,8 +259,8 @@ class Recipe:
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"\w[\w .+-]*", self.name):
-            raise InputError(f"a recipe's name must be letters, digits, spaces and .+-_, got {self.name!r}")
+        if self.name in ("", ".", "..") or set(self.name) & {"/", "\\"}:
+            raise InputError(f"a recipe's name must not be a path, got {self.name!r}")
         for name in self.augmentations:
             if name not in AUGMENTATIONS:
                 raise unknown("augmentation", name, AUGMENTATIONS)

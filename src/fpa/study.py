@@ -19,6 +19,7 @@ import platform
 import shlex
 import shutil
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -74,12 +75,12 @@ FIGURES = (
 _TRAINED = ("model.safetensors", "checkpoint.safetensors", "training.csv")
 _CURVES = ("curves/evaluation.json", f"curves/{SHARDS}")
 _WRITTEN = (
-    "recipe.yaml",
     "manifest.json",
     *(f"{name}/{file}" for name in AUGMENTATIONS for file in (*_TRAINED, *_CURVES, "examples.npz")),
     *("table.csv", "table.md", "table.tex"),
     *(f"figures/{name}.{kind}" for name in FIGURES for kind in ("pdf", "png")),
     "report.html",
+    "recipe.yaml",  # removed last: without it the rest would be somebody else's
 )
 _PARTS = ("", "figures", *(f"{name}/curves" for name in AUGMENTATIONS), *AUGMENTATIONS)
 
@@ -161,6 +162,7 @@ def evaluate_model(
         data = relabelled(data, card.classes, numbers)
     data = replace(data, normalisation=Normalisation(card.mean, card.std))
     check_evaluation(recipe, data)
+    read_tensors(path)  # a damaged model is refused before it is copied
     if overwrite and folder.resolve() in path.resolve().parents:
         raise InputError(f"{path} lies in {folder}, which --overwrite would clear: choose another --output")
     _claim(folder, recipe, overwrite, False, display)
@@ -344,8 +346,7 @@ def damaged_files(folder: Path) -> dict[Path, object]:
             (part / "model.safetensors", read_tensors),
             (part / "checkpoint.safetensors", read_tensors),
         ]
-        readers += [(part / "training.csv", _read_history), (part / "curves", read_blocks)]
-        readers += [(part / "examples.npz", _read_examples)]
+        readers += [(part / "curves", read_blocks), (part / "examples.npz", _read_examples)]
     damaged: dict[Path, object] = {}
     for path, read in readers:
         try:
@@ -554,23 +555,21 @@ def _read_examples(path: Path) -> Examples | None:
 
 
 def _read_history(path: Path) -> dict[str, list[float | None]]:
+    """The columns of a training's history; empty where the file is missing or cannot be understood."""
     if not path.exists():
         return {}
     try:
-        text = path.read_text(encoding="utf-8")
-        if not text.endswith("\n"):
-            raise ValueError("its end is missing")
-        names, *rows = list(csv.reader(text.splitlines(), strict=True))
+        names, *rows = csv.reader(path.read_text(encoding="utf-8").splitlines(), strict=True)
+        if "epoch" not in names:
+            raise ValueError("it has no column epoch")
         columns = zip(*rows, strict=True) if rows else [() for _ in names]
-        history = {
+        return {
             name: [float(value) if value else None for value in column]
             for name, column in zip(names, columns, strict=True)
         }
     except (OSError, ValueError, csv.Error) as error:
-        raise DamagedError({path: error}) from error
-    if "epoch" not in history:
-        raise DamagedError({path: "it has no column epoch"})
-    return history
+        warnings.warn(f"{path} is damaged ({error}): the history of this training is left out", stacklevel=2)
+        return {}
 
 
 def _show_stages(study: Study, folder: Path, command: str) -> dict[str, Callable[[], Sequence[Path]]]:

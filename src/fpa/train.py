@@ -812,6 +812,8 @@ def check_tracker(tracker: str | None) -> None:
 
 def check_data(recipe: Recipe, data: ImageData, model: nn.Module | None = None) -> None:
     """Refuse, before training, data that the recipe, or the model given, cannot be trained on."""
+    recipe.training.check()
+    recipe.data.check()
     if recipe.training.batch_size > len(data.train):
         raise InputError(
             f"training.batch_size is {recipe.training.batch_size}, "

@@ -12,8 +12,7 @@ _R = TypeVar("_R")
 def compiled(function: Callable[_P, _R], *, repeatable: bool = False) -> Callable[_P, _R]:
     """`torch.compile` for fixed shapes; with `repeatable`, no timing decides how a sum is computed.
 
-    Elementwise kernels are not tuned: it took up to a third of the time of compiling on an H200, and they
-    were no faster for it.
+    Elementwise kernels are not tuned: timing their variants takes long, and the chosen ones are no faster.
     """
     options: dict[str, str | int | bool | Callable[..., object]] = {"triton.autotune_pointwise": False}
     if repeatable:

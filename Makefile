@@ -29,7 +29,7 @@ docs: $(VENV)/.docs
 models: $(VENV)/.fpa
 	$(BIN)/fpa train shapes --output build/models --device cpu
 	for name in none rectangle fpa; do \
-	  cp build/models/$$name/model.safetensors src/fpa/pretrained/shapes-$$name.safetensors; done
+	  cp build/models/$$name/model.safetensors src/fpa/models/pretrained/shapes-$$name.safetensors; done
 
 clean:
 	rm -rf $(VENV) site

@@ -18,9 +18,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fpa.estimators import PAPER
-from fpa.fidelity import Fidelity, Reliability, holm, paired_test, reliability, spearman
-from fpa.names import augmentation_name, estimator_name
+from fpa.explanation.explainer import PAPER
+from fpa.scores.fidelity import Fidelity
+from fpa.show.names import augmentation_name, estimator_name
+from fpa.statistics.contradictions import Reliability, reliability
+from fpa.statistics.intervals import spearman
+from fpa.statistics.paired import holm, paired_test
 
 SIGNED = [name for name, estimator in PAPER.items() if estimator.signed and name != "random"]
 UNSIGNED = [name for name, estimator in PAPER.items() if not estimator.signed and name != "random"]

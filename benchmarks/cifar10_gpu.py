@@ -25,11 +25,13 @@ import torch
 from torch import Tensor, nn
 
 from explain_gpu import FORWARDS_PER_IMAGE, captum_seconds, floor, load, quantus_seconds, timed_evaluation
-from fpa.data import load_data
-from fpa.engine import Engine, _Runner
-from fpa.estimators import PAPER, Settings, gradients_per_image
-from fpa.recipe import load_recipe
-from fpa.study import read_study
+from fpa.data.sets import load_data
+from fpa.engine.engine import Engine
+from fpa.engine.forms import _Runner
+from fpa.explanation.estimator import Settings
+from fpa.explanation.explainer import PAPER, gradients_per_image
+from fpa.study.read import read_study
+from fpa.study.recipe import load_recipe
 from train_gpu import measure, prepared
 
 TINY = {"training.epochs": 1, "data.train_images": 128, "data.evaluation_images": 8, "evaluation.ig_steps": 3}

@@ -20,16 +20,18 @@ from typing import Any
 import pandas as pd
 import torch
 
-from fpa.batches import first_images
-from fpa.blocks import Evaluation, evaluate_blocks
-from fpa.data import ImageData, load_data
-from fpa.engine import Engine
-from fpa.estimators import Settings
-from fpa.fidelity import Fidelity, reliability
+from fpa.data.sets import load_data
+from fpa.data.splits import ImageData, first_images
+from fpa.engine.engine import Engine
+from fpa.evaluation.loop import evaluate_blocks
+from fpa.evaluation.shards import Evaluation
+from fpa.explanation.estimator import Settings
 from fpa.masking import get_masking
-from fpa.models import load_model, read_card
-from fpa.recipe import Recipe, load_recipe
-from fpa.train import train
+from fpa.models.saved import load_model, read_card
+from fpa.scores.fidelity import Fidelity
+from fpa.statistics.contradictions import reliability
+from fpa.study.recipe import Recipe, load_recipe
+from fpa.training.trainer import train
 
 SMOOTH = ["sg_abs", "sgx_sum", "sgx_abs", "sqsg_sum"]
 INTEGRATED = ["ig_sum", "ig_abs"]

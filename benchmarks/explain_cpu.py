@@ -21,10 +21,12 @@ import torch
 import torchvision
 from torch import Tensor, nn
 
-import fpa.engine
-from fpa.curves import perturbation_curves
-from fpa.engine import Engine, fold_batch_norm
-from fpa.estimators import Settings, explain, gradients_per_image
+import fpa.engine.forms
+from fpa.engine.engine import Engine
+from fpa.engine.forms import fold_batch_norm
+from fpa.explanation.estimator import Settings
+from fpa.explanation.explainer import explain, gradients_per_image
+from fpa.perturbation.curves import perturbation_curves
 
 
 def cifar_resnet18() -> nn.Module:
@@ -157,7 +159,7 @@ def curves(name: str, repeats: int) -> None:
     engine = Engine(model)
     maps = {str(number): torch.randn(count, size, size) for number in range(2)}
     inside = 0.0
-    real = fpa.engine._Runner.logits
+    real = fpa.engine.forms._Runner.logits
 
     def timed(runner: object, rows: Tensor) -> Tensor:
         nonlocal inside
@@ -166,7 +168,7 @@ def curves(name: str, repeats: int) -> None:
         inside += time.perf_counter() - start
         return logits
 
-    fpa.engine._Runner.logits = timed  # type: ignore[method-assign,assignment]
+    fpa.engine.forms._Runner.logits = timed  # type: ignore[method-assign,assignment]
     try:
         perturbation_curves(engine, images, maps)
         shares, totals = [], []
@@ -175,7 +177,7 @@ def curves(name: str, repeats: int) -> None:
             totals.append(seconds(lambda: perturbation_curves(engine, images, maps)))
             shares.append(1 - inside / totals[-1])
     finally:
-        fpa.engine._Runner.logits = real  # type: ignore[method-assign]
+        fpa.engine.forms._Runner.logits = real  # type: ignore[method-assign]
     line = f"{name:24} curves: own work {100 * median(shares):.2f} % of the run"
     try:
         targets = engine.predict(images).argmax(1)

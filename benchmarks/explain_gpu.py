@@ -30,10 +30,13 @@ import torch
 import torchvision
 from torch import Tensor, nn
 
-from fpa.blocks import Evaluation, evaluate_blocks
-from fpa.data import load_data
-from fpa.engine import Engine, Precision, fold_batch_norm
-from fpa.estimators import PAPER, Settings, gradients_per_image
+from fpa.data.sets import load_data
+from fpa.engine.engine import Engine, Precision
+from fpa.engine.forms import fold_batch_norm
+from fpa.evaluation.loop import evaluate_blocks
+from fpa.evaluation.shards import Evaluation
+from fpa.explanation.estimator import Settings
+from fpa.explanation.explainer import PAPER, gradients_per_image
 
 PRECISIONS = ("float32", "tf32", "bfloat16")
 CHECKED = [("tf32", "tf32"), ("bfloat16", "tf32"), ("tf32", "bfloat16"), ("bfloat16", "bfloat16")]

@@ -21,11 +21,11 @@ from torch import nn
 
 from finetuning import Measured, draw, measure, tabulate, timed, write_tables
 from fpa import finetune, load_model
-from fpa.batches import first_images
-from fpa.data import load_data
-from fpa.models import model_path
+from fpa.data.sets import load_data
+from fpa.data.splits import first_images
+from fpa.engine.devices import chosen_device
+from fpa.models.saved import model_path
 from fpa.progress import Display
-from fpa.study import chosen_device
 
 SCRATCH, UNTOUCHED = "FPA from scratch", "untouched"
 

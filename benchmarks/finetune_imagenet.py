@@ -23,11 +23,12 @@ from torchvision.models import MobileNet_V2_Weights, mobilenet_v2
 
 from finetuning import Measured, draw, measure, tabulate, timed, write_tables
 from fpa import finetune
-from fpa.batches import first_images
-from fpa.data import ArraySplit, FileSplit, Normalisation, evaluation_batches, load_data
-from fpa.models import ModelCard
+from fpa.data.normalisation import Normalisation
+from fpa.data.sets import load_data
+from fpa.data.splits import ArraySplit, FileSplit, evaluation_batches, first_images
+from fpa.engine.devices import chosen_device
+from fpa.models.saved import ModelCard
 from fpa.progress import Display
-from fpa.study import chosen_device
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 UNTOUCHED = "untouched"

@@ -14,18 +14,21 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor, nn
 
-from fpa.blocks import Evaluation, evaluate_blocks
-from fpa.data import ImageData
-from fpa.engine import Engine
-from fpa.estimators import Settings
-from fpa.fidelity import Fidelity, common_images, reliability, spearman
-from fpa.figures import save
+from fpa.data.splits import ImageData
+from fpa.engine.engine import Engine
+from fpa.evaluation.loop import evaluate_blocks
+from fpa.evaluation.shards import Evaluation
+from fpa.explanation.estimator import Settings
+from fpa.files import write_text
 from fpa.masking import Constant
-from fpa.names import estimator_name
 from fpa.progress import Display
+from fpa.scores.fidelity import Fidelity, common_images
 from fpa.seeds import by_image
-from fpa.store import write_text
-from fpa.train import accuracy
+from fpa.show.figures.style import save
+from fpa.show.names import estimator_name
+from fpa.statistics.contradictions import reliability
+from fpa.statistics.intervals import spearman
+from fpa.training.trainer import accuracy
 
 SHARES = (0.1, 0.25, 0.5)
 DRAWN = {"ig_sum": ("#D55E00", "o"), "sgx_sum": ("#0072B2", "s"), "vg_abs": ("#009E73", "^")}

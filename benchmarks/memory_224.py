@@ -12,11 +12,12 @@ import time
 
 import torch
 
-from fpa.blocks import evaluate_blocks
-from fpa.data import evaluation_batches, load_data
-from fpa.engine import Engine
-from fpa.estimators import Settings
-from fpa.models import build_model
+from fpa.data.sets import load_data
+from fpa.data.splits import evaluation_batches
+from fpa.engine.engine import Engine
+from fpa.evaluation.loop import evaluate_blocks
+from fpa.explanation.estimator import Settings
+from fpa.models.architectures import build_model
 
 
 def main() -> None:

@@ -17,10 +17,14 @@ from pathlib import Path
 
 import torch
 
-from fpa.data import ArraySplit, ImageData, evaluation_batches, load_data, minus_one_to_one
+from fpa.data.normalisation import minus_one_to_one
+from fpa.data.sets import load_data
+from fpa.data.splits import ArraySplit, ImageData, evaluation_batches
 from fpa.progress import Display
-from fpa.recipe import load_recipe
-from fpa.train import CapturedSteps, EagerSteps, Job, Trainer
+from fpa.study.recipe import load_recipe
+from fpa.training.run import Job
+from fpa.training.steps import CapturedSteps, EagerSteps
+from fpa.training.trainer import Trainer
 
 
 def random_data(images: int, size: int, classes: int, crop: int) -> ImageData:

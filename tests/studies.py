@@ -2,11 +2,13 @@
 
 import numpy as np
 
-from fpa.blocks import Evaluation
-from fpa.estimators import PAPER
-from fpa.fidelity import Fidelity, common_images, reliability
-from fpa.recipe import load_recipe
-from fpa.results import Examples, ModelResult, Study
+from fpa.evaluation.examples import Examples
+from fpa.evaluation.shards import Evaluation
+from fpa.explanation.explainer import PAPER
+from fpa.scores.fidelity import Fidelity, common_images
+from fpa.statistics.contradictions import reliability
+from fpa.study.recipe import load_recipe
+from fpa.study.results import ModelResult, Study
 
 SIGNED = {name: estimator.signed for name, estimator in PAPER.items() if name != "random"}
 

@@ -13,8 +13,8 @@ from torchvision import tv_tensors
 from torchvision.transforms import v2
 
 from fpa import FPA, InputError, Rectangle
-from fpa.augment import _grow_squares, perturbation_mask
 from fpa.masking import Mean, Uniform
+from fpa.training.augment import _grow_squares, perturbation_mask
 
 CIFAR = {"p1_max": 0.25, "p2": 0.1, "s_max": 3}
 IMAGENET = {"p1_max": 0.3, "p2": 0.01, "s_max": 10}

@@ -10,13 +10,15 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from fpa import blocks as module
-from fpa.blocks import evaluate_blocks, read_evaluation
-from fpa.curves import perturbation_curves
-from fpa.engine import Engine
+from fpa.engine.engine import Engine
 from fpa.errors import DamagedError, InputError
-from fpa.estimators import Settings, explain
+from fpa.evaluation import loop as module
+from fpa.evaluation.loop import evaluate_blocks
+from fpa.evaluation.shards import read_evaluation
+from fpa.explanation.estimator import Settings
+from fpa.explanation.explainer import explain
 from fpa.masking import Constant, Uniform
+from fpa.perturbation.curves import perturbation_curves
 
 FEW = Settings(ig_steps=3, sg_samples=2)
 

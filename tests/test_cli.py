@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fpa import __version__
-from fpa.cli import main
-from fpa.models import read_card
+from fpa.cli.main import main
+from fpa.models.saved import read_card
 
 
 def run(capsys, *arguments):
@@ -197,11 +197,11 @@ def test_interrupted_it_says_how_to_go_on(capsys, monkeypatch, tmp_path):
     def interrupt(*_args, **_kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fpa.train.train_jobs", interrupt)
+    monkeypatch.setattr("fpa.training.trainer.train_jobs", interrupt)
     code, _, err = run(capsys, "train", "tiny", "--output", tmp_path)
     assert code == 130
     assert "goes on from the last checkpoint" in err
-    monkeypatch.setattr("fpa.trust.audit", interrupt)
+    monkeypatch.setattr("fpa.auditing.auditor.audit", interrupt)
     code, _, err = run(capsys, "audit", "shapes-none", "--device", "cpu", "--output", tmp_path)
     assert code == 130
     assert "stopped" in err

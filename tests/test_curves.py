@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from fpa.curves import perturbation_curves, ranks
-from fpa.engine import Engine
+from fpa.engine.engine import Engine
 from fpa.errors import InputError
-from fpa.estimators import explain
+from fpa.explanation.explainer import explain
 from fpa.masking import MASKINGS, Blur, Constant, Uniform, get_masking
+from fpa.perturbation.curves import perturbation_curves
+from fpa.perturbation.features import ranks
 
 
 def some(count=3, channels=3, size=6, seed=0):

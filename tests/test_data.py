@@ -20,10 +20,12 @@ from torchvision.datasets import CIFAR10
 from torchvision.models import ResNet50_Weights
 from torchvision.transforms import v2
 
-from fpa import data as module
-from fpa.data import Normalisation, SeededImages, UnreadableImage, load_data, load_evaluation_data, unreadable
+from fpa.data import splits as module
+from fpa.data.normalisation import Normalisation
+from fpa.data.sets import load_data, load_evaluation_data
+from fpa.data.shapes import CLASSES, draw_shapes
+from fpa.data.splits import SeededImages, UnreadableImage, unreadable
 from fpa.errors import InputError
-from fpa.shapes import CLASSES, draw_shapes
 from miniatures import (
     CIFAR10_CLASSES,
     cifar10_arrays,

@@ -8,9 +8,11 @@ import torchvision
 from torch import nn
 from torch.nn import functional
 
-from fpa.engine import Engine, Precision, Work, _cuda_arithmetic, fold_batch_norm
+from fpa.engine.engine import Engine, Precision, Work
+from fpa.engine.forms import _cuda_arithmetic, fold_batch_norm
 from fpa.errors import InputError
-from fpa.estimators import Settings, explain
+from fpa.explanation.estimator import Settings
+from fpa.explanation.explainer import explain
 
 FEW = Settings(ig_steps=4, sg_samples=3)
 

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from fpa.blocks import evaluate_blocks
-from fpa.curves import perturbation_curves
-from fpa.engine import Engine, Precision
-from fpa.estimators import Settings, explain
-from fpa.fidelity import Fidelity
-from fpa.models import build_model
+from fpa.engine.engine import Engine, Precision
+from fpa.evaluation.loop import evaluate_blocks
+from fpa.explanation.estimator import Settings
+from fpa.explanation.explainer import explain
+from fpa.models.architectures import build_model
+from fpa.perturbation.curves import perturbation_curves
+from fpa.scores.fidelity import Fidelity
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from fpa.engine import Engine
+from fpa.engine.engine import Engine
 from fpa.errors import InputError
-from fpa.estimators import PAPER, Estimator, Settings, explain, get_estimators, gradients_per_image
+from fpa.explanation.estimator import Estimator, Settings
+from fpa.explanation.explainer import PAPER, explain, get_estimators, gradients_per_image
 from fpa.masking import Blur, Constant, Uniform, black, fully_masked
 from fpa.seeds import by_image
 

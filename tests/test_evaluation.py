@@ -10,11 +10,12 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import fpa
-from fpa.data import Normalisation, load_data
-from fpa.engine import Engine
+from fpa.data.normalisation import Normalisation
+from fpa.data.sets import load_data
+from fpa.engine.engine import Engine
 from fpa.errors import InputError
-from fpa.estimators import Estimator, Settings
-from fpa.fidelity import reliability
+from fpa.explanation.estimator import Estimator, Settings
+from fpa.statistics.contradictions import reliability
 from miniatures import write_class_folder
 
 QUICK = {"settings": Settings(ig_steps=4, sg_samples=2), "points": 5, "progress": False}
@@ -377,7 +378,7 @@ class TestCommand:
     )
 
     def run(self, capsys, *arguments):
-        from fpa.cli import main
+        from fpa.cli.main import main
 
         code = main(["evaluate", *arguments])
         return code, *capsys.readouterr()
@@ -448,8 +449,8 @@ class TestCommand:
 
 
 def load_images(folder):
-    from fpa.data import load_evaluation_data
-    from fpa.sources import DataBatches
+    from fpa.data.labels import DataBatches
+    from fpa.data.sets import load_evaluation_data
 
     return DataBatches(load_evaluation_data(f"folder:{folder}", size=16), [0, 1])
 

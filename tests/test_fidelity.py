@@ -13,19 +13,10 @@ from scipy import stats
 
 import fpa
 from fpa.errors import InputError
-from fpa.fidelity import (
-    KINDS,
-    SIGNED,
-    Fidelity,
-    common_images,
-    holm,
-    paired_test,
-    ranking_agreement,
-    reliability,
-    share_kept,
-    spearman,
-    table,
-)
+from fpa.scores.fidelity import Fidelity, common_images, table
+from fpa.statistics.contradictions import KINDS, SIGNED, ranking_agreement, reliability
+from fpa.statistics.intervals import share_kept, spearman
+from fpa.statistics.paired import holm, paired_test
 
 TEN = ["random", *SIGNED]
 slow = settings(max_examples=30, deadline=None)

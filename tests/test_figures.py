@@ -12,10 +12,11 @@ import pytest
 from matplotlib import colors
 from PIL import Image
 
-from fpa import figures
-from fpa.augment import FPA, Rectangle
 from fpa.errors import InputError
-from fpa.fidelity import Fidelity, common_images, reliability
+from fpa.scores.fidelity import Fidelity, common_images
+from fpa.show import figures
+from fpa.statistics.contradictions import reliability
+from fpa.training.augment import FPA, Rectangle
 from studies import SIGNED, made_up_study
 
 BLUE, RED, GREY = "#0072B2", "#C8102E", "#8C8C8C"
@@ -447,7 +448,7 @@ def test_saving_again_gives_the_same_bytes_also_later_and_elsewhere(study, tmp_p
     assert sorted(path.name for path in tmp_path.iterdir()) == ["v1.0.pdf", "v1.0.png"]
     assert [path.read_bytes() for path in figures.save(figure, tmp_path / "v1.0")] == first
     code = (
-        "from studies import made_up_study; from fpa import figures; import sys;"
+        "from studies import made_up_study; from fpa.show import figures; import sys;"
         "figures.save(figures.rank_slopes(made_up_study()), sys.argv[1])"
     )
     later = dict(os.environ, PYTHONHASHSEED="7", SOURCE_DATE_EPOCH="1000000000", TZ="Asia/Tokyo")

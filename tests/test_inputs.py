@@ -19,17 +19,11 @@ from torch.utils.data import (
 )
 from torchvision.transforms import v2
 
-from fpa.data import Normalisation
-from fpa.engine import Engine
+from fpa.data.loaders import image_batches, in_order
+from fpa.data.normalisation import Normalisation, as_normalisation
+from fpa.engine.engine import Engine
 from fpa.errors import InputError
-from fpa.inputs import (
-    as_normalisation,
-    classifier,
-    image_batches,
-    in_order,
-    input_channels,
-    warn_of_probabilities,
-)
+from fpa.models.wrap import classifier, input_channels, warn_of_probabilities
 
 NORMALISATION = Normalisation((0.5, 0.4, 0.3), (0.2, 0.3, 0.4))
 BYTES = torch.randint(0, 256, (6, 3, 8, 8), generator=torch.Generator().manual_seed(0)).to(torch.uint8)

@@ -15,15 +15,19 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
-from fpa.blocks import evaluate_blocks
-from fpa.engine import Engine
+from fpa.engine.engine import Engine
 from fpa.errors import InputError
-from fpa.estimators import Estimator, Settings, explain, get_estimators
+from fpa.evaluation.loop import evaluate_blocks
+from fpa.explanation.captum import Captum, captum_methods
+from fpa.explanation.estimator import Estimator, Settings
+from fpa.explanation.explainer import explain, get_estimators
+from fpa.explanation.functions import from_quantus
+from fpa.explanation.maps import Maps
 from fpa.masking import Constant
-from fpa.methods import Captum, Maps, captum_methods, from_quantus
-from fpa.names import estimator_name
-from fpa.recipe import load_recipe
-from fpa.study import read_study, run_study
+from fpa.show.names import estimator_name
+from fpa.study.read import read_study
+from fpa.study.recipe import load_recipe
+from fpa.study.run import run_study
 
 FEW = Settings(ig_steps=6)
 NOT_FINITE = "ignore:.*not finite"

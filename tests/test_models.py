@@ -8,7 +8,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from fpa import InputError, load_model
-from fpa.models import ModelCard, build_model, read_card, save_model
+from fpa.models.architectures import build_model
+from fpa.models.saved import ModelCard, read_card, save_model
 
 CARD = ModelCard("resnet-small", ["a", "b", "c"], (1, 32, 32), (0.5,), (0.25,), "fpa", 0.9, {"seed": 3})
 

@@ -4,11 +4,11 @@ import io
 
 from rich.console import Console
 
-from fpa.estimators import PAPER
-from fpa.names import estimator_name
+from fpa.explanation.explainer import PAPER
 from fpa.progress import Display
-from fpa.recipe import load_recipe
-from fpa.study import run_study
+from fpa.show.names import estimator_name
+from fpa.study.recipe import load_recipe
+from fpa.study.run import run_study
 
 
 def live(width=80):

@@ -7,10 +7,11 @@ import torch
 from safetensors.torch import load_file
 
 from fpa import FPA, InputError, load_model
-from fpa.data import FileSplit
-from fpa.recipe import load_recipe, recipe_names, suggested_fpa
-from fpa.study import run_study
-from fpa.train import load_recipe_data, train
+from fpa.data.splits import FileSplit
+from fpa.study.recipe import load_recipe, recipe_names
+from fpa.study.run import run_study
+from fpa.training.settings import suggested_fpa
+from fpa.training.trainer import load_recipe_data, train
 from miniatures import write_cifar10_binary, write_food101, write_image_folder, write_imagenet
 
 PAPER = {
@@ -120,7 +121,7 @@ def test_an_unreadable_image_met_in_training_is_named_and_counted(tmp_path, caps
 
 
 def test_files_continue_bit_for_bit_in_the_middle_of_an_epoch(tmp_path, monkeypatch):
-    from fpa.batches import FileBatches
+    from fpa.training.batches import FileBatches
 
     write_image_folder(tmp_path / "photos")
     recipe = load_recipe(

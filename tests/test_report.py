@@ -9,10 +9,14 @@ from html import unescape
 import numpy as np
 import pytest
 
-from fpa import figures
-from fpa.fidelity import Estimate, Fidelity, common_images, reliability
-from fpa.recipe import load_recipe
-from fpa.report import explorer, verdict, write_report
+from fpa.scores.fidelity import Fidelity, common_images
+from fpa.show import figures
+from fpa.show.report import explorer
+from fpa.show.report.page import write_report
+from fpa.show.report.verdict import verdict
+from fpa.statistics.contradictions import reliability
+from fpa.statistics.intervals import Estimate
+from fpa.study.recipe import load_recipe
 from studies import made_up_study
 
 ODD = "a <b>bold</b> & odd name"

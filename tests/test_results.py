@@ -9,8 +9,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fpa.fidelity import Estimate
-from fpa.trust import Evidence, judge
+from fpa.auditing.rule import Evidence, judge
+from fpa.statistics.intervals import Estimate
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results" / "cifar10"

@@ -10,10 +10,13 @@ import torchvision
 from safetensors.torch import save_file
 from torch import nn
 
-from fpa.data import UNREADABLE, Normalisation, load_evaluation_data
+from fpa.data.labels import DataBatches, class_numbers, labels_for
+from fpa.data.normalisation import Normalisation
+from fpa.data.sets import load_evaluation_data
+from fpa.data.splits import UNREADABLE
 from fpa.errors import InputError
-from fpa.models import load_model
-from fpa.sources import DataBatches, class_numbers, labels_for, open_model
+from fpa.models.foreign import open_model
+from fpa.models.saved import load_model
 from miniatures import write_class_folder, write_image_folder
 
 IMAGENET = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))

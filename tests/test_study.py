@@ -21,20 +21,13 @@ import pytest
 import torch
 
 from fpa import InputError
-from fpa.cli import main
-from fpa.fidelity import Fidelity
-from fpa.models import load_model, read_card, save_model, shipped_models
-from fpa.recipe import load_recipe
-from fpa.study import (
-    FIGURES,
-    clear_study,
-    compare_studies,
-    evaluate_model,
-    read_study,
-    repeat_command,
-    run_study,
-    show_again,
-)
+from fpa.cli.main import main
+from fpa.models.saved import load_model, read_card, save_model, shipped_models
+from fpa.scores.fidelity import Fidelity
+from fpa.study.folder import FIGURES, clear_study
+from fpa.study.read import read_study
+from fpa.study.recipe import load_recipe
+from fpa.study.run import compare_studies, evaluate_model, repeat_command, run_study, show_again
 from miniatures import write_image_folder
 
 MODEL = [

@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fpa.recipe import load_recipe
-from fpa.study import published
-from fpa.tables import (
+from fpa.show.tables import (
     comparison,
     comparison_table,
     headline,
@@ -21,6 +19,8 @@ from fpa.tables import (
     results_table,
     terminal,
 )
+from fpa.study.read import published
+from fpa.study.recipe import load_recipe
 from studies import made_up_study
 
 

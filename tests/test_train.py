@@ -15,12 +15,16 @@ from safetensors.torch import load_file
 from torch.nn import functional
 
 from fpa import InputError, load_model
-from fpa.batches import ArrayBatches, crop_and_flip, training_batches
-from fpa.data import ArraySplit, load_data
-from fpa.models import build_model, read_card
-from fpa.recipe import TrainingSettings, load_recipe
+from fpa.data.sets import load_data
+from fpa.data.splits import ArraySplit
+from fpa.models.architectures import build_model
+from fpa.models.saved import read_card
 from fpa.seeds import derive
-from fpa.train import AUGMENT, INITIAL, TrainingError, accuracy, load_recipe_data, make_augment, train
+from fpa.study.recipe import load_recipe
+from fpa.training.batches import ArrayBatches, crop_and_flip, training_batches
+from fpa.training.run import AUGMENT, INITIAL, TrainingError
+from fpa.training.settings import TrainingSettings
+from fpa.training.trainer import accuracy, load_recipe_data, make_augment, train
 
 TINY = load_recipe("tiny")
 CPU = torch.device("cpu")

@@ -5,8 +5,10 @@ import torch
 from safetensors.torch import load_file
 
 from fpa.progress import Display
-from fpa.recipe import load_recipe
-from fpa.train import CapturedSteps, EagerSteps, Job, Trainer, load_recipe_data, train
+from fpa.study.recipe import load_recipe
+from fpa.training.run import Job
+from fpa.training.steps import CapturedSteps, EagerSteps
+from fpa.training.trainer import Trainer, load_recipe_data, train
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -118,7 +120,7 @@ def test_stopped_and_continued_bit_for_bit(model, data, tmp_path, monkeypatch):
         usual(self)
 
     monkeypatch.setattr(CapturedSteps, "__call__", stops)
-    monkeypatch.setattr("fpa.train.PATIENCE", {"cuda": 0.0})
+    monkeypatch.setattr("fpa.training.run.PATIENCE", {"cuda": 0.0})
     with pytest.raises(KeyboardInterrupt):
         train(whole, tmp_path / "cut", data=data, device="cuda")
     monkeypatch.undo()
@@ -136,7 +138,7 @@ def test_an_epoch_of_one_step(tmp_path):
 
 
 def test_a_loss_that_is_not_a_number_is_noticed(data, tmp_path):
-    from fpa.train import TrainingError
+    from fpa.training.run import TrainingError
 
     wild = recipe(training__learning_rate=1e18, training__milestones=[])
     with pytest.raises(TrainingError, match="not finite at step"):

@@ -18,13 +18,14 @@ from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
 
 import fpa
 import test_report
-from fpa.cli import main
-from fpa.data import load_data
-from fpa.estimators import PAPER, Settings
-from fpa.fidelity import Estimate
+from fpa.auditing.rule import FEWEST_IMAGES, FEWEST_PAIRS, LEAST_KEPT, MOST_OPPOSITE, Evidence, judge
+from fpa.cli.main import main
+from fpa.data.sets import load_data
+from fpa.explanation.estimator import Settings
+from fpa.explanation.explainer import PAPER
 from fpa.masking import Blur
-from fpa.models import build_model
-from fpa.trust import FEWEST_IMAGES, FEWEST_PAIRS, LEAST_KEPT, MOST_OPPOSITE, Evidence, judge
+from fpa.models.architectures import build_model
+from fpa.statistics.intervals import Estimate
 
 browser = test_report.browser
 QUICK = {"settings": Settings(ig_steps=4, sg_samples=2), "points": 5, "progress": False}
@@ -501,8 +502,8 @@ class TestCommand:
         assert "name one model" in capsys.readouterr().err
 
     def test_says_how_to_fine_tune_a_model_that_has_a_name(self, capsys, tmp_path, monkeypatch):
-        monkeypatch.setattr("fpa.trust.FEWEST_IMAGES", 2)
-        monkeypatch.setattr("fpa.trust.LEAST_KEPT", 1.5)  # nothing is reliable then
+        monkeypatch.setattr("fpa.auditing.rule.FEWEST_IMAGES", 2)
+        monkeypatch.setattr("fpa.auditing.rule.LEAST_KEPT", 1.5)  # nothing is reliable then
         monkeypatch.chdir(tmp_path)
         quick = ["--count", "6", "--ig_steps", "2", "--points", "3", "--device", "cpu", "--output", "here"]
         assert main(["audit", "shapes-none", "--maskings", "[blur]", *quick]) == 3
@@ -520,8 +521,8 @@ class TestCommand:
         assert "device must be cpu, cuda or mps" in capsys.readouterr().err
 
     def test_says_how_to_fine_tune_only_where_the_command_can_run(self, capsys, tmp_path, monkeypatch):
-        monkeypatch.setattr("fpa.trust.FEWEST_IMAGES", 2)
-        monkeypatch.setattr("fpa.trust.LEAST_KEPT", 1.5)
+        monkeypatch.setattr("fpa.auditing.rule.FEWEST_IMAGES", 2)
+        monkeypatch.setattr("fpa.auditing.rule.LEAST_KEPT", 1.5)
         monkeypatch.chdir(tmp_path)
         images = load_data("shapes").test.images[:8].permute(0, 2, 3, 1).numpy()
         for folder in ("photos", "held/val"):

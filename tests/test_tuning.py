@@ -19,14 +19,17 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import fpa
 from fpa import FPA, InputError, finetune, load_model
-from fpa.batches import ArrayBatches, first_images
-from fpa.cli import main
-from fpa.data import Normalisation, load_data
+from fpa.cli.main import main
+from fpa.data.normalisation import Normalisation
+from fpa.data.sets import load_data
+from fpa.data.splits import first_images
 from fpa.masking import Blur, Mean
-from fpa.models import ModelCard, build_model, save_model
-from fpa.recipe import TrainingSettings, suggested_fpa
+from fpa.models.architectures import build_model
+from fpa.models.saved import ModelCard, save_model
 from fpa.seeds import derive
-from fpa.train import AUGMENT, TrainingError
+from fpa.training.batches import ArrayBatches
+from fpa.training.run import AUGMENT, TrainingError
+from fpa.training.settings import TrainingSettings, suggested_fpa
 from miniatures import write_class_folder, write_image_folder
 
 
@@ -139,7 +142,9 @@ def test_settings_follow_the_image_size_unless_given(few, tmp_path):
 
 def test_stopped_and_continued_it_ends_with_the_same_weights(few, tmp_path, monkeypatch):
     model = load_model("shapes-none")
-    monkeypatch.setattr("fpa.tuning.TrainingSettings", partial(TrainingSettings, checkpoint_seconds=0.0))
+    monkeypatch.setattr(
+        "fpa.training.finetuning.TrainingSettings", partial(TrainingSettings, checkpoint_seconds=0.0)
+    )
     run = partial(finetune, model, few, epochs=2, batch_size=16, device="cpu")
     whole = run()
     calls, usual = iter(range(100)), ArrayBatches.batch

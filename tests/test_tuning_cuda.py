@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from fpa import finetune, load_model
-from fpa.batches import first_images
-from fpa.data import load_data
-from fpa.recipe import TrainingSettings
+from fpa.data.sets import load_data
+from fpa.data.splits import first_images
+from fpa.training.settings import TrainingSettings
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -22,7 +22,7 @@ def test_captured_equals_eager_within_rounding(targets, monkeypatch):
     tuned = []
     for captured in (True, False):
         settings = partial(TrainingSettings, compile=captured, precision="float32")
-        monkeypatch.setattr("fpa.tuning.TrainingSettings", settings)
+        monkeypatch.setattr("fpa.training.finetuning.TrainingSettings", settings)
         tuned.append(finetune(model, data, epochs=1, batch_size=64, targets=targets, device="cuda"))
     images = data.normalisation(data.test.images[:200])
     with torch.no_grad():
@@ -43,7 +43,9 @@ def test_a_loader_of_ones_own():
 @pytest.mark.parametrize("captured", [True, False])
 @pytest.mark.parametrize("targets", ["labels", "model"])
 def test_a_model_on_the_device_with_frozen_parts_stays_there(targets, captured, monkeypatch):
-    monkeypatch.setattr("fpa.tuning.TrainingSettings", partial(TrainingSettings, compile=captured))
+    monkeypatch.setattr(
+        "fpa.training.finetuning.TrainingSettings", partial(TrainingSettings, compile=captured)
+    )
     data = load_data("shapes")
     data = replace(data, train=first_images(data.train, 128), evaluation=data.evaluation[:40])
     model = load_model("shapes-none").cuda().requires_grad_(False)

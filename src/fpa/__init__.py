@@ -9,32 +9,32 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from fpa.augment import FPA, Rectangle
-    from fpa.curves import perturbation_curves
-    from fpa.engine import Engine
+    from fpa.auditing.auditor import Audit, audit
+    from fpa.engine.engine import Engine
     from fpa.errors import InputError
-    from fpa.estimators import explain
-    from fpa.evaluation import Result, evaluate, load_result
-    from fpa.fidelity import Fidelity
-    from fpa.models import load_model
-    from fpa.trust import Audit, audit
-    from fpa.tuning import finetune
+    from fpa.evaluation.evaluator import Result, evaluate, load_result
+    from fpa.explanation.explainer import explain
+    from fpa.models.saved import load_model
+    from fpa.perturbation.curves import perturbation_curves
+    from fpa.scores.fidelity import Fidelity
+    from fpa.training.augment import FPA, Rectangle
+    from fpa.training.finetuning import finetune
 
 _HOME = {
-    "Audit": "trust",
-    "Engine": "engine",
-    "FPA": "augment",
-    "Fidelity": "fidelity",
-    "Rectangle": "augment",
-    "Result": "evaluation",
+    "Audit": "auditing.auditor",
+    "Engine": "engine.engine",
+    "FPA": "training.augment",
+    "Fidelity": "scores.fidelity",
+    "Rectangle": "training.augment",
+    "Result": "evaluation.evaluator",
     "InputError": "errors",
-    "audit": "trust",
-    "evaluate": "evaluation",
-    "explain": "estimators",
-    "finetune": "tuning",
-    "load_model": "models",
-    "load_result": "evaluation",
-    "perturbation_curves": "curves",
+    "audit": "auditing.auditor",
+    "evaluate": "evaluation.evaluator",
+    "explain": "explanation.explainer",
+    "finetune": "training.finetuning",
+    "load_model": "models.saved",
+    "load_result": "evaluation.evaluator",
+    "perturbation_curves": "perturbation.curves",
 }
 
 __all__ = [

@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 
 class InputError(ValueError):
@@ -41,3 +42,35 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
         return InputError(f"unknown {kind} {name!r}{hint}")
     more = ", ..." if len(known) > 16 else ""
     return InputError(f"unknown {kind} {name!r}{hint} (known: {', '.join(known[:16])}{more})")
+
+
+NO_MATTER = (
+    "data.root",
+    "data.workers",
+    "training.compile",
+    "training.test_every",
+    "training.checkpoint_seconds",
+)
+"""Recipe fields that do not change a result."""
+
+
+def differences(ours: dict[str, Any], theirs: dict[str, Any], prefix: str = "") -> list[str]:
+    """One line a field that differs between two recipes; fields that change no result are passed over.
+
+    >>> differences({"a": {"b": 1}}, {"a": {"b": 2}})
+    ['a.b: 2 -> 1']
+    """
+    lines = []
+    for key in [*ours, *(k for k in theirs if k not in ours)]:
+        mine, other = ours.get(key), theirs.get(key)
+        if isinstance(mine, dict) and isinstance(other, dict):
+            lines += differences(mine, other, f"{prefix}{key}.")
+        elif mine != other and f"{prefix}{key}" not in NO_MATTER:
+            lines.append(f"{prefix}{key}: {other} -> {mine}")
+    return lines
+
+
+def at_least(name: str, value: float, least: float) -> None:
+    """Refuse a setting that is smaller than it may be."""
+    if not value >= least:
+        raise InputError(f"{name} must be at least {least}, got {value}")

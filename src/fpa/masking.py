@@ -19,6 +19,7 @@ from fpa.seeds import generator
 
 Masking = Callable[[Tensor, Tensor], Tensor]
 
+
 _NOISE_STREAM = 4  # 1 to 3: the noise of SmoothGrad, the random map, the order of ties
 
 
@@ -178,6 +179,7 @@ MASKINGS: dict[str, Callable[..., Fill]] = {
     "blur": Blur,
     "bokeh": Bokeh,
 }
+
 
 ALIASES = {"zero": "constant", "noise": "uniform"}
 """Names people use for two of them."""

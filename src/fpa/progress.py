@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, Task, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from fpa.names import shortened
+from fpa.engine.engine import Engine
 
 
 def training_stage(augmentation: str, seed: int) -> str:
@@ -186,3 +186,123 @@ class Evaluating:
     def line(self, text: str) -> None:
         """A line that stays."""
         self.display.say(f"{self.name}: {text}")
+
+
+class Tell(Protocol):
+    """Shows how far an evaluation is."""
+
+    def at(self, estimator: str) -> None:
+        """An estimator is being explained or perturbed now."""
+
+    def advance(self, images: int) -> None:
+        """So many more images are done."""
+
+    def skip(self, images: int) -> None:
+        """So many more images were done before."""
+
+    def line(self, text: str) -> None:
+        """A line that stays."""
+
+
+@contextmanager
+def telling(total: int | None, shown: bool | Tell) -> Iterator[Tell]:
+    """Shows the progress of `total` images: not at all, as the terminal allows, or with the object given."""
+    if not isinstance(shown, bool):
+        yield shown
+    elif not shown:
+        yield _Quiet()
+    elif not sys.stderr.isatty():
+        yield _Lines(total)
+    else:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            SpinnerColumn,
+            TextColumn,
+            TimeRemainingColumn,
+        )
+
+        speed = TextColumn("{task.fields[speed]} images/s")
+        at = TextColumn("{task.fields[at]:<10}", markup=False)
+        columns = (SpinnerColumn(), BarColumn(), MofNCompleteColumn(), at, speed, TimeRemainingColumn())
+        with Progress(*columns, console=Console(stderr=True), speed_estimate_period=600) as bar:
+            yield _Bar(total, bar)
+
+
+@contextmanager
+def watched_by(engine: Engine, tell: Tell) -> Iterator[None]:
+    """Tell which estimator the engine is at."""
+    before = engine.watch
+    engine.watch = tell.at
+    try:
+        yield
+    finally:
+        engine.watch = before
+
+
+class _Quiet:
+    """Counts and says nothing."""
+
+    def __init__(self, total: int | None = None) -> None:
+        self.total, self.done, self.skipped, self.start = total, 0, 0, time.monotonic()
+
+    @property
+    def speed(self) -> float:
+        return (self.done - self.skipped) / max(time.monotonic() - self.start, 1e-9)
+
+    def at(self, estimator: str) -> None:
+        pass
+
+    def advance(self, images: int) -> None:
+        self.done += images
+
+    def skip(self, images: int) -> None:
+        self.done += images
+        self.skipped += images
+
+    def line(self, text: str) -> None:
+        pass
+
+
+class _Lines(_Quiet):
+    """Plain lines, at most one in ten seconds, for logs."""
+
+    last = 0.0
+
+    def advance(self, images: int) -> None:
+        super().advance(images)
+        if time.monotonic() - self.last > 10 or self.done == self.total:
+            self.last = time.monotonic()
+            of = f" of {self.total}" if self.total else ""
+            left = f", {(self.total - self.done) / self.speed:.0f} s left" if self.total else ""
+            self.line(f"{self.done}{of} images, {self.speed:.1f} images/s{left}")
+
+    def line(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+
+class _Bar(_Quiet):
+    def __init__(self, total: int | None, bar: Any) -> None:
+        super().__init__(total)
+        self.bar, self.task = bar, bar.add_task("", total=total, speed="...", at="")
+
+    def at(self, estimator: str) -> None:
+        self.bar.update(self.task, at=estimator)
+
+    def advance(self, images: int) -> None:
+        super().advance(images)
+        self.bar.update(self.task, advance=images, speed=f"{self.speed:.1f}")
+
+    def skip(self, images: int) -> None:
+        super().skip(images)
+        self.bar.update(self.task, advance=images)
+
+    def line(self, text: str) -> None:
+        self.bar.console.print(text)
+
+
+def shortened(text: str, most: int | None) -> str:
+    """The text, or its beginning and an ellipsis, in at most so many characters."""
+    return text if most is None or len(text) <= most else text[: most - 1].rstrip() + "…"

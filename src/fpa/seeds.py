@@ -9,6 +9,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+ORDER, WORKERS = 1, 2
+"""Keys that keep the random numbers of different purposes apart."""
+
 _MASK = (1 << 64) - 1
 
 

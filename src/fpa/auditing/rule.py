@@ -1,0 +1,220 @@
+"""The rule that turns evidence into a verdict."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from fpa.statistics.intervals import Estimate, above_chance
+
+if TYPE_CHECKING:
+    pass
+
+
+Verdict = Literal["reliable", "unreliable", "cannot tell"]
+
+
+State = Literal["good", "bad", "unclear"]
+
+
+EXIT_CODES: dict[Verdict, int] = {"reliable": 0, "unreliable": 3, "cannot tell": 4}
+
+
+FEWEST_IMAGES = 100
+"""Fewer images that can be used: cannot tell."""
+
+
+FEWEST_PAIRS = 6
+"""Fewer pairs of a signed and an unsigned estimator: cannot tell."""
+
+
+MOST_OPPOSITE = 1 / 4
+"""The share of signed-unsigned pairs ordered oppositely by MIF and LIF must lie below."""
+
+
+LEAST_KEPT = 0.8
+"""The share of the logit kept with 10 % of the pixels masked at random must lie above."""
+
+
+SAME_RANKING = 0.7
+"""Spearman's correlation of A with that under another masking: above it, the ranking survives."""
+
+
+MASKED = (10, 25, 50)
+"""Percent of the pixels masked at random at which logit and accuracy are reported; the first is judged."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Everything the rule sees, and what supports it; intervals are 95 %, from resampling images."""
+
+    images: int
+    """Images given."""
+    used: int
+    """Of them those with finite curves and a positive unmasked logit."""
+    classes: int
+    accuracy: float | None
+    """Of the unmasked images whose label is known; None where none is."""
+    labels: int
+    """How many labels are known."""
+    logit_change: float
+    """How much masking everything changes the logit of the predicted class, mean over images."""
+    logit_spread: float
+    """Standard deviation over images of the unmasked logit of the predicted class."""
+    pairs: int = 0
+    """Pairs of a signed and an unsigned estimator."""
+    opposite: Estimate | None = None
+    """Of them those that MIF and LIF order oppositely; None where fewer than two images can be used."""
+    contradictions: int = 0
+    """Of these, those where both differences are significant."""
+    correlation: Estimate | None = None
+    """Spearman's correlation of the ranking by MIF with that by LIF, over all estimators."""
+    kept: dict[int, Estimate] = field(default_factory=dict)
+    """By percent masked at random: the mean logit as a share of the unmasked one."""
+    right: dict[int, Estimate] = field(default_factory=dict)
+    """By percent masked at random, and 0: the accuracy of images whose label is known; where none is, the
+    share predicted as before. Empty where fewer than two labelled images can be used."""
+    rise: dict[str, Estimate] = field(default_factory=dict)
+    """By signed estimator: LIF over the first 10 % of the pixels, relative to the unmasked logit, minus 1."""
+    kept_by_masking: dict[str, Estimate] = field(default_factory=dict)
+    """By masking: the share of the logit kept with 10 % of the pixels masked at random."""
+    agreement: dict[str, Estimate] = field(default_factory=dict)
+    """By other masking: Spearman's correlation of A with that under the masking judged."""
+
+
+class Criterion(NamedTuple):
+    """A number of the evidence with the limit that the rule sets it."""
+
+    found: Estimate
+    limit: float
+    good: Literal["below", "above"]
+
+    @property
+    def state(self) -> State:
+        """Whether the whole interval lies on the good side of the limit, on the bad one, or across it."""
+        below, above = self.found.high < self.limit, self.found.low > self.limit
+        if not below and not above:
+            return "unclear"
+        return "good" if below == (self.good == "below") else "bad"
+
+
+def criteria(evidence: Evidence) -> dict[str, Criterion]:
+    """What the verdict depends on; empty where too few images could be used to measure it."""
+    if evidence.opposite is None:
+        return {}
+    return {
+        "opposite": Criterion(evidence.opposite, MOST_OPPOSITE * evidence.pairs, "below"),
+        "kept": Criterion(evidence.kept[MASKED[0]], LEAST_KEPT, "above"),
+    }
+
+
+def judge(evidence: Evidence) -> tuple[Verdict, tuple[str, ...]]:
+    """The rule: a verdict, and the sentences that say why.
+
+    In this order:
+
+    1. Nothing to explain (accuracy not above chance, or masking everything changes the logit by no more
+       than its spread over images), fewer than `FEWEST_IMAGES` images or `FEWEST_PAIRS` pairs: cannot tell.
+    2. A criterion's whole interval on the bad side of its limit: unreliable.
+    3. Every criterion's whole interval on the good side: reliable.
+    4. Otherwise an interval lies across a limit: cannot tell.
+
+    >>> found = Evidence(
+    ...     images=500, used=500, classes=10, accuracy=0.9, labels=500, logit_change=9, logit_spread=2,
+    ...     pairs=18, opposite=Estimate(16, 14, 17), contradictions=15, kept={10: Estimate(0.5, 0.48, 0.52)},
+    ... )
+    >>> judge(found)[0], judge(replace(found, used=80))[0]
+    ('unreliable', 'cannot tell')
+    """
+    stops, judged = _stops(evidence), criteria(evidence)
+    states = {criterion.state for criterion in judged.values()}
+    verdict: Verdict = "cannot tell"
+    if not stops and "bad" in states:
+        verdict = "unreliable"
+    elif not stops and states == {"good"}:
+        verdict = "reliable"
+    worst_first = sorted(judged.items(), key=lambda item: ("bad", "unclear", "good").index(item[1].state))
+    said = [_SENTENCES[name][criterion.state](evidence) for name, criterion in worst_first]
+    return verdict, (*stops, *said)
+
+
+def _stops(evidence: Evidence) -> list[str]:
+    """Why there is no verdict, whatever the criteria say."""
+    found = []
+    chance = 1 / evidence.classes
+    if evidence.accuracy is not None and not above_chance(
+        evidence.accuracy, evidence.labels, evidence.classes
+    ):
+        found.append(
+            f"Nothing to explain: the accuracy, {_percent(evidence.accuracy)} of {evidence.labels} images, "
+            f"is not above chance ({_percent(chance)})."
+        )
+    if not abs(evidence.logit_change) > evidence.logit_spread:
+        found.append(
+            f"Nothing to explain: masking everything changes the logit by {abs(evidence.logit_change):.2g} "
+            f"on average, no more than its spread over images ({evidence.logit_spread:.2g})."
+        )
+    if evidence.used < FEWEST_IMAGES:
+        left = evidence.images - evidence.used
+        why = f" ({left} of {evidence.images} have no finite curves or no positive logit)" if left else ""
+        found.append(
+            f"Too few images: {evidence.used} could be used{why}, at least {FEWEST_IMAGES} are needed."
+        )
+    if evidence.opposite is not None and evidence.pairs < FEWEST_PAIRS:
+        found.append(
+            f"Too few estimators: {evidence.pairs} pairs of a signed and an unsigned one, "
+            f"at least {FEWEST_PAIRS} are needed."
+        )
+    return found
+
+
+def _opposite(ending: str) -> Any:
+    def sentence(evidence: Evidence) -> str:
+        found, limit = evidence.opposite, MOST_OPPOSITE * evidence.pairs
+        assert found is not None
+        return (
+            f"MIF and LIF order {found.value:.0f} of {evidence.pairs} pairs of a signed and an unsigned "
+            f"estimator oppositely (95 % interval {found.low:.0f} to {found.high:.0f}, "
+            f"{evidence.contradictions} significantly; {ending} {limit:.3g})."
+        )
+
+    return sentence
+
+
+def _kept(ending: str) -> Any:
+    def sentence(evidence: Evidence) -> str:
+        found = evidence.kept[MASKED[0]]
+        return (
+            f"With {MASKED[0]} % of the pixels masked at random the logit keeps {_percent(found.value)} of "
+            f"its size ({_percent(found.low)} to {_percent(found.high)}; {ending} {_percent(LEAST_KEPT)})."
+        )
+
+    return sentence
+
+
+_SENTENCES = {
+    "opposite": {
+        "good": _opposite("below the limit of"),
+        "bad": _opposite("above the limit of"),
+        "unclear": _opposite("across the limit of"),
+    },
+    "kept": {
+        "good": _kept("above the limit of"),
+        "bad": _kept("below the limit of"),
+        "unclear": _kept("across the limit of"),
+    },
+}
+
+
+MEANINGS: dict[Verdict, str] = {
+    "reliable": "masking pixels of this model tests the explanations.",
+    "unreliable": "masking pixels of this model tests the model, not the explanations.",
+    "cannot tell": "it stays open whether masking pixels of this model tests the explanations.",
+}
+
+
+def _percent(share: float, sign: str = "") -> str:
+    """A share for people: one digit after the point, no minus sign before a zero.
+
+    >>> _percent(0.8), _percent(-0.0001), _percent(0.051, "+")
+    ('80.0 %', '0.0 %', '+5.1 %')
+    """
+    return f"{round(100 * share, 1) + 0.0:{sign}.1f} %"

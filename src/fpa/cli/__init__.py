@@ -1,0 +1,1 @@
+"""The command `fpa`: a typed function a subcommand."""

@@ -1,0 +1,20 @@
+"""Images in: data sets by name, folders of photos, and the loaders people bring, as batches for a model.
+
+Here is also what a label means to a model: which of its outputs stands for which class of the images.
+"""
+
+from fpa.data.loaders import ImageBatches, image_batches
+from fpa.data.normalisation import Normalisation
+from fpa.data.sets import load_data, load_evaluation_data
+from fpa.data.splits import ArraySplit, FileSplit, ImageData
+
+__all__ = [
+    "ArraySplit",
+    "FileSplit",
+    "ImageBatches",
+    "ImageData",
+    "Normalisation",
+    "image_batches",
+    "load_data",
+    "load_evaluation_data",
+]

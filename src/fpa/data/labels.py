@@ -1,0 +1,140 @@
+"""Which output of a model stands for which class of the images."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from fpa.data.splits import UNREADABLE, ImageData, evaluation_batches, unreadable
+from fpa.errors import InputError
+
+
+class DataBatches:
+    """The evaluation images of a data set for a model: bytes, numbers of the model's classes, indices.
+
+    `numbers` says for every class of the data which output of the model it is; None: labels are unknown.
+    Files that cannot be read are left out and noted in `lost`.
+    """
+
+    def __init__(self, data: ImageData, numbers: Sequence[int] | None, workers: int = 0) -> None:
+        self.data, self.workers, self.lost = data, workers, set[Path]()
+        self.numbers = None if numbers is None else torch.tensor(numbers)
+        self.dataset = data.evaluation  # its length tells how many images there are
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        data = self.data
+        for indices, images, labels in evaluation_batches(
+            data.test, data.evaluation, 64, "cpu", workers=self.workers
+        ):
+            self.lost.update(unreadable(data.test, indices, labels))
+            good = labels != UNREADABLE
+            known = torch.full_like(labels, -1) if self.numbers is None else self.numbers[labels.clamp(min=0)]
+            if good.any():
+                yield images[good], known[good], indices[good]
+
+
+def class_numbers(
+    folders: Sequence[str], outputs: int, names: Sequence[str] | None = None, given: str | None = None
+) -> list[int] | None:
+    """For every class of the data the output of the model that stands for it; None where that is not known.
+
+    It is known if it is `given`, a list "[0,217]" or a JSON file of a mapping from the classes' names to
+    numbers, or the other way round ({"0": ["n01440764", "tench"], ...}); if all names are among those of the
+    model's outputs; or, where these have no names, if there are as many classes as outputs, which then have
+    the same order.
+
+    >>> class_numbers(["french_horn", "tench"], 3, ["tench", "goldfish", "French horn"])
+    [2, 0]
+    >>> class_numbers(["cat", "dog"], 1000) is None
+    True
+    """
+    if given is not None:
+        if not folders:
+            raise InputError("a class index was given, but the images have no classes: no folder a class")
+        found = _given_numbers(folders, given)
+        wrong = [number for number in found if not 0 <= number < outputs]
+        if wrong:
+            raise InputError(f"the class index {wrong[0]} is not among the model's {outputs} outputs")
+        return found
+    same = list(range(outputs)) if folders and len(folders) == outputs else None
+    return _by_name(folders, names, same) or (None if _named(names) else same)
+
+
+def labels_for(
+    folders: Sequence[str], outputs: int, names: Sequence[str] | None = None, given: str | None = None
+) -> tuple[list[int] | None, str | None]:
+    """For an evaluation: as `class_numbers`, but the order decides where names do not; and a line about it.
+
+    Folders are often named by codes (n01440764) and outputs by words, in the same order. Training on a wrong
+    order would spoil a model, so there it is not assumed.
+
+    >>> labels_for(["n01440764", "n01443537"], 2, ["tench", "goldfish"])[0]
+    [0, 1]
+    """
+    found = class_numbers(folders, outputs, names, given)
+    if not folders:
+        return None, "the images have no labels (no folder a class), so no accuracy"
+    if found is not None and (given is not None or _by_name(folders, names, found) == found):
+        return found, None
+    if len(folders) == outputs:
+        return list(range(outputs)), (
+            "assuming that the classes of the images are in the order of the model's outputs: their names "
+            "do not tell; --class_index would"
+        )
+    return None, (
+        f"labels unknown, so no accuracy: which of the model's {outputs} outputs stand for the "
+        f"{len(folders)} classes of the images? --class_index says it"
+    )
+
+
+def relabelled(data: ImageData, classes: list[str], numbers: Sequence[int]) -> ImageData:
+    """The data with the model's classes instead of its own."""
+    index = torch.tensor(numbers)
+    train, test = (replace(split, labels=index[split.labels]) for split in (data.train, data.test))
+    return replace(data, classes=classes, train=train, test=test)
+
+
+def _by_name(folders: Sequence[str], names: Sequence[str] | None, same: list[int] | None) -> list[int] | None:
+    """The output of every folder's name, if each is the name of one; `same` where all names are alike."""
+    known, wanted = ([_plain(name) for name in some] for some in (names or [], folders))
+    if wanted and wanted == known:  # also where two outputs have one name, as ImageNet's cranes
+        return same
+    if wanted and all(known.count(name) == 1 for name in wanted):
+        return [known.index(name) for name in wanted]
+    return None
+
+
+def _named(names: Sequence[str] | None) -> bool:
+    """Whether outputs have names; those of models that came without any are their numbers."""
+    return names is not None and list(names) != [str(number) for number in range(len(names))]
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", " ").replace("-", " ").strip()
+
+
+def _given_numbers(folders: Sequence[str], given: str) -> list[int]:
+    path = Path(given)
+    try:
+        content = json.loads(path.read_text(encoding="utf-8") if path.is_file() else given)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"the class index must be a list as [0,217] or a JSON file, got {given!r}"
+        ) from error
+    if isinstance(content, list):
+        if len(content) != len(folders) or not all(isinstance(number, int) for number in content):
+            raise InputError(f"the class index must be {len(folders)} whole numbers, one for each class")
+        return content
+    numbers: dict[str, int] = {}
+    for key, value in content.items() if isinstance(content, dict) else ():
+        if isinstance(value, int):
+            numbers[_plain(str(key))] = value
+        elif str(key).isdigit():
+            numbers |= {_plain(str(one)): int(key) for one in ([value] if isinstance(value, str) else value)}
+    missing = [name for name in folders if _plain(name) not in numbers]
+    if missing:
+        raise InputError(f"the class index {given} does not name the class {missing[0]!r}")
+    return [numbers[_plain(name)] for name in folders]

@@ -1,0 +1,262 @@
+"""Loaders, data sets, tensors and lists people bring, as normalised batches."""
+
+import itertools
+import warnings
+from collections.abc import Iterator, Sequence, Sized
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import (
+    BatchSampler,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
+
+from fpa.data.forms import (
+    BYTES,
+    NORMALISED,
+    UNIT,
+    _are_numbers,
+    _as_batch,
+    _parts,
+    _range,
+    _same_range,
+    _whole_numbers,
+    is_batch,
+)
+from fpa.data.normalisation import Normalisation, as_normalisation
+from fpa.errors import InputError
+
+
+class ImageBatches:
+    """Normalised batches from a loader; see `image_batches`. Iterated again if the loader can be."""
+
+    def __init__(
+        self,
+        loader: Any,
+        normalisation: Normalisation | None = None,
+        channels: int | None = None,
+        numbers: bool = True,
+    ) -> None:
+        normalisation = as_normalisation(normalisation)
+        self.normalisation = normalisation
+        self.numbers = numbers
+        self.channels = channels or (len(normalisation.mean) if normalisation else None)
+        if isinstance(loader, str | Path):
+            raise InputError(
+                f"the images must be given, not their name {str(loader)!r}: load them, for instance with "
+                "data = fpa.data.load_data(name), or use the command fpa evaluate --data"
+            )
+        self._source = [loader] if is_batch(loader) else loader
+        if hasattr(self._source, "__getitem__") and not hasattr(self._source, "__iter__"):
+            self._source = _Items(self._source)
+        try:
+            self.one_pass = iter(self._source) is self._source
+        except TypeError as error:
+            raise InputError(
+                "the images must be a tensor, an array, a list, or a loader that yields batches of them, got "
+                f"{type(loader).__name__}"
+            ) from error
+        self._taken: list[Any] = []
+        self._range: str | None = None
+        self._numbered = False
+        self._seen: set[int] = set()
+        self._needed = self._told = False
+        self._first: Tensor | None = None
+
+    @property
+    def dataset(self) -> Sequence[Any] | None:
+        """Something with the number of images as its length; None where that is not known."""
+        if isinstance(self._source, list) and len(self._source) == 1:
+            return range(len(self.first))
+        inner = self._source if isinstance(self._source, _Items) else getattr(self._source, "dataset", None)
+        return range(len(inner)) if isinstance(inner, Sized) else None
+
+    @property
+    def shuffled(self) -> bool:
+        """Whether the loader may give the images in another order than the data set's."""
+        return not in_order(self._source)
+
+    @property
+    def drawn(self) -> bool:
+        """Whether the loader draws the images at random, in another order every time."""
+        batches = getattr(self._source, "batch_sampler", None)
+        samplers = (getattr(self._source, "sampler", None), getattr(batches, "sampler", None))
+        return any(
+            isinstance(one, (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)) for one in samplers
+        )
+
+    @property
+    def numbered(self) -> bool:
+        """Whether the loader says which image is which."""
+        _ = self.first
+        return self._numbered
+
+    def check_numbers(self) -> None:
+        """Refuse a loader of which one cannot tell which image is which, now or when a number repeats."""
+        self._needed = True
+        if self.shuffled and not self.numbered:
+            raise InputError(SHUFFLED)
+
+    @property
+    def first(self) -> Tensor:
+        """The images of the first batch, normalised; a loader that can be read once loses nothing."""
+        if self._first is None:
+            source = iter(self._source)
+            taken = list(itertools.islice(source, 1))
+            if not taken:
+                raise InputError("there are no images: the loader yields nothing")
+            self._first = self._converted(taken[0], 0, 0)[0]
+            if self.numbers and _parts(taken[0])[2] is not None:
+                if len(self._first) == 1:
+                    taken += itertools.islice(source, 1)  # one image alone cannot show that numbers differ
+                self._numbered = _are_numbers(taken, self.channels)
+            if self.one_pass:
+                self._taken = taken
+        return self._first
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        _ = self.first  # what its range says holds for all batches
+        taken, self._taken = self._taken, []
+        self._seen, at = set(), 0
+        for number, raw in enumerate(itertools.chain(taken, self._source)):
+            batch = self._converted(raw, number, at)
+            at += len(batch[0])
+            yield batch
+
+    def _converted(self, raw: Any, number: int, at: int) -> tuple[Tensor, Tensor, Tensor]:
+        given, labels, numbers = _parts(raw)
+        images = self._normalised(_as_batch(given, self.channels), number)
+        if self._first is not None and images.shape[1:] != self._first.shape[1:]:
+            raise InputError(
+                f"images of different sizes: batch {number} has {list(images.shape[1:])}, the first one "
+                f"{list(self._first.shape[1:])}: resize or crop them to one size"
+            )
+        count = len(images)
+        indices = torch.arange(at, at + count)
+        if self._numbered:
+            indices = _whole_numbers("indices", numbers, count)
+            self._check_new(indices.tolist())
+        return images, _whole_numbers("labels", labels, count), indices
+
+    def _check_new(self, numbers: list[int]) -> None:
+        """Refuse numbers of images that came before: then they number something else, or images repeat."""
+        for number in numbers:
+            if number in self._seen and not self._told:
+                told = (
+                    f"the number {number} came with two images: the third part of a batch (or its index) "
+                    "numbers the images, so leave it out, or give every image a number of its own once"
+                )
+                if self._needed:
+                    raise InputError(told)
+                warnings.warn(f"{told}; noise and ties of such images are drawn alike", stacklevel=4)
+                self._told = True
+            self._seen.add(number)
+
+    def _normalised(self, images: Tensor, number: int) -> Tensor:
+        if self.channels is not None and images.shape[1] != self.channels:
+            if images.shape[1] != 1:
+                raise InputError(
+                    f"the model takes {self.channels} channels, the images have {images.shape[1]} "
+                    f"({list(images.shape)}): convert them"
+                )
+            images = images.expand(-1, self.channels, -1, -1)
+        found, low, high = _range(images)
+        if self._range is None:
+            self._range = found
+            self._explain(found, low, high)
+        elif not _same_range(self._range, found):
+            raise InputError(
+                f"batch {number} reaches from {low:.3g} to {high:.3g}, the first one looked {self._range}: "
+                "give all images in the same range"
+            )
+        images = images if images.dtype == torch.float64 else images.float()
+        if self.normalisation is None or self._range == NORMALISED:
+            return images
+        return self.normalisation(images / 255 if self._range == BYTES else images)
+
+    def _explain(self, found: str, low: float, high: float) -> None:
+        """Say what the range of the first batch means, if anything has to be said."""
+        if self.normalisation is not None:
+            return
+        if found == BYTES:
+            raise InputError(
+                f"the images are not normalised (they reach from {low:.3g} to {high:.3g}): normalise them "
+                "as in training, or pass normalisation=fpa.data.Normalisation(mean, std), "
+                "for pixels in 0..1"
+            )
+        if found == UNIT:
+            warnings.warn(
+                "the images lie in 0..1 and are used as they are; if the model was trained on normalised "
+                "images, pass normalisation=fpa.data.Normalisation(mean, std)",
+                stacklevel=2,
+            )
+
+
+def image_batches(
+    loader: Any,
+    normalisation: Normalisation | None = None,
+    channels: int | None = None,
+    numbers: bool = True,
+) -> ImageBatches:
+    """Batches (images [N, C, H, W] normalised, labels [N], indices [N]) from whatever holds images.
+
+    `loader` is a tensor, an array, a list of PIL images, (images, labels), a data set, or anything that
+    yields such batches; a batch may also be a dict ("image", "pixel_values", "label", ...) or have a third
+    part, which numbers the images if it is whole numbers. Unknown labels are -1. Grey images are repeated
+    to the `channels` the model takes, and opacity, a fourth channel at the end, is dropped.
+
+    With a `normalisation`, bytes and floats in 0..255 or in 0..1 are normalised, images outside of these
+    ranges are taken to be normalised already. Without one, bytes are refused, and a warning tells that
+    images in 0..1 are used as they are. The first batch decides for all. Without `numbers` a third part is
+    left aside: in training an image may come twice.
+
+    >>> grey = np.zeros((2, 8, 8), dtype=np.uint8)
+    >>> batches = image_batches((grey, [3, 1]), Normalisation((0.5,) * 3, (0.5,) * 3))
+    >>> next(iter(batches))[0].shape
+    torch.Size([2, 3, 8, 8])
+    """
+    return ImageBatches(loader, normalisation, channels, numbers)
+
+
+SHUFFLED = (
+    "precomputed maps belong to images by number, and the loader shuffles them: use shuffle=False, "
+    "without a sampler, or yield (images, labels, indices)"
+)
+
+
+def in_order(loader: Any) -> bool:
+    """Whether a loader gives the images of its data set one after the other, from the first to the last.
+
+    Anything without a sampler does, as far as that can be seen; so does a data set that is only iterated.
+
+    >>> from torch.utils.data import DataLoader, SubsetRandomSampler
+    >>> images = torch.zeros(4, 1, 2, 2)
+    >>> in_order(DataLoader(images)), in_order(DataLoader(images, sampler=SubsetRandomSampler([2, 0])))
+    (True, False)
+    """
+    if isinstance(getattr(loader, "dataset", None), IterableDataset):
+        return True
+    batches = getattr(loader, "batch_sampler", None)
+    # A batch sampler of another kind may draw as it likes, whatever it says about a sampler.
+    plain = batches is None or type(batches) is BatchSampler
+    samplers = (getattr(loader, "sampler", None), getattr(batches, "sampler", None))
+    return plain and all(one is None or isinstance(one, SequentialSampler) for one in samplers)
+
+
+class _Items:
+    """A data set without an iterator of its own, item by item."""
+
+    def __init__(self, items: Any) -> None:
+        self.items = items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self.items[number] for number in range(len(self)))

@@ -1,0 +1,78 @@
+"""How the values of images are brought to what a model takes."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fpa.errors import InputError
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """`(x - mean) / std` for each channel, x in 0..1.
+
+    Nothing is copied from the host, so a call can be compiled and captured in a CUDA graph.
+
+    >>> Normalisation((0.5,), (0.5,))(torch.tensor([[[0, 51, 255]]], dtype=torch.uint8))
+    tensor([[[-1.0000, -0.6000,  1.0000]]])
+    """
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.mean) != len(self.std) or not self.mean or min(self.std) <= 0:
+            raise InputError(
+                "a normalisation needs a mean and a positive standard deviation for each channel, "
+                f"got mean {list(self.mean)} and std {list(self.std)}"
+            )
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Bytes, or floats in 0..1, [..., C, H, W] to normalised float32."""
+        if images.dtype == torch.uint8:
+            images = images.float() / 255
+        elif not images.dtype.is_floating_point:
+            raise InputError(f"images must be uint8 in 0..255 or floats in 0..1, got {images.dtype}")
+        return (images.float() - self._channels(self.mean, images)) / self._channels(self.std, images)
+
+    def inverse(self, images: Tensor) -> Tensor:
+        """Normalised images [..., C, H, W] back to 0..1, as float32."""
+        return images.float() * self._channels(self.std, images) + self._channels(self.mean, images)
+
+    def _channels(self, values: tuple[float, ...], images: Tensor) -> Tensor | float:
+        if images.ndim < 3 or images.shape[-3] != len(values):
+            raise InputError(
+                f"images must be [..., {len(values)}, H, W] for this normalisation, got {list(images.shape)}"
+            )
+        if len(set(values)) == 1:
+            return values[0]
+        return torch.cat(
+            [torch.full((1, 1, 1), value, device=images.device, dtype=torch.float32) for value in values]
+        )
+
+
+def minus_one_to_one(channels: int) -> Normalisation:
+    """The normalisation that scales 0..1 to -1..1."""
+    return Normalisation((0.5,) * channels, (0.5,) * channels)
+
+
+def as_normalisation(given: Any) -> Normalisation | None:
+    """How images are normalised: a Normalisation, (mean, std), a transform that has both, or None.
+
+    >>> as_normalisation(((0.5,), (0.25,)))
+    Normalisation(mean=(0.5,), std=(0.25,))
+    """
+    if given is None or isinstance(given, Normalisation):
+        return given
+    pair = isinstance(given, (tuple, list))
+    parts: Any = given if pair else [getattr(given, name, 0) for name in ("mean", "std")]
+    try:
+        mean, std = (tuple(float(value) for value in part) for part in parts)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            "normalisation must be (mean, std) with a number a channel, a transform with .mean and .std, or "
+            f"fpa.data.Normalisation(mean, std), got {given!r}"
+        ) from error
+    return Normalisation(mean, std)

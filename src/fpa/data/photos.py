@@ -1,0 +1,257 @@
+"""Sets of image files: listing, checking, decoding."""
+
+import hashlib
+import json
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+from rich.console import Console
+from rich.progress import track
+from torch import Tensor
+from torchvision.datasets.folder import IMG_EXTENSIONS
+from torchvision.transforms import v2
+
+from fpa.data.normalisation import Normalisation, minus_one_to_one
+from fpa.data.splits import FileSplit, ImageData, PathList, Transform, UnreadableImage, _decode, _reason
+from fpa.data.subset import _evaluation_subset
+from fpa.errors import InputError
+from fpa.files import write_text
+
+_DECODED_SAMPLE = 64  # files of a split decoded whole before training, besides the suspicious ones
+
+
+Result = TypeVar("Result")
+
+
+def _two_folders(
+    name: str,
+    train: Path,
+    test: Path,
+    evaluation_images: int | None,
+    size: int,
+    check: bool,
+    usual: int | None = None,
+) -> ImageData:
+    """Images in `train`/CLASS and `test`/CLASS."""
+    classes, test_classes = _class_folders(train), _class_folders(test)
+    for only, here, there in (
+        (set(classes) - set(test_classes), train, test),
+        (set(test_classes) - set(classes), test, train),
+    ):
+        if only:
+            others = f" (nor are {len(only) - 1} others)" if len(only) > 1 else ""
+            raise InputError(f"class {min(only)!r} is in {here} but not in {there}{others}")
+
+    def split(folder: Path, transform: Transform) -> FileSplit:
+        files = [(label, file) for label in classes for file in _images_below(folder, label)]
+        return _file_split(folder, classes, folder, files, transform, size)
+
+    splits = split(train, train_transform(size)), split(test, _test_transform(size))
+    return _file_data(name, classes, *splits, evaluation_images, check, usual)
+
+
+def _file_data(
+    name: str,
+    classes: list[str],
+    train: FileSplit,
+    test: FileSplit,
+    evaluation_images: int | None,
+    check: bool,
+    usual: int | None,
+) -> ImageData:
+    """`usual` evaluation images, or as many as there are, if no number is asked for."""
+    if evaluation_images is None and usual is not None and usual < len(test):
+        evaluation_images = usual
+    evaluation = _evaluation_subset(len(test), evaluation_images)
+    if check:
+        _check_files(train.paths)
+        _check_files(test.paths)
+    return ImageData(
+        name=name,
+        classes=classes,
+        normalisation=minus_one_to_one(3),
+        input_shape=(3, train.size, train.size),
+        train=train,
+        test=test,
+        evaluation=evaluation,
+        crop_padding=0,
+        flip=False,
+    )
+
+
+def _file_split(
+    source: Path,
+    classes: list[str],
+    folder: Path,
+    files: list[tuple[str, str]],
+    transform: Transform,
+    size: int,
+) -> FileSplit:
+    """A split of (class, file below `folder`) pairs; `source` is what errors name."""
+    numbers = {name: number for number, name in enumerate(classes)}
+    found = {name for name, _ in files}
+    for name in sorted(found - set(classes)):
+        raise InputError(f"{source} has the class {name!r}, which is not among the {len(classes)} known ones")
+    for name in sorted(set(classes) - found):
+        raise InputError(f"class {name!r} has no images in {source}: expected at least one")
+    labels = torch.tensor([numbers[name] for name, _ in files])
+    return FileSplit(PathList(folder, (file for _, file in files)), labels, transform, size)
+
+
+def train_transform(size: int) -> Transform:
+    """What is done to the files of a training set: random crops and flips, drawn anew every epoch."""
+    return v2.Compose([v2.RandomResizedCrop(size), v2.RandomHorizontalFlip(), v2.PILToTensor()])  # type: ignore[no-any-return]
+
+
+def _test_transform(size: int) -> Transform:
+    return v2.Compose([v2.Resize(round(size * 256 / 224)), v2.CenterCrop(size), v2.PILToTensor()])  # type: ignore[no-any-return]
+
+
+def _locate(name: str, root: Path, usual: str, needed: tuple[str, ...]) -> Path:
+    """The folder that holds what is needed: `root` itself or `usual` in it."""
+    for folder in (root / usual, root):
+        if all((folder / part).exists() for part in needed):
+            return folder
+    raise InputError(f"{name} was not found: neither {root / usual} nor {root} holds {', '.join(needed)}")
+
+
+def _warn_if_unofficial(data: ImageData, folder: Path, classes: int) -> None:
+    if len(data.classes) != classes:
+        warnings.warn(
+            f"{data.name} in {folder} has {len(data.classes)} classes, the official set has {classes}",
+            stacklevel=4,
+        )
+
+
+def _subfolders(folder: Path) -> list[str]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir() and entry.name[0] != ".")
+    except OSError as error:
+        raise InputError(f"cannot read the folder {folder}: {error.strerror}") from error
+
+
+def _class_folders(folder: Path) -> list[str]:
+    names = _subfolders(folder)
+    if not names:
+        raise InputError(f"{folder} has no subfolders: expected one for each class, with its images")
+    return names
+
+
+def _images_below(folder: Path, label: str) -> list[str]:
+    """Image files of a class at any depth, relative to `folder`, sorted."""
+    return sorted(
+        os.path.relpath(os.path.join(parent, file), folder)
+        for parent, _, files in os.walk(folder / label, followlinks=True)
+        for file in files
+        if file.lower().endswith(IMG_EXTENSIONS)
+    )
+
+
+def _file_bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read {path}, a file of the official set: {error.strerror}") from error
+
+
+def _check_files(paths: Sequence[Path]) -> None:
+    """Refuse files that are not whole images: a glance at each, a full decoding of few."""
+    step = max(1, len(paths) // _DECODED_SAMPLE)
+
+    def problem(index: int) -> UnreadableImage | None:
+        try:
+            if index % step == 0 or not _looks_whole(paths[index]):
+                _decode(paths[index])
+        except UnreadableImage as error:
+            return error
+        return None
+
+    bad = [error for error in _in_threads(problem, len(paths), "looking at the images") if error]
+    if bad:
+        named = "; ".join(f"{error.path} ({error.reason})" for error in bad[:5])
+        more = f"; and {len(bad) - 5} more" if len(bad) > 5 else ""
+        raise InputError(f"{len(bad)} of {len(paths)} image files cannot be read: {named}{more}")
+
+
+def _looks_whole(path: Path) -> bool:
+    """Whether the file starts and ends as a JPEG or a PNG does, whatever its name."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(8)
+            file.seek(-min(8, os.fstat(file.fileno()).st_size), os.SEEK_END)
+            end = file.read()
+    except OSError as error:
+        raise UnreadableImage(path, _reason(error)) from error
+    if start.startswith(b"\xff\xd8\xff"):
+        return end.endswith(b"\xff\xd9")
+    return start == b"\x89PNG\r\n\x1a\n" and end == b"IEND\xaeB`\x82"
+
+
+def _z_score(split: FileSplit, cache: Path) -> Normalisation:
+    """Mean and standard deviation of each channel over all pixels of the split, kept in `cache`.
+
+    What is kept counts only for the same files: their names and sizes are its key.
+    """
+    listing = hashlib.sha256()
+    for path in split.paths:
+        try:
+            listing.update(f"{path.parent.name}/{path.name} {path.stat().st_size}\n".encode())
+        except OSError as error:
+            raise UnreadableImage(path, _reason(error)) from error
+    key = listing.hexdigest()
+    try:
+        kept = json.loads(cache.read_text(encoding="utf-8"))
+        if kept["files"] == key:
+            return Normalisation(tuple(kept["mean"]), tuple(kept["std"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # nothing usable was kept: measured anew below
+
+    def sums(index: int) -> Tensor:
+        values = split.load(index).long()
+        return torch.stack([values.sum((1, 2)), values.square().sum((1, 2))])
+
+    # Whole numbers: the result does not depend on the order of the threads.
+    total, squares = sum(
+        _in_threads(sums, len(split), "measuring colours"), torch.zeros(2, 3).long()
+    ).double()
+    pixels = len(split) * split.size**2
+    mean = total / pixels
+    std = (squares / pixels - mean**2).clamp(min=0).sqrt()
+    if std.min() == 0:
+        raise InputError(f"a channel of the {len(split)} training images is constant: it cannot be z-scored")
+    result = Normalisation(tuple((mean / 255).tolist()), tuple((std / 255).tolist()))
+    try:
+        write_text(cache, json.dumps({"files": key, "mean": result.mean, "std": result.std}, indent=1) + "\n")
+    except (OSError, InputError) as error:
+        warnings.warn(f"{cache} cannot be kept, it will be measured again next time: {error}", stacklevel=2)
+    return result
+
+
+def _in_threads(function: Callable[[int], Result], count: int, what: str) -> Iterator[Result]:
+    """`function` of 0, 1, ..., count - 1, in order; a bar on a terminal shows how far it is."""
+    chunk = 64  # many small tasks would cost more than their work
+    pool = ThreadPoolExecutor(min(32, 2 * (os.cpu_count() or 1)))
+    try:
+        results = pool.map(
+            lambda start: [function(index) for index in range(start, min(start + chunk, count))],
+            range(0, count, chunk),
+        )
+        shown = track(
+            results,
+            what,
+            total=-(-count // chunk),
+            console=Console(stderr=True),
+            transient=True,
+            disable=not sys.stderr.isatty(),
+        )
+        for part in shown:
+            yield from part
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -1,0 +1,206 @@
+"""Captum's methods as estimators, by name."""
+
+import inspect
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fpa.errors import InputError, unknown
+from fpa.explanation.captum_model import _fitted
+from fpa.explanation.estimator import Method, Task, in_parts
+from fpa.explanation.gradients import reference_images
+from fpa.seeds import derive
+
+_RANDOM_STREAM = 5  # 1 to 4: SmoothGrad, the random map, the order of ties, the noise of a masking
+
+
+_GRID = 8  # windows a side: of Occlusion (which moves by half of one) and of the methods that remove patches
+
+
+# Methods that fit the pattern of the others but not an evaluation image by image.
+_UNFIT = {
+    "DeepLiftShap": "it needs a set of reference images: captum:DeepLift takes the masked image",
+    "LayerDeepLiftShap": "it needs a set of reference images: captum:LayerDeepLift takes the masked image",
+    "FeaturePermutation": "an image's map would depend on the other images of its batch",
+    "LayerFeaturePermutation": "an image's map would depend on the other images of its batch",
+    "ShapleyValues": "it needs all orders of the features: captum:ShapleyValueSampling draws some",
+}
+
+
+@dataclass(frozen=True)
+class Captum(Method):
+    """A class of `captum.attr`, with settings that suit images.
+
+    References are the fully masked image (`Settings.reference`), windows and patches are an eighth of the
+    image, maps of a layer are summed over its channels and brought to image size bilinearly. `layer` names a
+    layer of the model for methods that need one, by default the last convolution.
+    """
+
+    method: str
+    layer: str | None = None
+
+    def __post_init__(self) -> None:
+        known = captum_methods()
+        if self.method in _UNFIT and self.method not in known:
+            raise InputError(f"captum:{self.method} cannot be used by name: {_UNFIT[self.method]}")
+        if self.method not in known:
+            raise unknown("Captum method", self.method, known)
+        if self.layer is not None and not self._takes_layer:
+            raise InputError(f"captum:{self.method} takes no layer, got @{self.layer}")
+
+    @property
+    def _class(self) -> Any:
+        return getattr(_captum(), self.method)
+
+    @property
+    def _takes_layer(self) -> bool:
+        return "layer" in inspect.signature(self._class.__init__).parameters
+
+    def described(self) -> Any:
+        """The method, its layer and Captum's version."""
+        from importlib.metadata import version
+
+        return {"name": f"captum:{self.method}", "layer": self.layer, "captum": version("captum")}
+
+    def raw_map(self, name: str, task: Task) -> Tensor:
+        """What Captum says of the images, on a copy of the model that fits its hooks."""
+        fitted, first = _fitted(task.engine, task.images), task.images[:1].to(task.engine.dtype)
+        place: list[nn.Module] = []
+        if self._takes_layer:
+            place = [fitted.layer(self.layer) if self.layer else fitted.last_convolution(name, first)]
+        explainer = self._class(fitted, *place)
+        accepted = inspect.signature(explainer.attribute).parameters
+        random = "n_samples" in accepted
+        removes = "feature_mask" in accepted or "sliding_window_shapes" in accepted
+        reference = task.masking if removes else task.settings.reference
+        baselines = None
+        if "baselines" in accepted:
+            baselines = reference_images(reference, task.images, task.masking, task.seed, task.indices)
+        of_layer = isinstance(explainer, _captum().LayerAttribution)
+
+        def run(rows: Tensor, at: slice) -> Tensor:
+            batch = task.engine.batch_size("gradients", task.images[:1])
+            chosen = {
+                "baselines": None if baselines is None else baselines[at].to(rows),
+                "abs": False,  # the reduction's affair
+                "n_steps": task.settings.ig_steps,
+                "internal_batch_size": 2 * len(rows),  # LayerConductance takes no less
+                "perturbations_per_eval": max(1, batch // len(rows)),
+                "interpolate_mode": "bilinear",
+                **_windows(rows),
+            }
+            raw = explainer.attribute(
+                rows.requires_grad_(),
+                target=task.targets[at],
+                **{key: value for key, value in chosen.items() if key in accepted},
+            )
+            return _at_image_size(name, raw, rows) if of_layer else raw
+
+        def seeded(rows: Tensor, at: slice) -> Tensor:
+            """One image at a time, so that its random numbers are its own."""
+            parts = []
+            for row, number in enumerate(range(at.start, at.start + len(rows))):
+                with _random_numbers(derive(task.seed, task.indices[number], _RANDOM_STREAM), rows.device):
+                    parts.append(run(rows[row : row + 1].detach(), slice(number, number + 1)).detach())
+            return torch.cat(parts)
+
+        # Captum keeps copies of what passes through the activations, and DeepLift the reference beside
+        # the image: about four times what a gradient needs.
+        with _translated(name):
+            return in_parts(task.engine, name, task.images, seeded if random else run, share=4)
+
+
+def captum_methods() -> list[str]:
+    """The methods of Captum that can be had by name.
+
+    >>> {"DeepLift", "GuidedBackprop", "LayerGradCam", "Occlusion"} <= set(captum_methods())
+    True
+    """
+    attr = _captum()
+    found = []
+    for name in attr.__all__:
+        if not inspect.isclass(getattr(attr, name)) or not hasattr(getattr(attr, name), "attribute"):
+            continue
+        made, called = (
+            [key for key, entry in inspect.signature(function).parameters.items() if _required(entry)][1:]
+            for function in (getattr(attr, name).__init__, getattr(attr, name).attribute)
+        )
+        takes_target = "target" in inspect.signature(getattr(attr, name).attribute).parameters
+        fits = made[:1] in (["model"], ["forward_func"]) and set(made[1:]) <= {"layer"}
+        given = {"inputs", "baselines", "sliding_window_shapes"}
+        if fits and takes_target and set(called) <= given and name not in _UNFIT:
+            found.append(name)
+    return found
+
+
+def _required(entry: inspect.Parameter) -> bool:
+    return entry.default is inspect.Parameter.empty and entry.kind is not inspect.Parameter.VAR_KEYWORD
+
+
+def _captum() -> Any:
+    try:
+        import captum.attr
+    except ImportError as error:
+        raise InputError("the estimators captum:... need the package captum: pip install captum") from error
+    return captum.attr
+
+
+def _windows(images: Tensor) -> dict[str, Any]:
+    """What to remove at a time: a sliding window, or patches side by side; all channels together."""
+    channels, *sides = images.shape[1:]
+    window = [max(1, side // _GRID) for side in sides]
+    cells = [min(side, _GRID) for side in sides]
+    rows, columns = (
+        torch.arange(side, device=images.device) * count // side
+        for side, count in zip(sides, cells, strict=True)
+    )
+    return {
+        "sliding_window_shapes": (channels, *window),
+        "strides": (channels, *(max(1, side // 2) for side in window)),
+        "feature_mask": (rows[:, None] * cells[1] + columns).expand(1, *images.shape[1:]).contiguous(),
+    }
+
+
+def _at_image_size(name: str, raw: Any, images: Tensor) -> Tensor:
+    if not isinstance(raw, Tensor) or raw.ndim != 4:
+        found = list(raw.shape) if isinstance(raw, Tensor) else type(raw).__name__
+        raise InputError(
+            f"estimator {name}: the layer gives {found} for {len(images)} images, not [N, channels, h, w]: "
+            "name a convolution or a block of them"
+        )
+    summed = raw.sum(1, keepdim=True)
+    enlarged: Tensor = _captum().LayerAttribution.interpolate(summed, tuple(images.shape[2:]), "bilinear")
+    return enlarged
+
+
+@contextmanager
+def _translated(name: str) -> Iterator[None]:
+    """Captum's complaints as ours, without its notices about hooks, which touch only our copy."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"\s*Setting (forward, )?backward hooks")
+        try:
+            yield
+        except (AssertionError, AttributeError, NotImplementedError, RuntimeError, TypeError) as error:
+            if isinstance(error, torch.OutOfMemoryError):
+                raise
+            told = " ".join(str(error).split()) or type(error).__name__
+            raise InputError(f"estimator {name}: Captum cannot explain this model: {told}") from error
+
+
+@contextmanager
+def _random_numbers(seed: int, device: torch.device) -> Iterator[None]:
+    """Global random numbers from this seed, as Captum draws them, and as they were afterwards."""
+    legacy = np.random.get_state()  # noqa: NPY002
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        np.random.seed(seed % 2**32)  # noqa: NPY002
+        try:
+            yield
+        finally:
+            np.random.set_state(legacy)  # noqa: NPY002

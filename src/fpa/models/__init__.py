@@ -1,0 +1,11 @@
+"""Classifiers: built by name, wrapped so that they return logits, saved with a card that describes them.
+
+Weights are data: nothing in a file is ever executed.
+"""
+
+from fpa.models.architectures import build_model
+from fpa.models.foreign import open_model
+from fpa.models.saved import ModelCard, load_model, read_card, save_model
+from fpa.models.wrap import classifier
+
+__all__ = ["ModelCard", "build_model", "classifier", "load_model", "open_model", "read_card", "save_model"]

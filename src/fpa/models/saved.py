@@ -1,0 +1,193 @@
+"""Architectures by name, and models in one file that describes itself."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_safetensors
+from torch import Tensor, nn
+
+from fpa.errors import InputError, unknown
+from fpa.files import replacing, what_it_is
+from fpa.models.architectures import _build
+
+FORMAT = 1
+"""Version of the metadata in a model file."""
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """What a saved model says about itself.
+
+    Attributes:
+        architecture: Name `build_model` knows.
+        classes: Names of the classes, in the order of the logits.
+        input_shape: (C, H, W) of an image.
+        mean: Mean of each channel that the normalisation subtracts, for pixels in 0..1.
+        std: Standard deviation of each channel that the normalisation divides by.
+        augmentation: "none", "fpa" or "rectangle", or the user's own word.
+        accuracy: Share of correctly classified evaluation images, if known.
+        recipe: The whole recipe of the training.
+
+    """
+
+    architecture: str
+    classes: list[str]
+    input_shape: tuple[int, int, int]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    augmentation: str = "none"
+    accuracy: float | None = None
+    recipe: dict[str, Any] = field(default_factory=dict)
+
+
+def save_model(model: nn.Module, card: ModelCard, path: Path | str) -> None:
+    """Write weights and card to one `.safetensors` file, whole or not at all."""
+    state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
+    text = json.dumps({"format": FORMAT, **asdict(card)})
+    metadata = {"fpa": text, "fpa-checksum": _checksum(state, text)}
+    with replacing(Path(path)) as temporary:
+        temporary.write_bytes(to_safetensors(state, metadata))
+
+
+def shipped_models() -> list[str]:
+    """The names of the trained models that ship with the package."""
+    folder = resources.files("fpa.models") / "pretrained"
+    return sorted(item.name.removesuffix(".safetensors") for item in folder.iterdir() if "." in item.name)
+
+
+def model_path(name: Path | str) -> Path:
+    """The file of a model: a path, or the name of a model that ships with the package."""
+    path = Path(name)
+    if str(name) in shipped_models():
+        return Path(str(resources.files("fpa.models") / "pretrained" / f"{name}.safetensors"))
+    if path.suffix in (".pth", ".pt", ".bin", ".ckpt"):
+        raise InputError(
+            f"{path} is no model file of fpa (.safetensors): name its architecture too, with "
+            f"--model torchvision:NAME --weights {path}"
+        )
+    if path.suffix or path.is_file() or path.parent != Path():
+        return path
+    raise unknown("model file or shipped model", str(name), shipped_models())
+
+
+def read_card(path: Path | str) -> ModelCard:
+    """What a model file says about itself, without loading the weights."""
+    path = model_path(path)
+    with open_tensors(path) as file:
+        return _card(file, path)
+
+
+def load_model(path: Path | str, device: torch.device | str = "cpu") -> nn.Module:
+    """The model in a `.safetensors` file written by fpa, in evaluation mode; its card is `model.card`.
+
+    `path` may also be the name of a model that ships with the package. The file is data only: nothing in it
+    can execute code.
+
+    >>> model = load_model("shapes-fpa")
+    >>> model.card.augmentation, model.card.classes[:2]
+    ('fpa', ['disc', 'square'])
+    """
+    path = model_path(path)
+    card, state = read_card(path), read_tensors(path)
+    # The weights that building draws are thrown away: on the meta device they cost nothing.
+    with torch.device("meta"):
+        model = _build(card.architecture, len(card.classes), card.input_shape)
+    check_same_tensors(path, card.architecture, model.state_dict(), state)
+    model.load_state_dict(state, assign=True)
+    unloaded = [name for name, buffer in model.named_buffers() if buffer.is_meta]
+    if unloaded:  # buffers an architecture computes instead of storing
+        model = _build(card.architecture, len(card.classes), card.input_shape)
+        model.load_state_dict(state)
+    model.card = card  # type: ignore[assignment]
+    return model.to(device).eval()
+
+
+def check_same_tensors(
+    path: Path, architecture: str, expected: dict[str, Any], found: dict[str, Any]
+) -> None:
+    """Refuse a file whose tensors are not those that an architecture has."""
+    kinds = {
+        "missing": sorted(expected.keys() - found.keys()),
+        "unexpected": sorted(found.keys() - expected.keys()),
+        "of another shape": sorted(
+            f"{name} {list(found[name].shape)} instead of {list(expected[name].shape)}"
+            for name in expected.keys() & found.keys()
+            if expected[name].shape != found[name].shape
+        ),
+    }
+    if any(kinds.values()):
+        said = "; ".join(
+            f"{kind}: {', '.join(names[:3])}" + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+            for kind, names in kinds.items()
+            if names
+        )
+        raise InputError(f"{path} does not hold weights of the architecture {architecture!r}: {said}")
+
+
+def open_tensors(path: Path) -> Any:
+    """Open a safetensors file, or say what is wrong with it."""
+    if not path.is_file():
+        raise InputError(f"there is no model file {path}")
+    try:
+        return safe_open(path, framework="pt")
+    except (SafetensorError, OSError) as error:
+        with path.open("rb") as file:
+            reason = what_it_is(file.read(64)) or error
+        raise InputError(f"{path} is not a complete safetensors file: {reason}") from error
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """All tensors of a safetensors file; where it carries a checksum, damage is refused."""
+    with open_tensors(path) as file:
+        state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        metadata = file.metadata() or {}
+    stored = metadata.get("fpa-checksum")
+    if stored is not None and stored != _checksum(state, metadata.get("fpa", "")):
+        raise InputError(f"{path} is damaged: its content does not match its checksum")
+    return state
+
+
+def tensor_bytes(tensor: Tensor) -> Any:
+    """The bytes of a tensor, for a hash."""
+    return tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
+
+
+def _checksum(state: Mapping[str, Tensor], card: str) -> str:
+    digest = hashlib.blake2b(card.encode(), digest_size=16)
+    for name, tensor in sorted(state.items()):
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        digest.update(tensor_bytes(tensor))
+    return digest.hexdigest()
+
+
+def _card(file: Any, path: Path) -> ModelCard:
+    text = (file.metadata() or {}).get("fpa")
+    if text is None:
+        raise InputError(
+            f"{path} was not written by fpa: it does not say which architecture its weights are of"
+        )
+    try:
+        values = json.loads(text)
+        if values.pop("format", None) != FORMAT:
+            raise InputError(f"{path} was written by another version of fpa (this one reads format {FORMAT})")
+        return ModelCard(**values | {name: tuple(values[name]) for name in ("input_shape", "mean", "std")})
+    except InputError:
+        raise
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
+        raise InputError(f"{path} is damaged: what it says about itself cannot be read ({error})") from error
+
+
+def fingerprint(model: nn.Module) -> str:
+    """Of the weights: two models with the same weights and names are the same."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        digest.update(tensor_bytes(tensor))
+    return digest.hexdigest()[:16]

@@ -1,0 +1,197 @@
+"""What people bring, made into what the rest of the package takes: a classifier, and normalised batches.
+
+A model comes wrapped, compiled, in half precision or returning an object; a loader yields dicts, PIL images
+or bytes. Here it is unwrapped and converted, or one sentence says what to change. The model given is never
+changed.
+"""
+
+import copy
+import itertools
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fpa.errors import InputError
+
+HALF = (torch.float16, torch.bfloat16)
+
+
+def classifier(
+    model: nn.Module, images: Tensor | None = None, device: torch.device | str | None = None
+) -> nn.Module:
+    """The model as an engine can use it: images in, float logits [N, classes] out; the same one if it does.
+
+    Taken off: DataParallel, DistributedDataParallel and torch.compile. Weights in half precision become a
+    float32 copy, another `device` a copy there. With `images` [N, C, H, W], normalised, one of them is sent
+    through: a model that returns an object, a dict or a tuple with the logits is wrapped to return them
+    alone, and one that cannot take such images is refused. The model given stays exactly as it was.
+
+    >>> inner = nn.Sequential(nn.Flatten(), nn.Linear(12, 5))
+    >>> classifier(nn.DataParallel(inner)) is inner
+    True
+    """
+    found = unwrapped(model)
+    half = sorted({str(p.dtype) for p in found.parameters() if p.dtype in HALF})
+    if half:
+        warnings.warn(
+            f"the model's weights are {' and '.join(half).replace('torch.', '')}: "
+            "a float32 copy is evaluated, its logits have more digits",
+            stacklevel=2,
+        )
+        found = _copied(found).float()
+    if device is not None and any(p.device != _placed(device) for p in found.parameters()):
+        found = (found if half else _copied(found)).to(device)
+    if images is None:
+        return found
+    returned = _probed(found, images)
+    if isinstance(returned, Tensor):
+        return found
+    if logits_of(returned) is None:
+        raise InputError(
+            "the model must return logits [N, classes], or an object, dict or tuple with them as .logits, "
+            f"['logits'] or first part; it returned {type(returned).__name__}"
+        )
+    return Logits(found)
+
+
+class Logits(nn.Module):
+    """A model that returns only the logits of what another returns."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, images: Tensor) -> Tensor:  # noqa: D102
+        logits = logits_of(self.model(images))
+        assert logits is not None
+        return logits
+
+
+def logits_of(returned: Any) -> Tensor | None:
+    """The logits in what a model returned: itself, `.logits`, `["logits"]` or the first of a tuple.
+
+    >>> logits_of({"loss": None, "logits": torch.zeros(2, 5)}).shape
+    torch.Size([2, 5])
+    """
+    if isinstance(returned, Tensor):
+        return returned
+    inside = getattr(returned, "logits", None)
+    if inside is None and isinstance(returned, Mapping):
+        inside = returned.get("logits")
+    if inside is None and isinstance(returned, (tuple, list)) and returned:
+        inside = returned[0]
+    return inside if isinstance(inside, Tensor) else None
+
+
+def input_channels(model: nn.Module) -> int | None:
+    """The channels of the images a model takes, if its first convolution tells.
+
+    >>> input_channels(nn.Sequential(nn.Conv2d(1, 4, 3))), input_channels(nn.Flatten())
+    (1, None)
+    """
+    unwrapped(model)  # refuses what is no model
+    first = next((part for part in model.modules() if isinstance(part, nn.Conv2d)), None)
+    return None if first is None else first.in_channels
+
+
+def class_count(model: nn.Module, input_shape: tuple[int, int, int]) -> int:
+    """The number of outputs a classifier has for images of this shape (C, H, W).
+
+    >>> class_count(nn.Sequential(nn.Flatten(), nn.Linear(12, 5)), (3, 2, 2))
+    5
+    """
+    logits = logits_of(_probed(model, torch.zeros(1, *input_shape)))
+    if logits is None or logits.ndim != 2:
+        raise InputError("the model must return logits [N, classes]")
+    return logits.shape[1]
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The model itself, without DataParallel, DistributedDataParallel and torch.compile around it.
+
+    >>> inner = nn.Flatten()
+    >>> unwrapped(nn.DataParallel(inner)) is inner
+    True
+    """
+    if not isinstance(model, nn.Module):
+        raise InputError(f"the model must be a torch.nn.Module, got {type(model).__name__}")
+    if isinstance(model, torch.jit.ScriptModule):
+        raise InputError(
+            "the model is TorchScript, whose weights cannot be frozen: give the module that it was made of"
+        )
+    while True:
+        if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+            model = model.module
+        elif isinstance(getattr(model, "_orig_mod", None), nn.Module):  # torch.compile's wrapper
+            model = model._orig_mod  # type: ignore[assignment]
+        else:
+            return model
+
+
+def _copied(model: nn.Module) -> nn.Module:
+    try:
+        return copy.deepcopy(model)
+    except Exception as error:
+        raise InputError(
+            f"the model cannot be copied ({error}): give it in float32, on the device it is to run on"
+        ) from error
+
+
+def _placed(device: torch.device | str) -> torch.device:
+    """The device with its number, as tensors on it say it."""
+    try:
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(f"the device {str(device)!r} cannot be used here: {reason}") from error
+
+
+def _probed(model: nn.Module, images: Tensor) -> Any:
+    """What the model, in evaluation mode, returns for one of the images."""
+    weight = next(itertools.chain(model.parameters(), model.buffers()), None)
+    one = images[:1].detach().clone()
+    if weight is not None:
+        one = one.to(weight.device, weight.dtype if weight.is_floating_point() else one.dtype)
+    with torch.no_grad(), untouched(model):
+        try:
+            return model(one)
+        except Exception as error:
+            reason = (str(error) or type(error).__name__).strip().splitlines()[0]
+            raise InputError(
+                f"the model cannot take images {list(images.shape[1:])} (channels, height, width): {reason}"
+            ) from error
+
+
+def warn_of_probabilities(outputs: Tensor) -> None:
+    """Say that a model's outputs [N, classes] look like probabilities, where logits are needed."""
+    likely = outputs.shape[1] > 1 and bool(((outputs >= 0) & (outputs <= 1)).all())
+    if likely and bool(((outputs.sum(1) - 1).abs() < 1e-4).all()):
+        warnings.warn(
+            "the model's outputs look like probabilities (in 0..1, their sum is 1), which saturate: curves "
+            "and areas are meant for logits, so leave out its last softmax",
+            stacklevel=3,
+        )
+
+
+@contextmanager
+def untouched(model: nn.Module, *, freeze: bool = False) -> Iterator[None]:
+    """Lend a model out in eval mode; its mode, gradients and requires_grad flags come back as they were."""
+    modes = [(module, module.training) for module in model.modules()]
+    flags = [(parameter, parameter.requires_grad, parameter.grad) for parameter in model.parameters()]
+    model.eval()
+    for parameter, _, _ in flags:
+        parameter.grad = None
+        if freeze:
+            parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+        for parameter, requires_grad, grad in flags:
+            parameter.requires_grad_(requires_grad)
+            parameter.grad = grad

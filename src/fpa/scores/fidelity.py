@@ -1,0 +1,310 @@
+"""The fidelity A of importance estimators, its interval, and how far the evaluation can be relied on.
+
+A perturbation curve is the output for one class while ever more pixels are masked, most important first
+(MIF) or least important first (LIF). A is the area between the two, in percent (`Fidelity`). Whether MIF
+and LIF agree on which estimators are good is the reliability of the evaluation itself (`reliability`).
+`A` is called SRG or ABPC elsewhere, MIF and LIF are also known as MoRF and LeRF.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from fpa.errors import InputError, unknown
+from fpa.statistics.intervals import (
+    Arrayish,
+    Bools,
+    Floats,
+    _floats,
+    _numpy,
+    _percentiles,
+    _resampled_means,
+    _standard_error,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+Normalise = Literal["each", "none"]
+
+
+@dataclass(frozen=True, eq=False)
+class Fidelity:
+    r"""The fidelity of one estimator on one model; made by `Fidelity.from_curves`.
+
+    With $m_i, l_i$ the areas under the MIF and the LIF curve of image $i$ in percent, $d_i = l_i - m_i$,
+    over the $n$ images used, and sd and var with $n - 1$:
+
+    - `area` $A = \operatorname{mean}(d_i)$, `area_mif` $= \operatorname{mean}(m_i)$, `area_lif` likewise;
+    - `interval` $= 1.96 \operatorname{sd}(d_i) / \sqrt n$: half the width of the 95 % interval of A;
+    - `interval_unpaired` $= 1.96 \sqrt{(\operatorname{var} m_i + \operatorname{var} l_i) / n}$, that of
+      the published tables, which ignores that both curves come from the same image;
+    - `area_mean_then_divide` $A' = \operatorname{mean}(b_i) / \bar u$ with $b_i$ the area without division
+      and $u_i$ the unmasked output; its interval: $1.96 \operatorname{sd}(b_i - A' u_i) / (\bar u \sqrt n)$.
+
+    Intervals are NaN when a single image is used. The arrays hold all N images in the order given, so that
+    estimators can be compared image by image.
+    """
+
+    area: float
+    interval: float
+    interval_unpaired: float
+    area_mif: float
+    area_lif: float
+    area_mean_then_divide: float
+    """NaN if the mean unmasked output is not positive, like the three below."""
+    interval_mean_then_divide: float
+    area_mif_mean_then_divide: float
+    area_lif_mean_then_divide: float
+    used: int
+    left_out: int
+    """Images left out for any reason; an image can have several."""
+    non_finite: int
+    """Images with a NaN or infinite value in a curve, or after the division; always left out."""
+    non_positive: int
+    """Images with a finite unmasked output of 0 or less; left out by normalise="each"."""
+    excluded: int
+    """Images left out because `keep` says so."""
+    small: int
+    """Used images with an unmasked output under a tenth of the median; 0 with normalise="none"."""
+    shift_without_small: float
+    """How much A moves when these are left out too."""
+    normalise: Normalise
+    left_out_because: tuple[str, ...]
+    """For each reason to leave images out, a phrase with the number and the first of them."""
+    mif_areas: Floats = field(repr=False)
+    """[N] area under each image's MIF curve in percent; NaN where the image is left out."""
+    lif_areas: Floats = field(repr=False)
+    """[N] the same under the LIF curve."""
+    kept: Bools = field(repr=False)
+    """[N] True for the images used."""
+
+    @classmethod
+    def from_curves(
+        cls,
+        mif: Arrayish,
+        lif: Arrayish,
+        fractions: Arrayish,
+        *,
+        fractions_lif: "Arrayish | None" = None,
+        normalise: Normalise = "each",
+        keep: "Arrayish | None" = None,
+    ) -> "Fidelity":
+        """Score curves, computed here or elsewhere; NumPy arrays, PyTorch tensors or lists.
+
+        Images with NaN or infinite values are left out and counted; `notes` names them.
+
+        >>> fidelity = Fidelity.from_curves([[4, 1, 0], [2, 1, 0]], [[4, 4, 0], [2, 1.5, 0]], [0, 0.5, 1])
+        >>> fidelity.mif_areas, fidelity.lif_areas
+        (array([37.5, 50. ]), array([75. , 62.5]))
+        >>> print(fidelity)
+        A = 25.00 ± 24.50 (MIF 43.75, LIF 68.75; 2 images used, 0 left out)
+
+        - `mif` [N, K]: output for the explained class along MIF masking; the first column is unmasked.
+        - `lif` [N, K]: the same along LIF masking; the first column is that of `mif`.
+        - `fractions` [K]: part of the image masked at each point, ascending from 0, at most 1. The
+          trapezoid rule takes them as they are, so curves that end early have a smaller area. [N, K] where
+          each image has its own, as with patches or segments of different sizes.
+        - `fractions_lif` [K] or [N, K]: those of `lif`, where they are not the same as those of `mif`.
+        - `normalise`: "each" divides an image's curves by its own unmasked output (logits); images where
+          that is not positive are left out. "none" takes the curves as they are (probabilities, margins).
+          Curves that are normalised already start at 1 and score the same either way.
+        - `keep` bool [N]: False for images to leave out; `common_images` finds those that every model
+          of a study can use.
+        """
+        if normalise not in ("each", "none"):
+            raise unknown("normalisation", normalise, ["each", "none"])
+        x_mif = _fractions("fractions", fractions)
+        x_lif = x_mif if fractions_lif is None else _fractions("fractions_lif", fractions_lif)
+        x = x_mif, x_lif
+        curves = _curves("mif", mif, x_mif.shape[-1]), _curves("lif", lif, x_lif.shape[-1])
+        n, unmasked = len(curves[0]), curves[0][:, 0]
+        if len(curves[1]) != n:
+            raise InputError(f"mif has {n} images, lif has {len(curves[1])}: they must be the same")
+        if wrong := [list(each.shape) for each in x if each.ndim == 2 and len(each) != n]:
+            raise InputError(f"there are {n} images, but fractions {wrong[0]}: [K], or a row for each image")
+        wanted = np.ones(n, dtype=bool) if keep is None else _numpy(keep)
+        if wanted.dtype != np.bool_ or wanted.shape != (n,):
+            raise InputError(f"keep must be bool [{n}], got {wanted.dtype} {list(wanted.shape)}")
+        finite: Bools = np.logical_and.reduce(np.isfinite(np.hstack(curves)), axis=1)
+        _check_same_start(unmasked, curves[1][:, 0], finite)
+
+        non_positive = finite & (unmasked <= 0)
+        wrong_sign = non_positive if normalise == "each" else np.zeros(n, dtype=bool)
+        scale = np.where(wrong_sign | (normalise == "none"), 1.0, unmasked)
+        with np.errstate(all="ignore"):  # what is not finite is found on the next line
+            mif_areas, lif_areas = (
+                100 * _integral(each / scale[:, None], at) for each, at in zip(curves, x, strict=True)
+            )
+        finite &= np.isfinite(lif_areas - mif_areas)
+        kept = finite & wanted & ~wrong_sign
+        mif_areas[~kept] = lif_areas[~kept] = np.nan
+        reasons = {
+            "a NaN or infinite value in a curve": ~finite,
+            "an unmasked output that is not positive": wrong_sign,
+            "being excluded by `keep`": ~wanted,
+        }
+        because = [
+            f"{images.sum()} of {n} images left out for {reason} ({_named(images)})"
+            for reason, images in reasons.items()
+            if images.any()
+        ]
+        if not kept.any():
+            raise InputError(f"no image is left to score: {'; '.join(because)}")
+
+        for array in (mif_areas, lif_areas, kept):
+            array.setflags(write=False)
+
+        m, l, u = mif_areas[kept], lif_areas[kept], unmasked[kept]  # noqa: E741
+        small = (u < 0.1 * np.median(u)) & (normalise == "each")
+        mean = float(u.mean()) if u.mean() > 0 else math.nan
+        ratio_mif, ratio_lif = (float((scale[kept] * areas).mean()) / mean for areas in (m, l))
+        residuals = scale[kept] * (l - m) - (ratio_lif - ratio_mif) * u
+        return cls(
+            area=float((l - m).mean()),
+            interval=1.96 * _standard_error(l - m),
+            interval_unpaired=1.96 * math.hypot(_standard_error(m), _standard_error(l)),
+            area_mif=float(m.mean()),
+            area_lif=float(l.mean()),
+            area_mean_then_divide=ratio_lif - ratio_mif,
+            interval_mean_then_divide=1.96 * _standard_error(residuals) / mean,
+            area_mif_mean_then_divide=ratio_mif,
+            area_lif_mean_then_divide=ratio_lif,
+            used=m.size,
+            left_out=n - m.size,
+            non_finite=int((~finite).sum()),
+            non_positive=int(non_positive.sum()),
+            excluded=int((~wanted).sum()),
+            small=int(small.sum()),
+            shift_without_small=float((l - m)[~small].mean() - (l - m).mean()),
+            normalise=normalise,
+            left_out_because=tuple(because),
+            mif_areas=mif_areas,
+            lif_areas=lif_areas,
+            kept=kept,
+        )
+
+    @property
+    def sensitive(self) -> bool:
+        """Whether A moves by more than its interval when the `small` images are left out too."""
+        return abs(self.shift_without_small) > self.interval + 1e-9  # more than rounding
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of A should know, in sentences; empty when there is nothing to say."""
+        notes = [*self.left_out_because]
+        if self.used == 1:
+            notes.append("a single image is used: there is no interval")
+        if self.sensitive:
+            notes.append(
+                f"{self.small} of {self.used} images have an unmasked output under a tenth of the median;"
+                f" without them A moves by {self.shift_without_small:+.2f}, more than its interval"
+                f" of ±{self.interval:.2f}"
+            )
+        return tuple(notes)
+
+    def bootstrap(self, draws: int = 1000, *, level: float = 0.95, seed: int = 0) -> tuple[float, float]:
+        """Percentile interval (low, high) of A from resampling the images used; a seed gives one answer.
+
+        >>> curves = np.linspace([3.0, 1.0], [0.0, 0.0], 5, axis=1)
+        >>> Fidelity.from_curves(curves, curves, np.linspace(0, 1, 5)).bootstrap()
+        (0.0, 0.0)
+        """
+        areas = (self.lif_areas - self.mif_areas)[self.kept]
+        return _percentiles(_resampled_means(areas[None], draws, seed)[:, 0], level)
+
+    def __str__(self) -> str:
+        return (
+            f"A = {self.area:.2f} ± {self.interval:.2f} (MIF {self.area_mif:.2f}, LIF {self.area_lif:.2f};"
+            f" {self.used} images used, {self.left_out} left out)"
+        )
+
+
+def common_images(*unmasked: Arrayish) -> Bools:
+    """The images, bool [N], whose unmasked output [N] is finite and positive for every model given.
+
+    As `keep` of `Fidelity.from_curves` it leaves out the same images for all models of a study.
+
+    >>> common_images([4.0, 1.0, -1.0], [3.0, float("nan"), 2.0])
+    array([ True, False, False])
+    """
+    if not unmasked:
+        raise InputError("common_images needs the unmasked outputs of at least one model")
+    outputs = [_floats("the unmasked output", values) for values in unmasked]
+    if {values.shape for values in outputs} != {outputs[0].shape[:1]}:
+        shapes = ", ".join(str(list(values.shape)) for values in outputs)
+        raise InputError(f"the unmasked outputs must be [N] with the same N for every model, got {shapes}")
+    usable: Bools = np.all([np.isfinite(values) & (values > 0) for values in outputs], axis=0)
+    return usable
+
+
+def table(fidelities: Mapping[str, Fidelity]) -> "pd.DataFrame":
+    """One row an estimator: A, intervals, both areas, mean-then-divide beside them, and the counts.
+
+    >>> half = Fidelity.from_curves([[2, 0], [1, 0]], [[2, 2], [1, 1]], [0, 1])
+    >>> table({"ig_sum": half}).loc["ig_sum", ["area", "area_mif", "area_lif"]].tolist()
+    [50.0, 50.0, 100.0]
+    """
+    import pandas as pd
+
+    numbers = [column.name for column in fields(Fidelity) if column.type in (float, int)]
+    rows = [[getattr(fidelity, number) for number in numbers] for fidelity in fidelities.values()]
+    return pd.DataFrame(rows, index=pd.Index(list(fidelities), name="estimator"), columns=numbers)
+
+
+def _integral(curves: Floats, fractions: Floats) -> Floats:
+    return np.asarray(np.trapezoid(curves, fractions, axis=1))
+
+
+def _curves(name: str, values: Any, points: int) -> Floats:
+    curves = _floats(name, values)
+    if curves.ndim != 2 or curves.shape[1] != points:
+        raise InputError(
+            f"{name} must be [N, {points}], a column for each fraction, got shape {list(curves.shape)}"
+        )
+    if len(curves) == 0:
+        raise InputError(f"{name} has no images: there is nothing to score")
+    return curves
+
+
+def _fractions(name: str, values: Any) -> Floats:
+    fractions = _floats(name, values)
+    outside = ~((fractions >= 0) & (fractions <= 1 + 1e-6))  # a sum of steps may round to more than 1
+    if fractions.ndim not in (1, 2) or fractions.shape[-1] < 2:
+        raise InputError(
+            f"{name} must be [K] or [N, K] with at least 2 points, got shape {list(fractions.shape)}"
+        )
+    if outside.any():
+        wrong = fractions[outside][0]
+        raise InputError(f"{name} must lie in 0..1 (of the image, not in percent), got {wrong:g}")
+    rows = np.atleast_2d(fractions)
+    if (late := rows[rows[:, 0] != 0]).size:
+        raise InputError(f"{name} must start at 0, the unmasked image, got {late[0, 0]:g}")
+    if (falling := rows[(np.diff(rows) < 0).any(axis=1) | (rows[:, -1] == 0)]).size:
+        raise InputError(f"{name} must ascend from 0, got {falling[0].tolist()}")
+    return fractions
+
+
+def _check_same_start(mif: Floats, lif: Floats, finite: Bools) -> None:
+    """The unmasked output is one number; low precision may compute it twice with a little difference."""
+    if not finite.any():
+        return
+    allowed = 0.01 * np.maximum(np.abs(mif), np.median(np.abs(mif[finite])))
+    with np.errstate(invalid="ignore"):
+        wrong = np.flatnonzero(finite & (np.abs(mif - lif) > allowed))
+    if wrong.size:
+        i = wrong[0]
+        raise InputError(
+            "the first column of mif and of lif must be the same unmasked output; they differ for"
+            f" {wrong.size} of {mif.size} images, first for image {i}: {mif[i]:g} and {lif[i]:g}"
+        )
+
+
+def _named(images: Bools) -> str:
+    indices = np.flatnonzero(images)
+    shown = ", ".join(map(str, indices[:5]))
+    return f"image{'s' if indices.size > 1 else ''} {shown}{', ...' if indices.size > 5 else ''}"

@@ -1,0 +1,208 @@
+"""Figures of single images."""
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.colors import CenteredNorm
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import ArrayLike, NDArray
+
+from fpa.errors import InputError, unknown
+from fpa.show.figures.style import (
+    _BEHIND,
+    _GREY,
+    _LIF,
+    _MIF,
+    _SIGNS,
+    Floats,
+    _axis,
+    _estimator,
+    _mif_and_lif,
+    _model,
+    _plain,
+    _show,
+    _styled,
+)
+from fpa.study.results import Study
+from fpa.training.augment import FPA, Rectangle
+
+
+@_styled
+def fpa_examples(
+    images: NDArray[Any],
+    perturbation: "NDArray[np.bool_] | FPA | Rectangle",
+    *,
+    fill: NDArray[Any] | None = None,
+    names: Sequence[str] = (),
+    seed: int = 0,
+) -> Figure:
+    """Images above, the same images perturbed below, with the share of pixels that is masked.
+
+    >>> images = np.zeros((4, 3, 32, 32), dtype=np.uint8)
+    >>> figure = fpa_examples(images, FPA(p1_max=0.25, p2=0.1, s_max=3))
+
+    - `images` [M, C, H, W]: bytes, or floats from 0 to 1.
+    - `perturbation`: masks, bool [M, H, W], or an augmentation that draws one an image from `seed`, each as
+      if it were a mini-batch that is perturbed.
+    - `fill` [M, C, H, W]: what the fully masked images look like; default: mid-grey.
+    - `names`: a title for every image.
+    """
+    masks = _masks(images, perturbation, seed)
+    if fill is None:
+        fill = np.full_like(images, 128 if images.dtype == np.uint8 else 0.5)
+    count = len(images)
+    figure = Figure(figsize=(max(0.95 * count + 0.3, 2.4), 2.4))
+    axes = figure.subplots(2, count, squeeze=False)
+    for column in range(count):
+        _show(axes[0, column], images[column])
+        _show(axes[1, column], np.where(masks[column], fill[column], images[column]))
+        axes[1, column].set_xlabel(f"{masks[column].mean():.0%} masked", fontsize=8)
+        if names:
+            axes[0, column].set_title(_plain(names[column], 12), fontsize=8)
+    axes[0, 0].set_ylabel("Original")
+    axes[1, 0].set_ylabel("Perturbed")
+    return figure
+
+
+@_styled
+def sign_panel(
+    image: NDArray[Any],
+    scores: ArrayLike,
+    fractions: ArrayLike,
+    mif: ArrayLike,
+    lif: ArrayLike,
+    *,
+    estimator: str = "",
+    class_name: str = "",
+) -> Figure:
+    """What the signs of one image's scores are worth: the maps left, what masking does right.
+
+    Left: the image; the scores, clipped at the 99th percentile of their size; those at or above its 98th
+    percentile alone. Right: the MIF and LIF curves, and the negative and the positive scores in the order
+    they are masked, with the share of all pixels that carries 90 % of either.
+
+    - `image` [C, H, W], `scores` [H, W]: the image and its map.
+    - `fractions`, `mif`, `lif` [K]: the curves of this image; they are divided by their first value.
+    """
+    values = np.asarray(scores, dtype=np.float64)
+    x, falling, staying = (np.asarray(numbers, dtype=np.float64) for numbers in (fractions, mif, lif))
+    if values.ndim != 2 or not np.isfinite(values).all():
+        raise InputError(f"scores must be one map [H, W] of finite numbers, got shape {list(values.shape)}")
+    if not (np.isfinite([falling, staying]).all() and falling[0] > 0):
+        raise InputError(f"curves must be finite and start above 0, this one starts at {falling[0]:.3g}")
+    figure = Figure(figsize=(6.6, 5.6))
+    left, right = figure.subfigures(1, 2, width_ratios=(1, 1.75), squeeze=False)[0]
+    pictures, plots = left.subplots(3, 1), right.subplots(3, 1, sharex=True)
+
+    _show(pictures[0], image)
+    pictures[0].set_title(f"Explained class:\n{_plain(class_name, 32)}" if class_name else "Image")
+    norm = CenteredNorm(0, float(np.percentile(np.abs(values), 99)) or 1.0)
+    called = f"{_estimator(estimator)} scores" if estimator else "Scores"
+    shown = {called: values, "The largest 2% by size": truncated(values)}
+    for axis, (title, numbers) in zip(pictures[1:], shown.items(), strict=True):
+        drawn = axis.imshow(numbers, cmap=_SIGNS, norm=norm)
+        axis.set(title=title, xticks=[], yticks=[])
+        axis.spines[:].set_visible(True)
+    bar = left.colorbar(drawn, ax=pictures[2], location="bottom", extend="both", shrink=0.65, pad=0.04)
+    bar.locator = MaxNLocator(3, symmetric=True)
+    bar.update_ticks()
+
+    plots[0].set_title("Normalised logit")
+    _mif_and_lif(plots[0], x, falling / falling[0], staying / staying[0])
+    positive, negative = share_carrying(values)
+    flat = np.sort(values, axis=None)
+    parts = (
+        ("Negative scores, masked first by LIF", flat[flat < 0], negative, _LIF),
+        ("Positive scores, masked first by MIF", flat[flat > 0][::-1], positive, _MIF),
+    )
+    for axis, (title, part, share, colour) in zip(plots[1:], parts, strict=True):
+        masked = np.arange(len(part)) / flat.size
+        axis.fill_between(masked, part, step="post", color=colour, alpha=0.35, linewidth=0)
+        axis.step(masked, part, where="post", color=colour, linewidth=1.2)
+        axis.set_title(title)
+        sign = title.split()[0].lower()
+        text = f"{share:.1%} of the pixels carry 90%\nof the {sign} score" if share else f"no {sign} scores"
+        axis.axvline(share, color=_GREY, linewidth=0.8, linestyle=(0, (2, 2)))
+        height, side = (0.08, "bottom") if colour == _LIF else (0.92, "top")
+        place = (min(share, 0.55) + 0.02, height)
+        axis.text(*place, text, transform=axis.transAxes, va=side, size=8, bbox=_BEHIND)
+        _axis(axis)
+    plots[2].set_xlabel("Pixels masked")
+    return figure
+
+
+def sign_fluctuation(
+    study: Study, which: int = 0, estimator: str = "ig_sum", augmentation: str = "fpa"
+) -> Figure:
+    """`sign_panel` for the example image number `which` of a study."""
+    model = _model(study, augmentation)
+    examples, evaluation = model.examples, model.evaluation
+    if examples is None or not 0 <= which < len(examples.images):
+        count = 0 if examples is None else len(examples.images)
+        raise InputError(f"there is no example image {which}: the model {augmentation!r} has {count}")
+    if estimator not in examples.maps:
+        raise unknown("estimator", estimator, examples.maps)
+    rows = np.flatnonzero(evaluation.indices == examples.indices[which])
+    if len(rows) == 0:
+        raise InputError(f"image {examples.indices[which]} of the test split has no curves in this study")
+    return sign_panel(
+        examples.images[which],
+        examples.maps[estimator][which],
+        evaluation.fractions,
+        evaluation.mif[estimator][rows[0]],
+        evaluation.lif[estimator][rows[0]],
+        estimator=estimator,
+        class_name=study.classes[examples.targets[which]],
+    )
+
+
+def share_carrying(scores: ArrayLike, level: float = 0.9) -> tuple[float, float]:
+    """The smallest share of all pixels that carries `level` of the positive and of the negative score.
+
+    >>> share_carrying([[9.0, 1.0], [0.0, -1.0]], 0.9)
+    (0.25, 0.25)
+    """
+    flat = np.asarray(scores, dtype=np.float64).ravel()
+
+    def share(sizes: Floats) -> float:
+        carried = np.cumsum(np.sort(sizes)[::-1])
+        if carried.size == 0:
+            return 0.0
+        # A sum that misses the level by rounding alone has reached it.
+        return float(np.searchsorted(carried, level * carried[-1] * (1 - 1e-12)) + 1) / flat.size
+
+    return share(flat[flat > 0]), share(-flat[flat < 0])
+
+
+def truncated(scores: ArrayLike, percentile: float = 98) -> Floats:
+    """The scores whose size is at or above a percentile of all sizes, the others set to 0.
+
+    >>> truncated([[3.0, -4.0], [1.0, -1.0]], percentile=50)
+    array([[ 3., -4.],
+           [ 0.,  0.]])
+    """
+    values = np.asarray(scores, dtype=np.float64)
+    return np.where(np.abs(values) >= np.percentile(np.abs(values), percentile), values, 0.0)
+
+
+def _masks(
+    images: NDArray[Any], perturbation: "NDArray[np.bool_] | FPA | Rectangle", seed: int
+) -> NDArray[np.bool_]:
+    if images.ndim != 4:
+        raise InputError(f"images must be [M, C, H, W], got shape {list(images.shape)}")
+    expected = (len(images), *images.shape[2:])
+    if isinstance(perturbation, np.ndarray):
+        masks = perturbation
+    else:
+        augment = copy.copy(perturbation)
+        augment.p = 1.0
+        source = torch.Generator().manual_seed(seed)
+        blank = torch.zeros(1, *images.shape[1:])
+        masks = np.concatenate([augment.mask(blank, source).numpy() for _ in images])
+    if masks.dtype != np.bool_ or masks.shape != expected:
+        raise InputError(f"masks must be bool {list(expected)}, got {masks.dtype} {list(masks.shape)}")
+    return masks

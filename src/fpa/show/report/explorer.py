@@ -1,0 +1,126 @@
+"""The example images of a study, packed small enough for a page."""
+
+import base64
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fpa.evaluation.examples import Examples
+from fpa.study.results import Study
+
+STEPS = 200
+"""Positions of the slider after the first: half a percent each. A pixel's position then fits in a byte."""
+
+
+BUDGET = 13_500_000
+"""About how many bytes of the page the examples may take; of large images fewer are shown."""
+
+
+def explorer_data(study: Study) -> dict[str, Any] | None:
+    """Images, positions, heat maps and curves of the examples that all models have; None if there are none.
+
+    Every array is base64 of bytes. The position of a pixel, 0 to `STEPS` - 1, says when it is removed: in LIF
+    order it is gone at slider positions above its own, in MIF order at `STEPS` minus its own and above. As a
+    map's values follow its order, a heat map is one value a position: the mean of its pixels there.
+    """
+    models = {name: model for name, model in study.models.items() if model.examples is not None}
+    examples = [model.examples for model in models.values() if model.examples is not None]
+    rows = [{int(i): row for row, i in enumerate(each.indices)} for each in examples]
+    curve_rows = [{int(i): row for row, i in enumerate(m.evaluation.indices)} for m in models.values()]
+    shared = (
+        [int(i) for i in examples[0].indices if all(i in each for each in rows + curve_rows)] if rows else []
+    )
+    estimators = [name for name in study.estimators if all(name in each.maps for each in examples)]
+    if not shared or not estimators:
+        return None
+    first = examples[0]
+    height, width = first.images.shape[2:]
+    fill = _rgb(first.fill)
+    one_colour = bool((fill == fill[:1, :1, :1]).all())
+    bytes_a_pixel = 4 / 3 * (len(estimators) * len(models) + (4 if one_colour else 7))
+    indices = shared[: max(1, int(BUDGET / (height * width * bytes_a_pixel)))]
+    at = [rows[0][i] for i in indices]
+    names = list(study.models)
+    return {
+        "height": height,
+        "width": width,
+        "steps": STEPS,
+        "left_out": len(shared) - len(indices),
+        "images": _base64(_rgb(first.images[at])),
+        "fill": _base64(fill[0, 0, 0] if one_colour else fill[at]),
+        "shapes": None if first.foreground is None else _base64(first.foreground[at].astype(np.uint8)),
+        "examples": [
+            {"index": i, "label": _class(study, first.labels[row])}
+            for i, row in zip(indices, at, strict=True)
+        ],
+        "estimators": [study.estimators.index(name) for name in estimators],
+        "models": [
+            {
+                "augmentation": names.index(name),
+                "targets": [_class(study, each.targets[own[i]]) for i in indices],
+                "maps": [
+                    _packed_maps(each, estimator, [own[i] for i in indices]) for estimator in estimators
+                ],
+                "curves": [
+                    {
+                        side: [numbers(curves[estimator][places[i]]) for i in indices]
+                        for side, curves in (("mif", model.evaluation.mif), ("lif", model.evaluation.lif))
+                    }
+                    for estimator in estimators
+                ],
+            }
+            for (name, model), each, own, places in zip(
+                models.items(), examples, rows, curve_rows, strict=True
+            )
+        ],
+    }
+
+
+def numbers(values: Any, digits: int = 5) -> list[float | None]:
+    """Values with so many significant digits; None for what is missing or not finite, which JSON lacks."""
+    return [None if v is None or not np.isfinite(v) else float(f"{v:.{digits}g}") for v in values]
+
+
+def positions(ranks: NDArray[np.integer[Any]]) -> NDArray[np.uint8]:
+    """The slider position of every pixel: the last at which it is still there in LIF order.
+
+    With k = round(j / STEPS * pixels) pixels gone at position j, `positions(ranks) < j` is `ranks < k`, and
+    `positions(ranks) >= STEPS - j` is `ranks >= pixels - k` (a pixel off where k is rounded from a half).
+    """
+    removed = np.round(np.arange(STEPS) / STEPS * ranks.size).astype(np.int64)
+    return (np.searchsorted(removed, ranks, side="right") - 1).astype(np.uint8)
+
+
+def _packed_maps(examples: Examples, estimator: str, rows: list[int]) -> dict[str, Any]:
+    """Positions [M, H, W], heat [M, STEPS] in -127..127 as bytes, and the score that 127 stands for."""
+    places = [positions(examples.ranks[estimator][row]) for row in rows]
+    heat, limits = [], []
+    for row, place in zip(rows, places, strict=True):
+        scores = np.nan_to_num(examples.maps[estimator][row].astype(np.float64), posinf=0, neginf=0)
+        size = np.abs(scores)
+        limit = float(np.quantile(size, 0.99)) or float(size.max()) or 1.0
+        pixels = np.bincount(place.ravel(), minlength=STEPS)
+        mean = np.bincount(place.ravel(), scores.ravel(), minlength=STEPS) / np.maximum(pixels, 1)
+        heat.append(np.round(127 * np.clip(mean / limit, -1, 1)).astype(np.int8))
+        limits.append(limit)
+    return {
+        "positions": _base64(np.stack(places)),
+        "heat": _base64(np.stack(heat)),
+        "limits": numbers(limits),
+    }
+
+
+def _rgb(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """[M, C, H, W] to [M, H, W, 3]: the first three channels, or the first one as grey."""
+    return images[:, [0, 1, 2] if images.shape[1] >= 3 else [0, 0, 0]].transpose(0, 2, 3, 1)
+
+
+def _base64(array: NDArray[Any]) -> str:
+    return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
+
+
+def _class(study: Study, number: int) -> str:
+    if number < 0:
+        return "unknown"
+    return study.classes[number] if number < len(study.classes) else f"class {number}"

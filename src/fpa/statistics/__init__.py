@@ -1,0 +1,21 @@
+"""Intervals, paired tests, and how often two rankings contradict each other: numpy and scipy, no torch.
+
+Everything is over images: resampled together, compared pair by pair.
+"""
+
+from fpa.statistics.contradictions import Pair, Reliability, ranking_agreement, reliability
+from fpa.statistics.intervals import Estimate, share_kept, spearman
+from fpa.statistics.paired import PairedTest, holm, paired_test
+
+__all__ = [
+    "Estimate",
+    "Pair",
+    "PairedTest",
+    "Reliability",
+    "holm",
+    "paired_test",
+    "ranking_agreement",
+    "reliability",
+    "share_kept",
+    "spearman",
+]

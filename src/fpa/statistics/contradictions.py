@@ -1,0 +1,240 @@
+"""How often MIF and LIF contradict each other."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fpa.errors import InputError
+from fpa.statistics.intervals import Bools, Estimate, Floats, _percentiles, _resampled_means, spearman
+from fpa.statistics.paired import Areas, _shared_images, _t_test, holm
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+SIGNED: dict[str, bool] = {
+    "ig_sum": True,
+    "vgx_sum": True,
+    "sgx_sum": True,
+    "ig_abs": False,
+    "vg_abs": False,
+    "vgx_abs": False,
+    "sg_abs": False,
+    "sgx_abs": False,
+    "sqsg_sum": False,
+}
+"""Whether the scores of an estimator have a sign (evidence and counter-evidence); `random` is neither."""
+
+
+KINDS = ("signed-signed", "unsigned-unsigned", "signed-unsigned")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two estimators, compared by the area under MIF (small is good) and under LIF (large is good)."""
+
+    first: str
+    second: str
+    kind: str
+    """One of `KINDS`."""
+    mif: float
+    """Area under MIF of the first minus that of the second, in percent."""
+    lif: float
+    """Area under LIF of the first minus that of the second, in percent."""
+    p_mif: float
+    """Two-sided p of `mif` in a paired t-test over images, Holm-corrected over all tests of all pairs."""
+    p_lif: float
+    """The same for `lif`."""
+    opposite: bool
+    """Ordered one way by the mean area under MIF and the other way by that under LIF."""
+    contradiction: bool
+    """Ordered oppositely, and both p under alpha."""
+
+    def __str__(self) -> str:
+        by_mif = self.first if self.mif < 0 else self.second if self.mif > 0 else "neither"
+        by_lif = self.first if self.lif > 0 else self.second if self.lif < 0 else "neither"
+        return f"{self.first} and {self.second}: MIF prefers {by_mif}, LIF prefers {by_lif}"
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """How far the evaluation of one model by MIF agrees with that by LIF, from `reliability`."""
+
+    by_area: tuple[str, ...]
+    """Names, best first: the largest A."""
+    by_mif: tuple[str, ...]
+    """Names, best first: the smallest area under MIF."""
+    by_lif: tuple[str, ...]
+    """Names, best first: the largest area under LIF."""
+    pairs: tuple[Pair, ...]
+    """Every pair of estimators."""
+    opposite: dict[str, Estimate]
+    """For each of `KINDS` and "all": the number of pairs ordered oppositely by the means."""
+    correlation: dict[str, Estimate]
+    """Spearman's correlation of goodness by MIF with goodness by LIF: "all", "signed", "unsigned"."""
+    used: int
+    """The number of images, those that every estimator uses."""
+    alpha: float
+
+    @property
+    def contradictions(self) -> tuple[Pair, ...]:
+        """The pairs ordered oppositely with both differences significant."""
+        return tuple(pair for pair in self.pairs if pair.contradiction)
+
+    def table(self) -> "pd.DataFrame":
+        """A row for each of `KINDS` and "all": pairs, ordered oppositely (with interval), contradictions."""
+        import pandas as pd
+
+        rows = {}
+        for kind, opposite in self.opposite.items():
+            pairs = [pair for pair in self.pairs if kind in (pair.kind, "all")]
+            rows[kind] = {
+                "pairs": len(pairs),
+                "opposite": int(opposite.value),
+                "opposite_low": int(opposite.low),
+                "opposite_high": int(opposite.high),
+                "contradictions": sum(pair.contradiction for pair in pairs),
+            }
+        return pd.DataFrame.from_dict(rows, orient="index").rename_axis("kind")
+
+    def __str__(self) -> str:
+        lines = [
+            f"{kind} pairs: {row.opposite} of {row.pairs} ordered oppositely by MIF and by LIF"
+            f" ({row.opposite_low} to {row.opposite_high}), {row.contradictions} significantly"
+            for kind, row in self.table().iterrows()
+        ]
+        correlations = (
+            f"{group} {c.value:.2f} ({c.low:.2f} to {c.high:.2f})" for group, c in self.correlation.items()
+        )
+        return "\n".join([*lines, f"rank correlation of MIF with LIF: {', '.join(correlations)}"])
+
+
+def reliability(
+    fidelities: Mapping[str, Areas],
+    signed: Mapping[str, bool] | None = None,
+    *,
+    leave_out: str | Collection[str] = ("random",),
+    alpha: float = 0.05,
+    draws: int = 1000,
+    seed: int = 0,
+) -> Reliability:
+    """Do MIF and LIF agree on which estimators are good?
+
+    A *contradiction* is a pair of estimators that MIF orders one way and LIF the other, both differences
+    significant in a paired t-test over images, Holm-corrected over all tests (two for each pair). All
+    numbers are over the images that every estimator uses. Bootstrap intervals resample images, the same
+    draw for all estimators; they cover neither the choice of estimators nor the training seed.
+
+    >>> from fpa import Fidelity
+    >>> noise = np.random.default_rng(0).normal(0, 0.1, 50)
+    >>> def ending_at(level):
+    ...     return np.stack([np.ones(50), level + noise], axis=1)
+    >>> finds_evidence = Fidelity.from_curves(ending_at(0.1), ending_at(0.5), [0, 1])
+    >>> finds_background = Fidelity.from_curves(ending_at(0.5), ending_at(0.9), [0, 1])
+    >>> print(*reliability({"ig_sum": finds_evidence, "vg_abs": finds_background}).contradictions)
+    ig_sum and vg_abs: MIF prefers ig_sum, LIF prefers vg_abs
+
+    - `fidelities`: by the name of the estimator; the same images in the same order for all.
+    - `signed`: by name, whether an estimator's scores have a sign; needed for names not in `SIGNED`.
+    - `leave_out`: names that are no explanations and take no part.
+    - `alpha`: the level of the tests, all together.
+    - `draws`, `seed`: of the bootstrap.
+    """
+    leave_out = [leave_out] if isinstance(leave_out, str) else list(leave_out)
+    chosen = {name: fidelity for name, fidelity in fidelities.items() if name not in leave_out}
+    if len(chosen) < 2:
+        raise InputError(f"at least two estimators besides {leave_out} are needed, got {list(chosen)}")
+    if not 0 < alpha < 1:
+        raise InputError(f"alpha must lie between 0 and 1, got {alpha}")
+    known = SIGNED | dict(signed or {})
+    if missing := [name for name in chosen if name not in known]:
+        example = dict.fromkeys(missing, False)
+        raise InputError(f"say whether these estimators are signed: {missing}, for example signed={example}")
+    names, kept = list(chosen), _shared_images(chosen)
+    mif = np.stack([fidelity.mif_areas[kept] for fidelity in chosen.values()])
+    lif = np.stack([fidelity.lif_areas[kept] for fidelity in chosen.values()])
+    is_signed = np.array([known[name] for name in names], dtype=bool)
+
+    left, right = np.triu_indices(len(names), k=1)
+    how_many_signed = is_signed[left].astype(int) + is_signed[right]
+    kinds = np.array(["unsigned-unsigned", "signed-unsigned", "signed-signed"])[how_many_signed]
+    tests = [_t_test(areas[i] - areas[j]) for areas in (mif, lif) for i, j in zip(left, right, strict=True)]
+    difference_mif, difference_lif = np.array([test.difference for test in tests]).reshape(2, -1)
+    p_mif, p_lif = holm([test.p for test in tests]).reshape(2, -1)
+    opposite = _ordered_oppositely(difference_mif, difference_lif)
+    contradiction = opposite & (np.maximum(p_mif, p_lif) < alpha)
+    columns = (kinds, difference_mif, difference_lif, p_mif, p_lif, opposite, contradiction)
+    pairs = [
+        Pair(names[i], names[j], *values)
+        for i, j, *values in zip(left, right, *(column.tolist() for column in columns), strict=True)
+    ]
+
+    drawn_mif, drawn_lif = np.split(_resampled_means(np.concatenate([mif, lif]), draws, seed), 2, axis=1)
+    drawn_opposite = _ordered_oppositely(
+        drawn_mif[:, left] - drawn_mif[:, right], drawn_lif[:, left] - drawn_lif[:, right]
+    )
+    mean_mif, mean_lif = mif.mean(axis=1), lif.mean(axis=1)
+    kind_masks = {kind: kinds == kind for kind in KINDS} | {"all": np.ones_like(opposite)}
+    group_masks = {"all": np.ones_like(is_signed), "signed": is_signed, "unsigned": ~is_signed}
+
+    def estimate(value: Any, drawn: Floats) -> Estimate:
+        return Estimate(float(value), *_percentiles(drawn, 0.95))
+
+    def ranked(goodness: Floats) -> tuple[str, ...]:
+        return tuple(names[i] for i in np.argsort(-goodness, kind="stable"))
+
+    return Reliability(
+        by_area=ranked(mean_lif - mean_mif),
+        by_mif=ranked(-mean_mif),
+        by_lif=ranked(mean_lif),
+        pairs=tuple(pairs),
+        opposite={
+            kind: estimate(opposite[of].sum(), drawn_opposite[:, of].sum(axis=1))
+            for kind, of in kind_masks.items()
+        },
+        correlation={
+            group: estimate(
+                spearman(-mean_mif[of], mean_lif[of]), spearman(-drawn_mif[:, of], drawn_lif[:, of])
+            )
+            for group, of in group_masks.items()
+        },
+        used=int(kept.sum()),
+        alpha=alpha,
+    )
+
+
+def ranking_agreement(
+    first: Mapping[str, Areas],
+    second: Mapping[str, Areas],
+    *,
+    leave_out: Collection[str] = ("random",),
+    draws: int = 1000,
+    seed: int = 0,
+) -> Estimate:
+    """Do two evaluations of the same images rank the estimators alike? Spearman's correlation of their A.
+
+    The interval resamples images, the same draw for both. NaN for fewer than two estimators.
+
+    >>> from fpa import Fidelity
+    >>> x = np.linspace(0, 1, 3)
+    >>> good = Fidelity.from_curves([[4, 1, 0], [2, 1, 0]], [[4, 4, 0], [2, 2, 0]], x)
+    >>> poor = Fidelity.from_curves([[4, 2, 0], [2, 1, 0]], [[4, 3, 0], [2, 1, 0]], x)
+    >>> ranking_agreement({"ig_sum": good, "vg_abs": poor}, {"ig_sum": poor, "vg_abs": good})
+    Estimate(value=-1.0, low=-1.0, high=-1.0)
+    """
+    names = [name for name in first if name not in leave_out]
+    if missing := [name for name in names if name not in second]:
+        raise InputError(f"the second evaluation has no estimators {missing}: both need the same")
+    chosen = [evaluation[name] for evaluation in (first, second) for name in names]
+    kept = _shared_images({str(place): fidelity for place, fidelity in enumerate(chosen)})
+    areas = np.stack([(fidelity.lif_areas - fidelity.mif_areas)[kept] for fidelity in chosen])
+    drawn = np.split(_resampled_means(areas, draws, seed), 2, axis=1)
+    means = np.split(areas.mean(axis=1), 2)
+    return Estimate(float(spearman(*means)), *_percentiles(spearman(*drawn), 0.95))
+
+
+def _ordered_oppositely(difference_mif: Floats, difference_lif: Floats) -> Bools:
+    """A small area under MIF is good and a large one under LIF: with the same sign they disagree."""
+    return np.sign(difference_mif) * np.sign(difference_lif) > 0

@@ -1,0 +1,182 @@
+"""Training batches: which images, cropped and flipped how, in what order.
+
+Everything random about a batch depends on the seed, the epoch and the step, so a run that was stopped goes
+on exactly where it was. A batch is made in two parts: `advance` on the host, then `batch` on the device,
+which reads nothing back and can be captured in a CUDA graph.
+"""
+
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Sampler
+
+from fpa.data.splits import ArraySplit, FileSplit, ImageData, SeededImages, unreadable
+from fpa.seeds import ORDER, WORKERS, derive, generator
+
+
+class Batches(Protocol):
+    """What training needs of a data set."""
+
+    steps: int
+    mine: slice
+    """This process's share of a batch."""
+
+    def start(self, epoch: int, step: int) -> None:
+        """Begin an epoch, or go on in the middle of it at `step`."""
+
+    def advance(self) -> None:
+        """The host's part of the next batch."""
+
+    def batch(self, draws: torch.Generator) -> tuple[Tensor, Tensor]:
+        """The device's part: uint8 images [N, C, H, W] and labels [N]."""
+
+
+def training_batches(
+    data: ImageData,
+    batch_size: int,
+    seed: int,
+    device: torch.device,
+    *,
+    rank: int = 0,
+    processes: int = 1,
+    workers: int = 0,
+) -> Batches:
+    """The batches of this process: its share of every batch of `batch_size` images."""
+    if isinstance(data.train, ArraySplit):
+        return ArrayBatches(data.train.to(device), data, batch_size, seed, rank, processes)
+    return FileBatches(data.train, data, batch_size, seed, device, rank, processes, workers)
+
+
+def _order(images: int, batch_size: int, seed: int, epoch: int) -> Tensor:
+    """The images of every step of an epoch, [steps, batch_size]; those left over wait for another epoch."""
+    steps = images // batch_size
+    order = torch.randperm(images, generator=generator("cpu", seed, ORDER, epoch))
+    return order[: steps * batch_size].view(steps, batch_size)
+
+
+class ArrayBatches:
+    """A data set that lives on the device as uint8, cropped and flipped there, each image its own way."""
+
+    def __init__(
+        self, split: ArraySplit, data: ImageData, batch_size: int, seed: int, rank: int, processes: int
+    ) -> None:
+        self.split, self.batch_size, self.seed = split, batch_size, seed
+        self.padding, self.flip = data.crop_padding, data.flip
+        self.mine = _share(batch_size, rank, processes)
+        self.steps = len(split) // batch_size
+        device = split.images.device
+        self._order = torch.zeros(self.steps, batch_size, dtype=torch.int64, device=device)
+        self._step = torch.zeros(1, dtype=torch.int64, device=device)
+
+    def start(self, epoch: int, step: int) -> None:  # noqa: D102
+        self._order.copy_(_order(len(self.split), self.batch_size, self.seed, epoch))
+        self._step.fill_(step)
+
+    def advance(self) -> None:
+        """Nothing to do: the device counts its own steps."""
+
+    def batch(self, draws: torch.Generator) -> tuple[Tensor, Tensor]:  # noqa: D102
+        chosen = self._order.index_select(0, self._step)[0]
+        self._step += 1
+        device = chosen.device
+        # Every process draws for the whole batch and keeps its share: their number changes nothing.
+        shift = torch.randint(0, 2 * self.padding + 1, (2, self.batch_size), generator=draws, device=device)
+        flipped = torch.rand(self.batch_size, generator=draws, device=device) < 0.5
+        rows, mine = chosen[self.mine], self.mine
+        images = crop_and_flip(
+            self.split.images, rows, shift[:, mine] - self.padding, flipped[mine] & self.flip
+        )
+        return images, self.split.labels[rows]
+
+
+def crop_and_flip(images: Tensor, chosen: Tensor, shift: Tensor, flipped: Tensor) -> Tensor:
+    """Chosen images [N, C, H, W], each moved by its own (rows, columns), zeros moving in, then mirrored.
+
+    >>> image = torch.arange(4).view(1, 1, 2, 2)
+    >>> crop_and_flip(image, torch.tensor([0]), torch.tensor([[1], [0]]), torch.tensor([True])).tolist()
+    [[[[3, 2], [0, 0]]]]
+    """
+    height, width = images.shape[2:]
+    rows = torch.arange(height, device=images.device) + shift[0, :, None]
+    columns = torch.arange(width, device=images.device)
+    columns = torch.where(flipped[:, None], width - 1 - columns, columns) + shift[1, :, None]
+    inside = ((rows >= 0) & (rows < height))[:, :, None] & ((columns >= 0) & (columns < width))[:, None, :]
+    channels = torch.arange(images.shape[1], device=images.device)
+    picked = images[
+        chosen[:, None, None, None],
+        channels[None, :, None, None],
+        rows.clamp(0, height - 1)[:, None, :, None],
+        columns.clamp(0, width - 1)[:, None, None, :],
+    ]
+    return picked * inside[:, None].to(picked.dtype)
+
+
+class FileBatches:
+    """Image files, decoded and cropped by worker processes, copied to fixed places on the device."""
+
+    def __init__(
+        self,
+        split: FileSplit,
+        data: ImageData,
+        batch_size: int,
+        seed: int,
+        device: torch.device,
+        rank: int,
+        processes: int,
+        workers: int,
+    ) -> None:
+        self.split, self.unreadable = split, set[Path]()
+        self.steps = len(split) // batch_size
+        self.mine = mine = _share(batch_size, rank, processes)
+        self._sampler = _EpochSampler(len(split), batch_size, seed, mine)
+        self._loader: DataLoader[Any] = DataLoader(
+            SeededImages(split, derive(seed, WORKERS)),
+            batch_sampler=self._sampler,
+            num_workers=min(workers, os.cpu_count() or 1),
+            persistent_workers=workers > 0,
+            pin_memory=device.type == "cuda",
+            generator=torch.Generator(),  # leaves the global one alone
+        )
+        self._next: Iterator[Any] = iter(())
+        share = len(range(batch_size)[mine])
+        self._images = torch.zeros((share, *data.input_shape), dtype=torch.uint8, device=device)
+        self._labels = torch.zeros(share, dtype=torch.int64, device=device)
+
+    def start(self, epoch: int, step: int) -> None:  # noqa: D102
+        self._sampler.epoch, self._sampler.first_step = epoch, step
+        self._next = iter(self._loader)
+
+    def advance(self) -> None:  # noqa: D102
+        images, labels, indices = next(self._next)
+        self.unreadable.update(unreadable(self.split, indices, labels))
+        self._images.copy_(images, non_blocking=True)
+        self._labels.copy_(labels, non_blocking=True)
+
+    def batch(self, draws: torch.Generator) -> tuple[Tensor, Tensor]:  # noqa: D102
+        return self._images, self._labels
+
+
+class _EpochSampler(Sampler[list[tuple[int, int]]]):
+    """Batches of (epoch, index): with the epoch, a worker knows the randomness of an image."""
+
+    def __init__(self, images: int, batch_size: int, seed: int, mine: slice) -> None:
+        self.images, self.batch_size, self.seed, self.mine = images, batch_size, seed, mine
+        self.epoch = self.first_step = 0
+
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        epoch = self.epoch
+        for batch in _order(self.images, self.batch_size, self.seed, epoch)[self.first_step :]:
+            yield [(epoch, index) for index in batch[self.mine].tolist()]
+
+    def __len__(self) -> int:
+        return self.images // self.batch_size - self.first_step
+
+
+def _share(batch_size: int, rank: int, processes: int) -> slice:
+    size = math.ceil(batch_size / processes)
+    return slice(rank * size, min(batch_size, (rank + 1) * size))

@@ -1,0 +1,157 @@
+"""The numbers of a training, as dataclasses that check themselves."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+from fpa.errors import InputError, at_least
+
+WARM = 0.1
+"""The share of a training over which the learning rate of the schedule `warm-cosine` rises."""
+
+
+@dataclass
+class TrainingSettings:
+    """The optimisation: SGD with momentum on the cross-entropy.
+
+    Attributes:
+        epochs: Passes over the training set.
+        batch_size: Images a step, over all processes together.
+        learning_rate: Initial learning rate.
+        momentum: Momentum of SGD.
+        weight_decay: Weight decay of SGD.
+        schedule: steps: multiplied by gamma at every milestone; cosine: annealed to 0 over all epochs;
+            warm-cosine: up over the first tenth, then annealed to 0, step by step, for a few epochs.
+        milestones: Epochs at which the learning rate is multiplied by gamma.
+        gamma: Factor at a milestone.
+        warmup_epochs: The learning rate rises linearly to its value over so many epochs at the start.
+        precision: auto (bfloat16 on CUDA, else float32), float32, tf32 or bfloat16 (mixed).
+        compile: Compile the step and capture it in a CUDA graph, on CUDA.
+        test_every: Measure the test accuracy every so many epochs, and after the last.
+        checkpoint_seconds: Write a checkpoint when the last one is older than this.
+
+    """
+
+    epochs: int = 12
+    batch_size: int = 32
+    learning_rate: float = 0.05
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    schedule: Literal["steps", "cosine", "warm-cosine"] = "cosine"
+    milestones: list[int] = field(default_factory=list)
+    gamma: float = 0.1
+    warmup_epochs: int = 0
+    precision: Literal["auto", "float32", "tf32", "bfloat16"] = "auto"
+    compile: bool = True
+    test_every: int = 1
+    checkpoint_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        at_least("training.epochs", self.epochs, 1)
+        at_least("training.batch_size", self.batch_size, 1)
+        at_least("training.test_every", self.test_every, 1)
+        at_least("training.warmup_epochs", self.warmup_epochs, 0)
+        at_least("training.checkpoint_seconds", self.checkpoint_seconds, 0)
+        if not 0 < self.learning_rate < math.inf:
+            raise InputError(f"training.learning_rate must be positive, got {self.learning_rate}")
+        if not 0 <= self.momentum < 1:
+            raise InputError(f"training.momentum must be in [0, 1), got {self.momentum}")
+        if not 0 <= self.weight_decay < math.inf:
+            raise InputError(f"training.weight_decay must not be negative, got {self.weight_decay}")
+        if not 0 < self.gamma <= 1:
+            raise InputError(f"training.gamma must be in (0, 1], got {self.gamma}")
+        if self.milestones != sorted(set(self.milestones)):
+            raise InputError(f"training.milestones must rise, got {self.milestones}")
+        if self.schedule != "steps" and self.milestones:
+            raise InputError(f"training.milestones belong to the schedule 'steps', not to {self.schedule!r}")
+        if self.schedule == "warm-cosine" and self.warmup_epochs:
+            raise InputError("training.warmup_epochs does not go with 'warm-cosine', which has its own")
+
+    def check(self) -> None:
+        """Refuse, before a training, settings that contradict each other."""
+        if self.milestones and self.milestones[-1] >= self.epochs:
+            raise InputError(
+                f"training.milestones {self.milestones} must be below training.epochs {self.epochs}: "
+                "choose others, or [] for a learning rate that stays"
+            )
+        if self.warmup_epochs >= self.epochs:
+            raise InputError(
+                f"training.warmup_epochs {self.warmup_epochs} must be below training.epochs {self.epochs}"
+            )
+
+    def learning_rate_at(self, epoch: float) -> float:
+        """The learning rate of an epoch (the first is 0); with `warm-cosine`, at a moment inside it.
+
+        >>> steps = TrainingSettings(epochs=40, learning_rate=0.1, schedule="steps", milestones=[30])
+        >>> steps.learning_rate_at(29), round(steps.learning_rate_at(30), 6)
+        (0.1, 0.01)
+        >>> tuning = TrainingSettings(epochs=2, learning_rate=0.1, schedule="warm-cosine")
+        >>> tuple(round(tuning.learning_rate_at(epoch), 3) for epoch in (0.1, 0.2, 1.1, 2))
+        (0.05, 0.1, 0.05, 0.0)
+        """
+        if self.schedule == "warm-cosine":
+            done = epoch / self.epochs
+            fall = (1 + math.cos(math.pi * (done - WARM) / (1 - WARM))) / 2
+            return self.learning_rate * (done / WARM if done < WARM else fall)
+        epoch = math.floor(epoch)
+        rate = self.learning_rate * min(1, (epoch + 1) / (self.warmup_epochs + 1))
+        if self.schedule == "cosine":
+            return rate * (1 + math.cos(math.pi * epoch / self.epochs)) / 2
+        return rate * self.gamma ** sum(epoch >= milestone for milestone in self.milestones)
+
+
+@dataclass
+class FPASettings:
+    """Feature perturbation augmentation, see fpa.FPA.
+
+    Attributes:
+        p: Probability that a mini-batch is perturbed.
+        p1_max: The share of selected pixels is uniform between 0 and this.
+        p2: Probability that a selected pixel starts a square.
+        s_max: Largest side of a square in pixels.
+        squares: Pixels that may start a square: selected, or everywhere (Algorithm 1 as printed).
+
+    """
+
+    p: float = 0.5
+    p1_max: float = 0.25
+    p2: float = 0.1
+    s_max: int = 3
+    squares: Literal["selected", "everywhere"] = "selected"
+
+
+def suggested_fpa(height: int, width: int) -> FPASettings:
+    """The settings of FPA for images of this size: the paper's at 32 and 224 px, a power law through both.
+
+    Larger images get larger and fewer squares, so that squares mask about the same share at every size.
+
+    >>> suggested_fpa(32, 32).s_max, suggested_fpa(96, 96).s_max, suggested_fpa(224, 224).s_max
+    (3, 6, 10)
+    """
+    at_least("height", height, 2)
+    at_least("width", width, 2)
+    place = math.log(math.sqrt(height * width) / 32) / math.log(224 / 32)  # 0 at 32 px, 1 at 224 px
+    return FPASettings(
+        p=0.5,
+        p1_max=round(0.25 + 0.05 * min(max(place, 0), 1), 3),
+        p2=float(f"{0.1 ** (1 + max(place, 0)):.2g}"),
+        s_max=min(max(1, round(3 * (10 / 3) ** place)), min(height, width) - 1),
+    )
+
+
+@dataclass
+class RectangleSettings:
+    """The rectangle baseline (random erasing), see fpa.Rectangle.
+
+    Attributes:
+        p: Probability of being perturbed.
+        area: Smallest and largest share of the image covered.
+        aspect: Smallest and largest height over width.
+        coin: One coin a mini-batch (batch) or an image (image).
+
+    """
+
+    p: float = 0.5
+    area: tuple[float, float] = (0.02, 0.4)
+    aspect: tuple[float, float] = (0.3, 1 / 0.3)
+    coin: Literal["batch", "image"] = "batch"

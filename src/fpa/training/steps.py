@@ -1,0 +1,182 @@
+"""The training step: eager, or captured in a CUDA graph with those of other models."""
+
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fpa.data.normalisation import Normalisation
+from fpa.engine.compiling import compiled
+from fpa.masking import Fill
+from fpa.models.wrap import logits_of
+from fpa.training.augment import FPA, Draws, Rectangle
+from fpa.training.run import Run
+
+if TYPE_CHECKING:
+    from fpa.training.trainer import Trainer
+
+
+class Steps(Protocol):
+    """Advances a group of runs."""
+
+    def __call__(self) -> None:
+        """Take one step with every run."""
+
+
+class EagerSteps:
+    """A step at a time, as written."""
+
+    def __init__(self, group: list[Run], trainer: "Trainer") -> None:
+        self.group, self.trainer = group, trainer
+
+    def __call__(self) -> None:  # noqa: D102
+        for run in self.group:
+            run.batches.advance()
+            images, labels, targets = next_batch(run, self.trainer.precision)
+            logits = logits_for(run.network, images, self.trainer.precision)
+            loss = functional.cross_entropy(logits, targets)
+            run.optimizer.zero_grad()
+            self.trainer.accelerator.backward(loss)
+            run.optimizer.step()
+            count(run.totals, loss.detach(), logits.detach(), labels)
+
+
+class CapturedSteps:
+    """The whole step of every run compiled and captured in one CUDA graph, a stream a run.
+
+    At small batches the time goes into launching kernels; a graph launches them all at once, and the kernels
+    of different runs fill the gaps that each leaves.
+    """
+
+    def __init__(self, group: list[Run], trainer: "Trainer") -> None:
+        self.group = group
+        self.precision = trainer.precision
+        self.forward = compiled(logits_for, repeatable=True)
+        self.counted = compiled(count, repeatable=True)
+        self.parameters = [[one for one in run.model.parameters() if one.requires_grad] for run in group]
+        kept = [
+            ({name: value.clone() for name, value in run.tensors().items()}, run.draws.get_state())
+            for run in group
+        ]
+        streams = [torch.cuda.Stream() for _ in group]  # type: ignore[no-untyped-call]
+        for warm_up in range(3):
+            for run in group:
+                if warm_up % run.batches.steps == 0:  # an epoch may have fewer steps than this
+                    run.batches.start(run.epoch, 0)
+                run.batches.advance()
+            self._side_by_side(streams)
+        torch.cuda.synchronize()
+        self.graph = torch.cuda.CUDAGraph()
+        for run in group:
+            self.graph.register_generator_state(run.draws)
+        with torch.cuda.graph(self.graph):
+            self._side_by_side(streams)
+        for run, (tensors, draws) in zip(group, kept, strict=True):
+            with torch.no_grad():
+                for name, value in run.tensors().items():
+                    value.copy_(tensors[name])
+            run.draws.set_state(draws)
+
+    def __call__(self) -> None:  # noqa: D102
+        for run in self.group:
+            run.batches.advance()
+        self.graph.replay()
+
+    def _side_by_side(self, streams: list[torch.cuda.Stream]) -> None:
+        main = torch.cuda.current_stream()
+        for run, parameters, stream in zip(self.group, self.parameters, streams, strict=True):
+            stream.wait_stream(main)
+            with torch.cuda.stream(stream):
+                images, labels, targets = next_batch(run, self.precision, captured=True)
+                logits = self.forward(run.network, images, self.precision)
+                # Not compiled: the compiler orders its sums differently from process to process.
+                loss = functional.cross_entropy(logits, targets)
+                # Not backward(): it accumulates on the stream a parameter was first used on.
+                gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+                for parameter, gradient in zip(parameters, gradients, strict=True):
+                    parameter.grad = gradient
+                run.optimizer.step()
+                self.counted(run.totals, loss.detach(), logits.detach(), labels)
+        for stream in streams:
+            main.wait_stream(stream)
+
+
+def next_batch(run: Run, precision: str, captured: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    """The run's next images, normalised and perturbed, their labels, and the targets of the loss."""
+    images, labels = run.batches.batch(run.draws)
+    batch_size, mine = run.recipe.training.batch_size, run.batches.mine
+    draws, noise = None, None
+    if run.augment is not None:
+        shape = (batch_size, images.shape[2], images.shape[3])
+        draws = run.augment.draw(shape, images.device, run.draws)
+        if isinstance(run.augment.masking, Fill):
+            noise = run.augment.masking.noise(images.new_empty((batch_size, *images.shape[1:])), run.draws)
+            noise = None if noise is None else noise[mine]
+    prepared = _compiled_prepare if captured else prepare
+    perturbed = prepared(images, run.normalisation, run.augment, draws, noise, batch_size, mine)
+    if run.teacher is None:
+        return perturbed, labels, labels
+    taught = _compiled_taught if captured else taught_by
+    labels, targets = taught(run.teacher, run.normalisation(images), labels, precision)
+    return perturbed, labels, targets
+
+
+def prepare(
+    images: Tensor,
+    normalisation: Normalisation,
+    augment: FPA | Rectangle | None,
+    draws: Draws | None,
+    noise: Tensor | None,
+    batch_size: int,
+    mine: slice,
+) -> Tensor:
+    """Normalised and perturbed images from bytes, the random numbers given.
+
+    The mask is made for the whole batch and cut to this process's share `mine` of it.
+    """
+    normalised = normalisation(images)
+    if augment is None or draws is None:
+        return normalised
+    height, width = images.shape[2:]
+    mask = augment.mask_of(draws, (batch_size, height, width))[mine]
+    if isinstance(augment.masking, Fill):
+        return augment.masking(normalised, mask, noise)
+    return augment.masking(normalised, mask)
+
+
+_compiled_prepare = compiled(prepare, repeatable=True)
+
+
+def taught_by(teacher: nn.Module, images: Tensor, labels: Tensor, precision: str) -> tuple[Tensor, Tensor]:
+    """What a model says of unperturbed images: classes [N] and probabilities [N, K].
+
+    An unreadable image keeps its label and gets no probability at all, so that it counts for nothing.
+    """
+    with torch.no_grad(), torch.autocast(images.device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+        logits = teacher(images)
+    readable = labels >= 0
+    probabilities = logits.float().softmax(1) * readable[:, None]
+    return torch.where(readable, logits.argmax(1), labels), probabilities
+
+
+_compiled_taught = compiled(taught_by, repeatable=True)
+
+
+def logits_for(network: nn.Module, images: Tensor, precision: str) -> Tensor:
+    """The logits [N, K] in float32, whatever the precision of the network's own arithmetic."""
+    with torch.autocast(images.device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+        logits = logits_of(network(images))  # in training, some architectures return more than logits
+    assert logits is not None
+    return logits.float()
+
+
+def count(totals: Tensor, loss: Tensor, logits: Tensor, labels: Tensor) -> None:
+    """Add a step to a run's totals, on the device."""
+    seen = (labels >= 0).sum()
+    right = (logits.argmax(1) == labels).sum()
+    first_bad = (totals[3] < 0) & ~torch.isfinite(loss)
+    bad = torch.where(first_bad, totals[4], totals[3])
+    totals.copy_(
+        torch.stack([totals[0] + loss * seen, totals[1] + right, totals[2] + seen, bad, totals[4] + 1])
+    )

@@ -210,7 +210,7 @@ def test_interrupted_it_says_how_to_go_on(capsys, monkeypatch, tmp_path):
 
 def test_the_documentation_runs(tmp_path, monkeypatch):
     """Every ```python block of the README and the documentation, in order, each file from a clean start."""
-    root = Path(__file__).parent.parent
+    root = Path(__file__).parents[2]
     monkeypatch.chdir(tmp_path)
     pages = [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
     ran = 0

@@ -452,7 +452,7 @@ def test_saving_again_gives_the_same_bytes_also_later_and_elsewhere(study, tmp_p
         "figures.save(figures.rank_slopes(made_up_study()), sys.argv[1])"
     )
     later = dict(os.environ, PYTHONHASHSEED="7", SOURCE_DATE_EPOCH="1000000000", TZ="Asia/Tokyo")
-    later["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    later["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "other")], env=later, check=True)
     assert [(tmp_path / f"other.{kind}").read_bytes() for kind in ("png", "pdf")] == first
     assert not re.search(rb"CreationDate|Matplotlib v", first[1])

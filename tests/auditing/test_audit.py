@@ -17,7 +17,7 @@ from torch import nn
 from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
 
 import fpa
-import test_report
+from browsers import open_page
 from fpa.auditing.rule import FEWEST_IMAGES, FEWEST_PAIRS, LEAST_KEPT, MOST_OPPOSITE, Evidence, judge
 from fpa.cli.main import main
 from fpa.data.sets import load_data
@@ -27,7 +27,6 @@ from fpa.masking import Blur
 from fpa.models.architectures import build_model
 from fpa.statistics.intervals import Estimate
 
-browser = test_report.browser
 QUICK = {"settings": Settings(ig_steps=4, sg_samples=2), "points": 5, "progress": False}
 
 
@@ -436,9 +435,9 @@ class TestShown:
     @pytest.mark.parametrize("width", [400, 1200])
     def test_the_page_fits_its_window_and_asks_for_nothing(self, browser, fragile, tmp_path, width):
         page = fragile.report(tmp_path / "audit.html")
-        test_report.TestInABrowser.open(browser, page, width)
+        open_page(browser, page, width)
         browser.get_log("performance")
-        test_report.TestInABrowser.open(browser, page, width)
+        open_page(browser, page, width)
         messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
         asked = {
             message["params"]["request"]["url"]

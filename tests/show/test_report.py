@@ -1,14 +1,13 @@
 import base64
 import json
 import re
-import shutil
-import tempfile
 from dataclasses import replace
 from html import unescape
 
 import numpy as np
 import pytest
 
+from browsers import open_page
 from fpa.scores.fidelity import Fidelity, common_images
 from fpa.show import figures
 from fpa.show.report import explorer
@@ -336,51 +335,13 @@ class TestData:
             np.testing.assert_allclose(shown, np.clip(scores, -limit, limit), atol=0.08 * limit)
 
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-DRIVER = shutil.which("chromedriver")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    if not BROWSER or not DRIVER:
-        pytest.skip("there is no Chromium with chromedriver (Debian: chromium, chromium-driver)")
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = BROWSER
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        for argument in (
-            "headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage", "no-first-run",
-            "disable-background-networking", "disable-component-update", "disable-sync",
-            f"user-data-dir={profile}",
-        ):  # fmt: skip
-            options.add_argument(f"--{argument}")
-        driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-        try:
-            yield driver
-        finally:
-            driver.quit()
-
-
 class TestInABrowser:
     @pytest.fixture
     def opened(self, browser, page):
         """The report, freshly opened; afterwards there must be nothing in the console."""
-        self.open(browser, page)
+        open_page(browser, page)
         yield browser
         assert [entry["message"] for entry in browser.get_log("browser")] == []
-
-    @staticmethod
-    def open(browser, page, width=1280, scheme="light"):
-        browser.execute_cdp_cmd(
-            "Emulation.setDeviceMetricsOverride",
-            {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500},
-        )
-        scheme = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", scheme)
-        browser.get(page.as_uri())
 
     @staticmethod
     def select(browser, selector):
@@ -428,9 +389,9 @@ class TestInABrowser:
         )
 
     def test_nothing_leaves_the_page(self, browser, page):
-        self.open(browser, page)  # the browser's own first page is gone then
+        open_page(browser, page)  # the browser's own first page is gone then
         browser.get_log("performance")
-        self.open(browser, page)
+        open_page(browser, page)
         messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
         requested = {
             message["params"]["request"]["url"]
@@ -463,7 +424,7 @@ class TestInABrowser:
         examples = study.models["fpa"].examples
         blurred = replace(examples, fill=255 - examples.images)
         models = {name: replace(model, examples=blurred) for name, model in study.models.items()}
-        self.open(browser, write_report(replace(study, models=models), tmp_path / "report.html"))
+        open_page(browser, write_report(replace(study, models=models), tmp_path / "report.html"))
         self.slide(browser, 200)
         self.click(browser, "[name=image][value='3']")
         assert (self.pixels(browser, "masked") == blurred.fill[3].transpose(1, 2, 0)).all()
@@ -554,7 +515,7 @@ class TestInABrowser:
         odd = replace(examples, labels=np.full(4, 3), targets=np.full(4, 3))
         models = {name: replace(model, examples=odd) for name, model in study.models.items()}
         page = write_report(replace(study, models=models), tmp_path / "report.html")
-        self.open(browser, page)
+        open_page(browser, page)
         assert f"Image 0, “{ODD}”. The model says “{ODD}”" in self.select(browser, "#about").text
         assert not browser.find_elements("css selector", "#explorer b")
         assert self.select(browser, "[name=image]").get_attribute("aria-label") == f"Image 0: {ODD}"
@@ -562,7 +523,7 @@ class TestInABrowser:
     @pytest.mark.parametrize("width", [320, 390])
     @pytest.mark.parametrize("scheme", ["light", "dark"])
     def test_fits_a_phone(self, opened, page, scheme, width):
-        self.open(opened, page, width, scheme)
+        open_page(opened, page, width, scheme)
         opened.execute_script("document.querySelectorAll('details').forEach((each) => { each.open = true })")
         self.click(opened, "#all-estimators")
         self.click(opened, "[name=lines][value=estimators]")
@@ -602,7 +563,7 @@ class TestInABrowser:
 
     def test_works_without_examples_and_with_one_model(self, browser, tmp_path):
         study = made_up_study(augmentations=("fpa",))
-        self.open(browser, write_report(changed(study, "fpa", examples=None), tmp_path / "report.html"))
+        open_page(browser, write_report(changed(study, "fpa", examples=None), tmp_path / "report.html"))
         assert browser.find_elements("css selector", "#curve-boards path.line")
         assert browser.get_log("browser") == []
 

@@ -473,7 +473,7 @@ class TestCommand:
         monkeypatch.chdir(tmp_path)
         Path("audited_models.py").write_text(
             "import torch\n"
-            "from test_trust import Fragile, Linear\n"
+            "from test_audit import Fragile, Linear\n"
             "weights = 1 + torch.rand(3, 16, 16, generator=torch.Generator().manual_seed(0))\n"
             "def sound(): return Linear(weights)\n"
             "def fragile(): return Fragile(weights)\n"

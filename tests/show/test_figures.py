@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from matplotlib import colors
+from matplotlib.figure import Figure
 from PIL import Image
 
 from fpa.errors import InputError
@@ -500,7 +501,7 @@ def test_a_group_that_a_study_does_not_have_is_named(study):
 
 
 def test_a_full_disk_is_said_and_the_old_figure_kept(tmp_path, monkeypatch):
-    figure = figures.Figure()
+    figure = Figure()
     (tmp_path / "one.png").write_text("before")
 
     def full(path, content):

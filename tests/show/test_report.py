@@ -10,6 +10,7 @@ import pytest
 from browsers import open_page
 from fpa.scores.fidelity import Fidelity, common_images
 from fpa.show import figures
+from fpa.show.figures import style
 from fpa.show.report import explorer
 from fpa.show.report.page import write_report
 from fpa.show.report.verdict import verdict
@@ -177,7 +178,7 @@ class TestFile:
         dashes = {"-": "d0", (0, (3.5, 1.6)): "d1", (0, (5, 1.5, 1, 1.5)): "d3"}
         colours = {"#000000": "c0", "#E69F00": "c1", "#0072B2": "c2"}
         for name, shown in (("none", "None"), ("rectangle", "Rectangle"), ("fpa", "FPA")):
-            look = figures._AUGMENTATIONS[name]
+            look = style._AUGMENTATIONS[name]
             line = f"{colours[look.colour]} {dashes[look.dashes]}"
             assert re.search(rf'<h3><svg class="swatch {line}".*?</svg>{shown}</h3>', html)
         drawn = figures.definition_of_area([0, 1], mif=[1, 0], lif=[1, 1]).axes[0].get_lines()

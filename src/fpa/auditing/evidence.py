@@ -14,7 +14,8 @@ from fpa.auditing.rule import MASKED, Evidence
 from fpa.data.loaders import ImageBatches
 from fpa.engine.engine import Engine
 from fpa.errors import InputError
-from fpa.evaluation.loop import blocks_of, predicted
+from fpa.evaluation.loop import blocks_of
+from fpa.evaluation.shards import predicted
 from fpa.explanation.estimator import Estimator, Settings
 from fpa.explanation.explainer import gradients_per_image, maps_of
 from fpa.masking import Masking

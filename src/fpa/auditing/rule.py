@@ -117,6 +117,7 @@ def judge(evidence: Evidence) -> tuple[Verdict, tuple[str, ...]]:
     3. Every criterion's whole interval on the good side: reliable.
     4. Otherwise an interval lies across a limit: cannot tell.
 
+    >>> from dataclasses import replace
     >>> found = Evidence(
     ...     images=500, used=500, classes=10, accuracy=0.9, labels=500, logit_change=9, logit_spread=2,
     ...     pairs=18, opposite=Estimate(16, 14, 17), contradictions=15, kept={10: Estimate(0.5, 0.48, 0.52)},

@@ -216,6 +216,7 @@ def image_batches(
     images in 0..1 are used as they are. The first batch decides for all. Without `numbers` a third part is
     left aside: in training an image may come twice.
 
+    >>> import numpy as np
     >>> grey = np.zeros((2, 8, 8), dtype=np.uint8)
     >>> batches = image_batches((grey, [3, 1]), Normalisation((0.5,) * 3, (0.5,) * 3))
     >>> next(iter(batches))[0].shape
@@ -236,6 +237,7 @@ def in_order(loader: Any) -> bool:
     Anything without a sampler does, as far as that can be seen; so does a data set that is only iterated.
 
     >>> from torch.utils.data import DataLoader, SubsetRandomSampler
+    >>> import torch
     >>> images = torch.zeros(4, 1, 2, 2)
     >>> in_order(DataLoader(images)), in_order(DataLoader(images, sampler=SubsetRandomSampler([2, 0])))
     (True, False)

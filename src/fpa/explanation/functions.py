@@ -49,6 +49,8 @@ def from_quantus(explain_func: Callable[..., Any], **arguments: Any) -> Quantus:
     It is called with `model`, `inputs` [N, C, H, W] and `targets` [N] by name, the last two NumPy arrays,
     and returns an array [N, C, H, W], [N, 1, H, W] or [N, H, W].
 
+    >>> import torch
+    >>> from torch import nn
     >>> from fpa import explain
     >>> def brightness(model, inputs, targets, scale=1):
     ...     return scale * inputs.mean(1)

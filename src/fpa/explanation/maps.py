@@ -27,6 +27,7 @@ class Maps(Method):
     loaded without executing code); `array` names one of several in a file. Files are memory-mapped, except
     .npz. The estimator counts as signed if any value is negative.
 
+    >>> from fpa.explanation import Estimator
     >>> Estimator(Maps(torch.ones(5, 4, 4))).signed, Estimator(Maps(-torch.ones(5, 4, 4))).signed
     (False, True)
     """

@@ -1,8 +1,10 @@
-"""What an explanation is worth, as a number an image: a file a score.
+"""What an explanation is worth, as a number for every image: a file a score, each with its formula and source.
 
-A, the area between the LIF and the MIF curve, is the first.
+A, the area between the LIF and the MIF curve, is the first; `Fidelity` is A with its intervals and counts.
 """
 
+from fpa.scores.area import Area
 from fpa.scores.fidelity import Fidelity, common_images
+from fpa.scores.score import SCORES, Block, Score, get_scores, register
 
-__all__ = ["Fidelity", "common_images"]
+__all__ = ["SCORES", "Area", "Block", "Fidelity", "Score", "common_images", "get_scores", "register"]

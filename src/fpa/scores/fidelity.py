@@ -22,7 +22,7 @@ from fpa.statistics.intervals import (
     _numpy,
     _percentiles,
     _resampled_means,
-    _standard_error,
+    standard_error,
 )
 
 if TYPE_CHECKING:
@@ -166,12 +166,12 @@ class Fidelity:
         residuals = scale[kept] * (l - m) - (ratio_lif - ratio_mif) * u
         return cls(
             area=float((l - m).mean()),
-            interval=1.96 * _standard_error(l - m),
-            interval_unpaired=1.96 * math.hypot(_standard_error(m), _standard_error(l)),
+            interval=1.96 * standard_error(l - m),
+            interval_unpaired=1.96 * math.hypot(standard_error(m), standard_error(l)),
             area_mif=float(m.mean()),
             area_lif=float(l.mean()),
             area_mean_then_divide=ratio_lif - ratio_mif,
-            interval_mean_then_divide=1.96 * _standard_error(residuals) / mean,
+            interval_mean_then_divide=1.96 * standard_error(residuals) / mean,
             area_mif_mean_then_divide=ratio_mif,
             area_lif_mean_then_divide=ratio_lif,
             used=m.size,

@@ -68,7 +68,7 @@ def _centred_ranks(values: Floats) -> Floats:
     return np.asarray(np.sign(values[..., :, None] - values[..., None, :]).sum(-1))
 
 
-def _standard_error(values: Floats) -> float:
+def standard_error(values: Floats) -> float:
     return float(values.std(ddof=1)) / math.sqrt(values.size) if values.size > 1 else math.nan
 
 

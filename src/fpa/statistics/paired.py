@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fpa.errors import InputError, unknown
-from fpa.statistics.intervals import Bools, Floats, _standard_error
+from fpa.statistics.intervals import Bools, Floats, standard_error
 
 
 class Areas(Protocol):
@@ -90,7 +90,7 @@ def holm(p: npt.ArrayLike) -> Floats:
 def _t_test(differences: Floats) -> PairedTest:
     from scipy.special import stdtr, stdtrit
 
-    mean, error, freedom = float(differences.mean()), _standard_error(differences), differences.size - 1
+    mean, error, freedom = float(differences.mean()), standard_error(differences), differences.size - 1
     # Differences that are all the same leave no doubt, or no difference.
     t = mean / error if error > 0 else math.copysign(math.inf, mean) if mean else 0.0
     below = float(stdtr(freedom, t))

@@ -101,7 +101,7 @@ def test_trains_with_fields_overridden(capsys, tmp_path):
         (["train", "tiny", "--masking", "blurr"], "unknown masking 'blurr': did you mean 'blur'"),
         (["train", "tiny", "--fpa.p", "1.5"], "p must be a probability in [0, 1], got 1.5"),
         (["train", "tiny", "--fpa.s_max", "40"], "s_max must be in 1..31"),
-        (["train", "tiny", "--device", "tpu"], "device must be cpu, cuda or mps, got 'tpu'"),
+        (["train", "tiny", "--device", "tpu"], "device must be cpu, cuda, cuda:N or mps, got 'tpu'"),
         (["train", "cifar10", "--data.root", "nowhere", "--augment", "fpa"], "nowhere"),
         (["tran"], "unknown command 'tran': did you mean 'train'"),
         (["train", "tiny", "--tracker", "foo"], "unknown tracker 'foo'"),

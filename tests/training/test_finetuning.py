@@ -516,7 +516,7 @@ class TestBadInput:
             ({"class_index": {"cat": 0}}, "with a loader, class_index must be a list"),
             ({"output": "somewhere"}, "output needs a data set"),
             ({"fpa": FPA(s_max=8)}, r"s_max must be in 1..7"),
-            ({"device": "tpu"}, "cpu, cuda or mps, got 'tpu'"),
+            ({"device": "tpu"}, "cpu, cuda, cuda:N or mps, got 'tpu'"),
         ],
     )
     def test_arguments(self, loader, arguments, message):

@@ -320,7 +320,7 @@ class TestBadInput:
             pytest.skip("this machine has a CUDA device")
         with pytest.raises(InputError, match="finds no CUDA device"):
             train(TINY, tmp_path, data=data, device="cuda")
-        with pytest.raises(InputError, match="cpu, cuda or mps, got 'tpu'"):
+        with pytest.raises(InputError, match="cpu, cuda, cuda:N or mps, got 'tpu'"):
             train(TINY, tmp_path, data=data, device="tpu")
 
     def test_a_damaged_checkpoint_is_named(self, data, tmp_path):

@@ -3,18 +3,26 @@
 Here is also what a label means to a model: which of its outputs stands for which class of the images.
 """
 
+from fpa.data.blocks import ImageBlock, ImageSource
 from fpa.data.loaders import ImageBatches, image_batches
+from fpa.data.looks import looks, same_images
 from fpa.data.normalisation import Normalisation
 from fpa.data.sets import load_data, load_evaluation_data
+from fpa.data.source import image_source
 from fpa.data.splits import ArraySplit, FileSplit, ImageData
 
 __all__ = [
     "ArraySplit",
     "FileSplit",
     "ImageBatches",
+    "ImageBlock",
     "ImageData",
+    "ImageSource",
     "Normalisation",
     "image_batches",
+    "image_source",
     "load_data",
     "load_evaluation_data",
+    "looks",
+    "same_images",
 ]

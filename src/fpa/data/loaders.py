@@ -1,6 +1,7 @@
 """Loaders, data sets, tensors and lists people bring, as normalised batches."""
 
 import itertools
+import math
 import warnings
 from collections.abc import Iterator, Sequence, Sized
 from pathlib import Path
@@ -65,7 +66,7 @@ class ImageBatches:
         self._taken: list[Any] = []
         self._range: str | None = None
         self._numbered = False
-        self._seen: set[int] = set()
+        self.seen: set[int] = set()
         self._needed = self._told = False
         self._first: Tensor | None = None
 
@@ -74,7 +75,8 @@ class ImageBatches:
         """Something with the number of images as its length; None where that is not known."""
         if isinstance(self._source, list) and len(self._source) == 1:
             return range(len(self.first))
-        inner = self._source if isinstance(self._source, _Items) else getattr(self._source, "dataset", None)
+        inner = self._source if isinstance(self._source, _Items) else getattr(self._source, "sampler", None)
+        inner = inner if isinstance(inner, Sized) else getattr(self._source, "dataset", None)
         return range(len(inner)) if isinstance(inner, Sized) else None
 
     @property
@@ -111,7 +113,7 @@ class ImageBatches:
             taken = list(itertools.islice(source, 1))
             if not taken:
                 raise InputError("there are no images: the loader yields nothing")
-            self._first = self._converted(taken[0], 0, 0)[0]
+            self._first = self.converted(taken[0], 0, 0)[0]
             if self.numbers and _parts(taken[0])[2] is not None:
                 if len(self._first) == 1:
                     taken += itertools.islice(source, 1)  # one image alone cannot show that numbers differ
@@ -123,15 +125,16 @@ class ImageBatches:
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         _ = self.first  # what its range says holds for all batches
         taken, self._taken = self._taken, []
-        self._seen, at = set(), 0
+        self.seen, at = set(), 0
         for number, raw in enumerate(itertools.chain(taken, self._source)):
-            batch = self._converted(raw, number, at)
+            batch = self.converted(raw, number, at)
             at += len(batch[0])
             yield batch
 
-    def _converted(self, raw: Any, number: int, at: int) -> tuple[Tensor, Tensor, Tensor]:
+    def converted(self, raw: Any, number: int, at: int) -> tuple[Tensor, Tensor, Tensor]:
+        """A batch as it came, as (images, labels, indices); it has this number and begins at image `at`."""
         given, labels, numbers = _parts(raw)
-        images = self._normalised(_as_batch(given, self.channels), number)
+        images = self.normalised(_as_batch(given, self.channels), number)
         if self._first is not None and images.shape[1:] != self._first.shape[1:]:
             raise InputError(
                 f"images of different sizes: batch {number} has {list(images.shape[1:])}, the first one "
@@ -147,7 +150,7 @@ class ImageBatches:
     def _check_new(self, numbers: list[int]) -> None:
         """Refuse numbers of images that came before: then they number something else, or images repeat."""
         for number in numbers:
-            if number in self._seen and not self._told:
+            if number in self.seen and not self._told:
                 told = (
                     f"the number {number} came with two images: the third part of a batch (or its index) "
                     "numbers the images, so leave it out, or give every image a number of its own once"
@@ -156,9 +159,10 @@ class ImageBatches:
                     raise InputError(told)
                 warnings.warn(f"{told}; noise and ties of such images are drawn alike", stacklevel=4)
                 self._told = True
-            self._seen.add(number)
+            self.seen.add(number)
 
-    def _normalised(self, images: Tensor, number: int) -> Tensor:
+    def normalised(self, images: Tensor, number: int) -> Tensor:
+        """Images [N, C, H, W] in any range, as the model takes them; `number` is that of their batch."""
         if self.channels is not None and images.shape[1] != self.channels:
             if images.shape[1] != 1:
                 raise InputError(
@@ -167,7 +171,9 @@ class ImageBatches:
                 )
             images = images.expand(-1, self.channels, -1, -1)
         found, low, high = _range(images)
-        if self._range is None:
+        if math.isnan(low):  # no image, or none with a finite value, says nothing about the others
+            found = self._range or NORMALISED
+        elif self._range is None:
             self._range = found
             self._explain(found, low, high)
         elif not _same_range(self._range, found):

@@ -165,16 +165,23 @@ def evaluation_batches(
             chosen = part.to(split.labels.device)
             yield part, split.images[chosen].to(device), split.labels[chosen].to(device)
         return
-    loader = DataLoader(
-        SeededImages(split),
-        batch_size,
-        sampler=[(0, index) for index in indices.tolist()],
+    keys = ([(0, index) for index in part.tolist()] for part in torch.split(indices, batch_size))
+    pin = torch.device(device).type == "cuda"
+    for images, labels, numbers in file_loader(SeededImages(split), keys, workers, pin):
+        yield numbers, images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
+
+
+def file_loader(
+    images: SeededImages, keys: Iterable[list[tuple[int, int]]], workers: int, pin_memory: bool = False
+) -> DataLoader[tuple[Tensor, int, int]]:
+    """Batches (images, labels, indices) of files, one for each list of keys (epoch, index), in order."""
+    return DataLoader(
+        images,
+        batch_sampler=keys,
         num_workers=min(workers, os.cpu_count() or 1),
-        pin_memory=torch.device(device).type == "cuda",
+        pin_memory=pin_memory,
         generator=torch.Generator(),  # leaves the global one alone
     )
-    for images, labels, numbers in loader:
-        yield numbers, images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
 
 
 def unreadable(split: ArraySplit | FileSplit, indices: Tensor, labels: Tensor) -> list[Path]:

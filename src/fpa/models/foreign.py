@@ -6,7 +6,6 @@ is refused.
 
 import importlib
 import pickle
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +16,8 @@ from torch import Tensor, nn
 from torchvision import models as torchvision_models
 
 from fpa.data.normalisation import Normalisation
-from fpa.errors import InputError, unknown
-from fpa.files import check_torch_file
+from fpa.errors import InputError, first_line, unknown
+from fpa.files import check_torch_file, load_object
 from fpa.models.saved import (
     check_same_tensors,
     load_model,
@@ -80,7 +79,7 @@ def open_model(
             )
         found = _published(kind, rest, _state_dict(Path(weights)), Path(weights), classes)
     elif rest and not Path(spec).exists():
-        model = _from_function(kind, rest)
+        model = _from_function(spec)
         if weights is not None:
             _load(model, _state_dict(Path(weights)), Path(weights), spec)
         found = Opened(model, rest)
@@ -187,38 +186,19 @@ def _timm(name: str, classes: int | None) -> nn.Module:
     return model
 
 
-def _from_function(module: str, function: str) -> nn.Module:
-    here = str(Path.cwd())
-    sys.path.insert(0, here)
-    try:
-        make: Any = importlib.import_module(module)
-        for part in function.split("."):
-            make = getattr(make, part)
-    except Exception as error:  # whatever the user's own code raises
-        raise InputError(
-            f"{module}:{function} cannot be imported from the current folder or the environment: "
-            f"{_said(error)}"
-        ) from error
-    finally:
-        sys.path.remove(here)
+def _from_function(spec: str) -> nn.Module:
+    make = load_object(spec, "model")
     if not callable(make):
-        raise InputError(f"{module}:{function} must be a function that returns a model, it is a {type(make)}")
+        raise InputError(f"{spec} must be a function that returns a model, it is a {type(make)}")
     try:
         model = make if isinstance(make, nn.Module) else make()
     except Exception as error:
         raise InputError(
-            f"{module}:{function} failed with {type(error).__name__}: {_said(error)} (--debug shows where)"
+            f"{spec} failed with {type(error).__name__}: {first_line(error)} (--debug shows where)"
         ) from error
     if not isinstance(model, nn.Module):
-        raise InputError(
-            f"{module}:{function} must return a torch.nn.Module, it returned {type(model).__name__}"
-        )
+        raise InputError(f"{spec} must return a torch.nn.Module, it returned {type(model).__name__}")
     return model
-
-
-def _said(error: Exception) -> str:
-    """The first line of an exception, or its kind where it says nothing."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def _state_dict(path: Path) -> dict[str, Tensor]:
@@ -236,7 +216,7 @@ def _state_dict(path: Path) -> dict[str, Tensor]:
             "weights alone, with torch.save(model.state_dict(), FILE) or as safetensors"
         ) from error
     except (RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
-        raise InputError(f"{path} cannot be read as weights: {_said(error)}") from error
+        raise InputError(f"{path} cannot be read as weights: {first_line(error)}") from error
     while isinstance(content, Mapping):
         inner = next((content[key] for key in CHECKPOINT_KEYS if isinstance(content.get(key), Mapping)), None)
         if inner is None:

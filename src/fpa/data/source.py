@@ -1,0 +1,325 @@
+"""The images of an evaluation, from whatever holds them: `image_source`."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset
+
+from fpa.data.blocks import ImageBlock, ImageSource, IndexedSource, Rows
+from fpa.data.forms import is_batch, single_images
+from fpa.data.loaders import ImageBatches, in_order
+from fpa.data.looks import looks, same_images
+from fpa.data.normalisation import Normalisation
+from fpa.data.sets import load_evaluation_data
+from fpa.data.splits import UNREADABLE, ArraySplit, ImageData, SeededImages, file_loader
+from fpa.errors import InputError
+
+__all__ = ["ImageBlock", "ImageSource", "image_source", "looks", "same_images"]
+
+_PROBE = 16  # images that `first` holds at most
+_DECODED = 64  # files that one worker decodes at a time
+
+
+def image_source(
+    data: Any,
+    *,
+    normalisation: Normalisation | None = None,
+    channels: int | None = None,
+    labels: Sequence[int] | None = None,
+    count: int | None = None,
+    workers: int = 0,
+) -> ImageSource:
+    """The images of `data` in numbered blocks, normalised for a model.
+
+    `data` is an `ImageData`, of which the evaluation subset is taken, or the name of a data set; or a tensor,
+    an array, a list of PIL images, (images, labels), a data set, a `DataLoader`, or anything that yields
+    batches, in all the forms that `image_batches` takes, which also says what `normalisation` and `channels`
+    do. Blocks of a data set and of a loader that reads its data set in order are read alone, through the
+    loader's own workers and `collate_fn`; everything else is a stream, read from its start.
+
+    `labels` says for every class of the data which output of the model stands for it, -1 for none; without
+    it labels stay as they are. `count` takes only the first so many images. `workers` processes decode the
+    files of an `ImageData`.
+
+    >>> source = image_source("shapes", count=100)
+    >>> [(block.number, len(block.images)) for block in source.blocks(32, lambda number: number > 1)]
+    [(2, 32), (3, 4)]
+    """
+    if count is not None and count < 1:
+        raise InputError(f"the number of images must be at least 1, got {count}")
+    if isinstance(data, ImageSource):
+        if count is not None or labels is not None:
+            raise InputError("an image source has its own labels and count: give them to image_source alone")
+        return data
+    if isinstance(data, str | Path):
+        data = load_evaluation_data(str(data))
+    if isinstance(data, ImageData):
+        return _Evaluation(data, normalisation, channels, _Labels(labels, data.classes), count, workers)
+    batches = ImageBatches(data, normalisation, channels)
+    inner = getattr(data, "dataset", data)
+    classes = getattr(inner, "classes", None)
+    about: dict[str, Any] = {
+        "name": "images" if is_batch(data) or isinstance(data, Iterator | list) else type(inner).__name__,
+        "classes": [str(name) for name in classes] if isinstance(classes, list | tuple) else None,
+        "labels": _Labels(labels, None),
+        "count": count,
+    }
+    if is_batch(data):
+        return _Array(batches, **about)
+    read = _loader_batches(data)
+    if read is None and _holds_single_images(data) and len(batches.first) == 1:
+        read = _Batches(DataLoader(data, 1, collate_fn=_only, num_workers=workers), 1, len(data))
+    return _Stream(batches, **about) if read is None else _Indexed(batches, read, **about)
+
+
+class _Labels:
+    """Labels of the data as outputs of the model; -1 stays -1."""
+
+    def __init__(self, outputs: Sequence[int] | None, classes: Sequence[str] | None) -> None:
+        if outputs is not None and classes is not None and len(outputs) != len(classes):
+            raise InputError(
+                f"labels must name an output of the model for each of the {len(classes)} classes, "
+                f"got {len(outputs)}"
+            )
+        self.outputs = None if outputs is None else torch.tensor([*outputs, -1])
+
+    def __call__(self, labels: Tensor) -> Tensor:
+        if self.outputs is None or len(labels) == 0:
+            return labels
+        if int(labels.max()) >= len(self.outputs) - 1:
+            raise InputError(
+                f"an image has the label {int(labels.max())}, but labels names outputs of the model for "
+                f"{len(self.outputs) - 1} classes"
+            )
+        return self.outputs[labels.clamp(min=-1)]
+
+
+class _Evaluation(IndexedSource):
+    """The evaluation subset of an `ImageData`."""
+
+    def __init__(
+        self,
+        data: ImageData,
+        normalisation: Normalisation | None,
+        channels: int | None,
+        labels: _Labels,
+        count: int | None,
+        workers: int,
+    ) -> None:
+        self.name, self.classes, self.lost = data.name, data.classes or None, set()
+        self.split, self.chosen, self.workers = data.test, data.evaluation, workers
+        self.count = _counted(count, len(data.evaluation))
+        self._labels = labels
+        self._form = ImageBatches([], normalisation or data.normalisation, channels)
+        self.normalisation = self._form.normalisation
+        few = (range(place, min(place + _PROBE, self.count)) for place in range(0, self.count, _PROBE))
+        first = next((rows.images for rows in self._read(few, workers=0) if len(rows.images)), None)
+        if first is None:
+            raise InputError(f"none of the {self.count} images of {self.name} can be read")
+        self.first = first
+
+    def _read(self, spans: Iterable[range], workers: int | None = None) -> Iterator[Rows]:
+        if isinstance(self.split, ArraySplit):
+            for span in spans:
+                chosen = self.chosen[span.start : span.stop]
+                known = self.split.foreground
+                yield self._rows(
+                    torch.arange(span.start, span.stop),
+                    self.split.images[chosen],
+                    self.split.labels[chosen],
+                    None if known is None else known[chosen],
+                )
+            return
+        parts: deque[range] = deque()
+
+        def keys() -> Iterator[list[tuple[int, int]]]:
+            for span in spans:
+                for start in range(span.start, span.stop, _DECODED):
+                    parts.append(range(start, min(start + _DECODED, span.stop)))
+                    yield [(0, int(self.chosen[place])) for place in parts[-1]]
+
+        loader = file_loader(SeededImages(self.split), keys(), self.workers if workers is None else workers)
+        for images, labels, indices in loader:
+            bad = labels == UNREADABLE
+            self.lost.update(self.split.paths[index] for index in indices[bad].tolist())
+            part = parts.popleft()
+            yield self._rows(torch.arange(part.start, part.stop), images, labels)
+
+    def _rows(self, places: Tensor, images: Tensor, labels: Tensor, foreground: Tensor | None = None) -> Rows:
+        good = labels != UNREADABLE
+        stop, places = int(places[-1]) + 1, places[good]
+        normalised = self._form.normalised(images[good], 0)
+        known = None if foreground is None else foreground[good]
+        return Rows(places, normalised, self._labels(labels[good]), self.chosen[places], stop, known)
+
+
+class _Brought(ImageSource):
+    """A source that reads what people bring, through `ImageBatches`."""
+
+    def __init__(self, batches: ImageBatches, name: str, classes: list[str] | None, labels: _Labels) -> None:
+        self.name, self.classes, self.lost = name, classes, set()
+        self.batches, self._labels = batches, labels
+        self.normalisation = batches.normalisation
+        self.shuffled, self.drawn = batches.shuffled, batches.drawn
+        self.first = batches.first[:_PROBE]
+
+    def check_numbers(self) -> None:
+        self.batches.check_numbers()
+
+    def _rows(self, batch: tuple[Tensor, Tensor, Tensor], at: int, stop: int) -> Rows:
+        images, labels, indices = batch
+        return Rows(torch.arange(at, at + len(images)), images, self._labels(labels), indices, stop)
+
+
+class _Array(_Brought, IndexedSource):
+    """Images that are held whole."""
+
+    def __init__(self, batches: ImageBatches, count: int | None, **about: Any) -> None:
+        super().__init__(batches, **about)
+        self.count = _counted(count, len(batches.first))
+
+    def _read(self, spans: Iterable[range]) -> Iterator[Rows]:
+        whole = next(iter(self.batches))
+        for span in spans:
+            images, labels, indices = (part[span.start : span.stop] for part in whole)
+            yield self._rows((images, labels, indices), span.start, span.stop)
+
+
+@dataclass(frozen=True)
+class _Batches:
+    """A loader whose batch k holds the images at the places k s, ..., k s + s - 1 of its data set."""
+
+    loader: DataLoader[Any]
+    size: int
+    count: int
+
+    def read(self, numbers: Iterable[int]) -> Iterator[Any]:
+        """The batches with these numbers, in order, made as the loader makes them."""
+        loader = self.loader
+        workers: dict[str, Any] = {}
+        if loader.num_workers:
+            names = ("timeout", "worker_init_fn", "multiprocessing_context", "prefetch_factor")
+            workers = {name: getattr(loader, name) for name in names}
+        places = (
+            list(range(number * self.size, min((number + 1) * self.size, self.count))) for number in numbers
+        )
+        return iter(
+            DataLoader(
+                loader.dataset,
+                batch_sampler=places,
+                collate_fn=loader.collate_fn,
+                num_workers=loader.num_workers,
+                pin_memory=loader.pin_memory,
+                generator=torch.Generator(),  # leaves the global one alone
+                **workers,
+            )
+        )
+
+
+class _Indexed(_Brought, IndexedSource):
+    """A data set, or a loader that reads its data set in order: its batches are addressed by number."""
+
+    def __init__(self, batches: ImageBatches, read: _Batches, count: int | None, **about: Any) -> None:
+        super().__init__(batches, **about)
+        self.read = read
+        self.count = _counted(count, read.count)
+
+    def _read(self, spans: Iterable[range]) -> Iterator[Rows]:
+        size = self.read.size
+        asked: deque[int] = deque()
+
+        def numbers() -> Iterator[int]:
+            places, done = iter(spans), 0
+            span = next(places, None)
+            while span is not None:
+                stop = (span.stop - 1) // size + 1
+                following = next(places, None)
+                while following is not None and following.stop <= stop * size:  # needs no other batch
+                    following = next(places, None)
+                for number in range(max(span.start // size, done), stop):
+                    asked.append(number)
+                    yield number
+                done, span = stop, following
+
+        self.batches.seen.clear()
+        for raw in self.read.read(numbers()):
+            number = asked.popleft()
+            at, stop = number * size, min((number + 1) * size, self.read.count)
+            batch = self.batches.converted(raw, number, at)
+            if len(batch[0]) > stop - at:
+                raise InputError(
+                    f"batch {number} holds {len(batch[0])} images, but is made of {stop - at} items of the "
+                    "data set: every item must be one image"
+                )
+            images, labels, indices = (part[: self.count - at] for part in batch)
+            yield self._rows((images, labels, indices), at, stop)
+
+
+class _Stream(_Brought):
+    """Images that come one batch after the other; blocks are numbered as they come."""
+
+    indexed = False
+
+    def __init__(self, batches: ImageBatches, count: int | None, **about: Any) -> None:
+        super().__init__(batches, **about)
+        self.limit = count
+        total = None if batches.dataset is None else len(batches.dataset)
+        self.count = total if total is None or count is None else min(count, total)
+        self._read_before = False
+
+    def _blocks(self, size: int, wanted: Callable[[int], bool]) -> Iterator[ImageBlock]:
+        if self._read_before and self.batches.one_pass:
+            raise InputError(
+                "the images were read before and cannot be read again: give a list, a data set or a loader "
+                "instead of an iterator"
+            )
+        self._read_before = True
+        held: list[Rows] = []
+        at = number = 0
+        for batch in self.batches:
+            left = len(batch[0]) if self.limit is None else min(len(batch[0]), self.limit - at)
+            images, labels, indices = (part[:left] for part in batch)
+            held.append(self._rows((images, labels, indices), at, at + left))
+            at += left
+            while at >= (number + 1) * size:
+                if wanted(number):
+                    yield self._block(number, size, held)
+                number += 1
+            held = [rows for rows in held if rows.stop > number * size]
+            if at == self.limit:
+                break
+        if at > number * size and wanted(number):
+            yield self._block(number, size, held)
+
+
+def _counted(count: int | None, total: int) -> int:
+    if count is not None and count > total:
+        raise InputError(f"the number of images must be in 1..{total}, got {count}")
+    return count or total
+
+
+def _holds_single_images(data: Any) -> bool:
+    """Whether `data` is a data set of single images, read by number."""
+    sized = hasattr(data, "__getitem__") and isinstance(data, Sized) and not isinstance(data, IterableDataset)
+    return sized and single_images(data)
+
+
+def _loader_batches(loader: Any) -> _Batches | None:
+    """How to read the batches of a loader by number; None where they can only be read in order."""
+    if type(loader) is not DataLoader or not in_order(loader) or loader.batch_sampler is None:
+        return None
+    sampler = loader.batch_sampler
+    if isinstance(loader.dataset, IterableDataset) or not isinstance(sampler, BatchSampler):
+        return None
+    size, count = sampler.batch_size, len(sampler.sampler)  # type: ignore[arg-type]
+    return _Batches(loader, size, count - count % size if sampler.drop_last else count)
+
+
+def _only(items: list[Any]) -> Any:
+    """The item of a batch of one, as it is."""
+    return items[0]

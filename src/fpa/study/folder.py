@@ -1,12 +1,12 @@
 """The folder of a study: its files, who may write them, what is damaged, and how it came to be.
 
-    recipe.yaml, manifest.json           what was asked for; versions, device, seeds, timings
-    VARIANT/model.safetensors            one folder per trained model, which also holds its evaluation
-    VARIANT/training.csv
-    VARIANT/evaluation.json, blocks/, examples.npz
-    table.csv, table.md, table.tex
-    figures/                             PNG and PDF
-    report.html
+recipe.yaml, manifest.json           what was asked for; versions, device, seeds, timings
+VARIANT/model.safetensors            one folder per trained model, which also holds its evaluation
+VARIANT/training.csv
+VARIANT/evaluation.json, blocks/, examples.npz
+table.csv, table.md, table.tex
+figures/                             PNG and PDF
+report.html
 """
 
 import hashlib
@@ -45,7 +45,11 @@ SHOWN = ("tables", "figures", "report")
 
 TRAINED = ("model.safetensors", "checkpoint.safetensors", "training.csv")
 TABLES = ("table.csv", "table.md", "table.tex")
-SHOWN_FILES = (*TABLES, *(f"figures/{name}.{kind}" for name in FIGURES for kind in ("pdf", "png")), "report.html")
+SHOWN_FILES = (
+    *TABLES,
+    *(f"figures/{name}.{kind}" for name in FIGURES for kind in ("pdf", "png")),
+    "report.html",
+)
 
 
 class StudyFolder:
@@ -119,7 +123,9 @@ class StudyFolder:
                 damaged[path] = error
         return damaged
 
-    def claim(self, recipe: Recipe, display: Display, *, overwrite: bool = False, repair: bool = False) -> None:
+    def claim(
+        self, recipe: Recipe, display: Display, *, overwrite: bool = False, repair: bool = False
+    ) -> None:
         """Take the folder for this recipe, or refuse what is there; damaged files are removed on request."""
         if overwrite:
             self.clear()

@@ -75,7 +75,9 @@ def _run(
     StudyFolder(folder, list(variants)).claim(recipe, display, overwrite=overwrite, repair=repair)
     manifest = Manifest(folder, recipe.seed, circumstances(device))
     stages = {name: training_stage(name, variant.seed or recipe.seed) for name, variant in variants.items()}
-    display.plan(list(stages.values()), [curves_stage(name) for name in variants], *([stage] for stage in SHOWN))
+    display.plan(
+        list(stages.values()), [curves_stage(name) for name in variants], *([stage] for stage in SHOWN)
+    )
     missing = [name for name in variants if not (folder / name / "model.safetensors").exists()]
     for name in variants.keys() - missing:
         display.skipped(stages[name])
@@ -165,7 +167,11 @@ def _evaluate(
 
 
 def show(
-    results: Results, folder: Path, command: str, display: Display | None = None, manifest: Manifest | None = None
+    results: Results,
+    folder: Path,
+    command: str,
+    display: Display | None = None,
+    manifest: Manifest | None = None,
 ) -> None:
     """Make the tables, figures and report of results, each unless it is there, unchanged."""
     from fpa.show.results import show_stages
@@ -232,5 +238,3 @@ def compare_results(results: list[Results], output: Path) -> None:
     from fpa.show.results import write_comparison
 
     write_comparison(results, writable_folder(output))
-
-

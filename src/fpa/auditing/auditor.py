@@ -1,6 +1,6 @@
 """Can the evaluation of explanations on this model be trusted? `audit` measures and judges by a fixed rule.
 
-The rule (`rule.judge`) sees only what the model says to images, masked and unmasked, never how it was trained.
+The rule (`rule.judge`) sees only what the model says to images, masked and unmasked, not how it was trained.
 """
 
 import tempfile

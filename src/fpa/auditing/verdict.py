@@ -198,14 +198,14 @@ def _rows(audit: Audit) -> Iterator[Row]:
     if evidence.correlation is not None:
         yield Row("MIF against LIF", "rank correlation, all", *_correlation(evidence.correlation), "", "")
     under = "Random masking"
-    for percent in MASKED[1:]:
-        yield Row(under, f"logit kept, {percent} % masked", *_shares(evidence.kept[percent]), "", "")
+    for share in MASKED[1:]:
+        yield Row(under, f"logit kept, {share} % masked", *_shares(evidence.kept[share]), "", "")
     for name in audit.maskings[1:]:
         found = evidence.kept_by_masking[name]
         yield Row(under, f"logit kept, {MASKED[0]} % {name}", *_shares(found), "", "")
     what = "same class" if evidence.accuracy is None else "accuracy"
-    for percent, found in evidence.right.items():
-        yield Row(under, f"{what}, {percent} % masked", *_shares(found), "", "")
+    for share, found in evidence.right.items():
+        yield Row(under, f"{what}, {share} % masked", *_shares(found), "", "")
     for name, found in evidence.rise.items():
         word = "rises" if found.low > 0 else "falls" if found.high < 0 else "unclear"
         yield Row(

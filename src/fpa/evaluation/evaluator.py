@@ -48,11 +48,11 @@ def evaluate(
 ) -> Result:
     """Which explanations describe this model? Explain, perturb and score all images.
 
-    - `model`: any image classifier, or an `fpa.Engine`; one that is wrapped, compiled, in half precision or returns
-      an object with `.logits` is fine, and stays exactly as it was.
+    - `model`: any image classifier, or an `fpa.Engine`; one that is wrapped, compiled, in half precision or
+      returns an object with `.logits` is fine, and stays exactly as it was.
     - `data`: a tensor, (images, labels), a loader, a data set, the name of a data set, ...; see
-      `fpa.data.image_source`. Labels are the numbers of the model's outputs; without them only the accuracy is
-      missing.
+      `fpa.data.image_source`. Labels are the numbers of the model's outputs; without them only the accuracy
+      is missing.
     - `estimators`: a set ("paper"), names, or a mapping of names to callables, Captum objects, ...
     - `masking`, `points`, `fractions`, `features`, `outputs`, `scores`, `precision`: see `fpa.make_plan`.
     - `normalisation`: how the model's images are normalised: needed for bytes and for images in 0..1.
@@ -107,13 +107,13 @@ def open_source(
     count: int | None = None,
     stored: bool = False,
 ) -> ImageSource:
-    """The images for a model; a loader that shuffles cannot be `stored`, because it could not be continued."""
+    """The images for a model; a loader that shuffles is refused where the evaluation is to be `stored`."""
     inner = model.model if isinstance(model, Engine) else model
     source = image_source(data, normalisation=normalisation, channels=input_channels(inner), count=count)
     if stored and source.drawn:
         raise InputError(
-            "the loader shuffles, so a stored evaluation could not be continued: use shuffle=False, without a "
-            "sampler"
+            "the loader shuffles, so a stored evaluation could not be continued: use shuffle=False, "
+            "without a sampler"
         )
     return source
 

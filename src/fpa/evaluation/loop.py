@@ -1,8 +1,8 @@
-"""The loop of every evaluation: predict, explain, perturb, score and store, one block of images after another.
+"""The loop of every evaluation: predict, explain, perturb, score and store, block after block.
 
 A run of days survives a crash: run it again with the same folder and the blocks that are there are checked
-against the images and kept. Data that can be indexed are addressed by number, so that any process can make any
-block; a stream is read in order, and read again when it is resumed.
+against the images and kept. Data that can be indexed are addressed by number, so that any process can make
+any block; a stream is read in order, and read again when it is resumed.
 """
 
 import json
@@ -54,11 +54,11 @@ def evaluate_blocks(
     block: int | None = None,
     progress: "bool | Tell" = True,
 ) -> dict[str, Any]:
-    """Carry out a plan on all images of a source, storing block after block in `folder`; returns evaluation.json.
+    """Carry out a plan on all images of a source, block after block; returns what evaluation.json says.
 
     `about` is written into evaluation.json beside the plan (name, classes, data, ...). Images, maps or logits
-    that are not finite are named, left out (NaN) and counted; the rest goes on. `examples` images are kept with
-    their maps. The folder is locked meanwhile: another run into it is refused.
+    that are not finite are named, left out (NaN) and counted; the rest goes on. `examples` images are kept
+    with their maps. The folder is locked meanwhile: another run into it is refused.
     """
     _check(plan, source, block)
     with folder_lock(writable_folder(folder)):

@@ -1,4 +1,4 @@
-"""The plan of an evaluation: all that determines its numbers, in one place, with one check and one JSON form."""
+"""The plan of an evaluation: all that determines its numbers, with one check and one JSON form."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field

@@ -1,11 +1,11 @@
 """The files of an evaluation, written block by block and read back without torch.
 
-    evaluation.json                 the plan, the model's fingerprint, how many images a block has, what it was made with
-    blocks/block-000000.parquet     of every image of a block: its number, label, class explained, and its curves
+    evaluation.json                 the plan, the model's fingerprint, images a block, what it was made with
+    blocks/block-000000.parquet     of every image: its number, label, class explained, and its curves
     blocks/scores-000000.parquet    every score in long form: score, estimator, image, value
     examples.npz                    a few images with the maps of every estimator
 
-Every file appears whole or not at all and carries checksums. A block also carries the fingerprints of plan and
+Every file appears whole or not at all and carries checksums. A block also carries a fingerprint of plan and
 weights, so that one from another evaluation is found.
 """
 
@@ -79,8 +79,8 @@ class EvaluationFolder:
         """Refuse to mix another evaluation with the one that is here, and show how they differ."""
         if about["model"] != asked["model"]:
             raise InputError(
-                f"{self.path} holds an evaluation of another model: choose another folder (--output), or start "
-                "afresh (--overwrite, or remove it)"
+                f"{self.path} holds an evaluation of another model: choose another folder (--output), "
+                "or start afresh (--overwrite, or remove it)"
             )
         stored, now = about["plan"], json.loads(json.dumps(asked["plan"]))
         changed = [name for name in now if stored.get(name) != now[name]]
@@ -89,8 +89,8 @@ class EvaluationFolder:
                 {name: now[name] for name in changed}, {name: stored.get(name) for name in changed}
             )
             raise InputError(
-                f"{self.path} holds an evaluation with other {', '.join(changed)} ({'; '.join(lines)}): choose "
-                "another folder (--output), or start afresh (--overwrite, or remove it)"
+                f"{self.path} holds an evaluation with other {', '.join(changed)} ({'; '.join(lines)}): "
+                "choose another folder (--output), or start afresh (--overwrite, or remove it)"
             )
 
     def write(

@@ -28,7 +28,7 @@ def area_between(mif: "Tensor", lif: "Tensor", fractions_mif: "Tensor", fraction
 
 
 class Area(Score):
-    r"""$A = 100 \int (l_i - m_i)\,dx / u_i$, with $u_i$ the unmasked output where the output is divided by it."""
+    r"""$A = 100 \int (l_i - m_i)\,dx / u_i$, with $u_i$ the unmasked output (1 where it is not divided)."""
 
     name = "A"
     title = "area between the LIF and the MIF curve, in percent"

@@ -77,7 +77,7 @@ class Score(ABC):
     def __call__(self, block: Block) -> "Mapping[str, Tensor]":
         """The values [N] of every estimator; NaN where there is none for an image."""
 
-    def check(self, estimators: "Mapping[str, Estimator]") -> None:
+    def check(self, estimators: "Mapping[str, Estimator]") -> None:  # noqa: B027
         """Refuse, before any work, estimators that cannot be scored."""
 
     def described(self) -> dict[str, Any]:

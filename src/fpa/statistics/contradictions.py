@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fpa.errors import InputError
-from fpa.statistics.intervals import Bools, Estimate, Floats, _percentiles, _resampled_means, spearman
-from fpa.statistics.paired import Areas, _shared_images, _t_test, holm
+from fpa.statistics.intervals import Bools, Estimate, Floats, percentile_ends, resampled_means, spearman
+from fpa.statistics.paired import Areas, holm, shared_images, t_test
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -124,8 +124,8 @@ def reliability(
     ig_sum and vg_abs: MIF prefers ig_sum, LIF prefers vg_abs
 
     - `fidelities`: by the name of the estimator; the same images in the same order for all.
-    - `signed`: by name, whether an estimator's scores have a sign. Names that are not in here, such as a random
-      map, are no explanations and take no part. With fewer than two there are no pairs.
+    - `signed`: by name, whether an estimator's scores have a sign. Names that are not in here, such as a
+      random map, are no explanations and take no part. With fewer than two there are no pairs.
     - `alpha`: the level of the tests, all together.
     - `draws`, `seed`: of the bootstrap.
     """
@@ -134,7 +134,7 @@ def reliability(
         raise InputError(f"alpha must lie between 0 and 1, got {alpha}")
     if len(chosen) < 2:
         return _nothing_to_compare(fidelities, alpha)
-    names, kept = list(chosen), _shared_images(chosen)
+    names, kept = list(chosen), shared_images(chosen)
     mif = np.stack([fidelity.mif_areas[kept] for fidelity in chosen.values()])
     lif = np.stack([fidelity.lif_areas[kept] for fidelity in chosen.values()])
     is_signed = np.array([signed[name] for name in names], dtype=bool)
@@ -142,7 +142,7 @@ def reliability(
     left, right = np.triu_indices(len(names), k=1)
     how_many_signed = is_signed[left].astype(int) + is_signed[right]
     kinds = np.array(["unsigned-unsigned", "signed-unsigned", "signed-signed"])[how_many_signed]
-    tests = [_t_test(areas[i] - areas[j]) for areas in (mif, lif) for i, j in zip(left, right, strict=True)]
+    tests = [t_test(areas[i] - areas[j]) for areas in (mif, lif) for i, j in zip(left, right, strict=True)]
     difference_mif, difference_lif = np.array([test.difference for test in tests]).reshape(2, -1)
     p_mif, p_lif = holm([test.p for test in tests]).reshape(2, -1)
     opposite = _ordered_oppositely(difference_mif, difference_lif)
@@ -153,7 +153,7 @@ def reliability(
         for i, j, *values in zip(left, right, *(column.tolist() for column in columns), strict=True)
     ]
 
-    drawn_mif, drawn_lif = np.split(_resampled_means(np.concatenate([mif, lif]), draws, seed), 2, axis=1)
+    drawn_mif, drawn_lif = np.split(resampled_means(np.concatenate([mif, lif]), draws, seed), 2, axis=1)
     drawn_opposite = _ordered_oppositely(
         drawn_mif[:, left] - drawn_mif[:, right], drawn_lif[:, left] - drawn_lif[:, right]
     )
@@ -162,7 +162,7 @@ def reliability(
     group_masks = {"all": np.ones_like(is_signed), "signed": is_signed, "unsigned": ~is_signed}
 
     def estimate(value: Any, drawn: Floats) -> Estimate:
-        return Estimate(float(value), *_percentiles(drawn, 0.95))
+        return Estimate(float(value), *percentile_ends(drawn, 0.95))
 
     def ranked(goodness: Floats) -> tuple[str, ...]:
         return tuple(names[i] for i in np.argsort(-goodness, kind="stable"))
@@ -223,11 +223,11 @@ def ranking_agreement(
     if missing := [name for name in names if name not in second]:
         raise InputError(f"the second evaluation has no estimators {missing}: both need the same")
     chosen = [evaluation[name] for evaluation in (first, second) for name in names]
-    kept = _shared_images({str(place): fidelity for place, fidelity in enumerate(chosen)})
+    kept = shared_images({str(place): fidelity for place, fidelity in enumerate(chosen)})
     areas = np.stack([(fidelity.lif_areas - fidelity.mif_areas)[kept] for fidelity in chosen])
-    drawn = np.split(_resampled_means(areas, draws, seed), 2, axis=1)
+    drawn = np.split(resampled_means(areas, draws, seed), 2, axis=1)
     means = np.split(areas.mean(axis=1), 2)
-    return Estimate(float(spearman(*means)), *_percentiles(spearman(*drawn), 0.95))
+    return Estimate(float(spearman(*means)), *percentile_ends(spearman(*drawn), 0.95))
 
 
 def _ordered_oppositely(difference_mif: Floats, difference_lif: Floats) -> Bools:

@@ -37,13 +37,12 @@ from fpa.data.loaders import image_batches
 from fpa.data.normalisation import Normalisation, as_normalisation
 from fpa.engine.engine import Engine
 from fpa.errors import InputError
-from fpa.explanation.estimator import Estimator, Settings, needs_numbers
-from fpa.explanation.explainer import PAPER, Estimators, get_estimators
+from fpa.explanation import PAPER, Estimator, Estimators, Settings, get_estimators, needs_numbers
 from fpa.files import writable_folder, write_text
 from fpa.masking import Constant, Masking, get_masking
 from fpa.models.wrap import classifier, input_channels, warn_of_probabilities
 from fpa.perturbation.curves import check_fractions
-from fpa.perturbation.features import check_features
+from fpa.perturbation.features import features_of
 from fpa.progress import Tell
 from fpa.show.names import estimator_name
 from fpa.statistics.contradictions import Reliability
@@ -252,7 +251,7 @@ def audit(
     ('cannot tell', 4, 'Too few images: 8 could be used, at least 100 are needed.')
     """
     named, chosen = _with_random(get_estimators(estimators)), settings or Settings()
-    signed = {name: one.signed for name, one in named.items() if name != "random"}
+    signed = {name: one.signed for name, one in named.items() if one.sign != "baseline"}
     if len(set(signed.values())) < 2:
         raise InputError(
             "an audit needs at least one signed and one unsigned estimator (as in the set paper), got "
@@ -388,7 +387,7 @@ def _shares(found: Estimate, sign: str = "") -> tuple[str, str]:
 
 def _with_random(estimators: Mapping[str, Estimator]) -> dict[str, Estimator]:
     given = estimators.get("random", PAPER["random"])
-    if given.raw != "random":
+    if given.sign != "baseline":
         raise InputError(
             "the name 'random' is that of the random baseline: call the estimator something else"
         )
@@ -397,7 +396,7 @@ def _with_random(estimators: Mapping[str, Estimator]) -> dict[str, Estimator]:
 
 def _check_enough(features: str | int, images: Tensor) -> None:
     """Refuse patches so large that the first share of `MASKED` is less than one of them."""
-    found, needed = check_features(features, images[:1]).most, 100 // MASKED[0]
+    found, needed = features_of(features, images[:1]).most, 100 // MASKED[0]
     if found < needed:
         raise InputError(
             f"an audit masks {MASKED[0]} % of the features of an image, so it needs at least {needed}; "

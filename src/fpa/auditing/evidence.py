@@ -15,8 +15,7 @@ from fpa.data.loaders import ImageBatches
 from fpa.engine.engine import Engine
 from fpa.errors import InputError
 from fpa.evaluation.loop import blocks_of, predicted
-from fpa.explanation.estimator import Estimator, Settings
-from fpa.explanation.explainer import gradients_per_image, maps_of
+from fpa.explanation import Estimator, Settings, Task, get_estimators, maps_of, passes
 from fpa.masking import Masking
 from fpa.perturbation.curves import curves_of
 from fpa.progress import Tell, telling
@@ -61,25 +60,27 @@ def _measure(
     judged = next(iter(maskings))
     total = count if batches.dataset is None else min(len(batches.dataset), count or len(batches.dataset))
     inner = sum(0 < fraction < 1 for fraction in fractions)
-    per_image = gradients_per_image(estimators, settings) + 2 * inner * len(estimators) * len(maskings)
+    per_image = passes(estimators, settings) + 2 * inner * len(estimators) * len(maskings)
     engine.expected_rows = max(engine.expected_rows, (total or 0) * per_image)
     blocks: list[dict[tuple[str, ...], Tensor]] = []
     with telling(total, progress) as tell:
         for images, labels, indices in blocks_of(_first(batches, count), None, engine, settings):
             images = engine.images(images)
             logits, targets, truth = predicted(engine, images, labels)
-            maps = maps_of(engine, images, estimators, targets, indices, seed, settings, maskings[judged])
+            task = Task(engine, images, targets, indices, seed, maskings[judged])
+            maps = maps_of(task, get_estimators(estimators, settings))
             block: dict[tuple[str, ...], Tensor] = {("labels",): labels, ("targets",): targets}
             for name, masking in maskings.items():
-                curves = curves_of(
-                    engine, images, maps, fractions, logits, targets, indices, seed, masking, features,
-                    ("accuracy",) if name == judged else (), truth,
+                by_output = curves_of(
+                    replace(task, masking=masking), maps, fractions, logits=logits, labels=truth,
+                    features=features, outputs=("logit", "accuracy") if name == judged else ("logit",),
                 )  # fmt: skip
+                curves = by_output["logit"]
                 for estimator in maps:
                     block["mif", name, estimator] = curves.mif[estimator]
                     block["lif", name, estimator] = curves.lif[estimator]
                 if name == judged:
-                    accuracy = curves.others["accuracy"]
+                    accuracy = by_output["accuracy"]
                     block["unmasked",] = curves.unmasked
                     block["right",] = (accuracy.mif["random"] + accuracy.lif["random"]) / 2
                     for side, exact in (("mif", curves.shares_mif), ("lif", curves.shares_lif)):

@@ -23,8 +23,7 @@ from fpa.errors import InputError
 from fpa.evaluation.examples import Examples, _Kept, _pictures, make_examples
 from fpa.evaluation.loop import evaluate_blocks
 from fpa.evaluation.shards import Evaluation
-from fpa.explanation.estimator import Settings, needs_numbers
-from fpa.explanation.explainer import Estimators, get_estimators
+from fpa.explanation import Estimators, Settings, get_estimators, needs_numbers
 from fpa.files import read_arrays, writable_folder, write_arrays
 from fpa.masking import Masking, get_masking
 from fpa.models.wrap import classifier, input_channels, warn_of_probabilities
@@ -277,7 +276,7 @@ def evaluate(
         "device": str(engine.device),
         "precision": asdict(engine.precision),
     }  # fmt: skip
-    signed = {key: one.signed for key, one in named.items() if one.raw != "random"}
+    signed = {key: one.signed for key, one in named.items() if one.sign != "baseline"}
     title = name or type(getattr(engine.model, "model", engine.model)).__name__
     return _scored(title, evaluation, signed, names, asked, shown, made_with)
 

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from fpa.data.loaders import ImageBatches
 from fpa.engine.engine import Engine
-from fpa.explanation.estimator import Estimator, Settings
-from fpa.explanation.explainer import explain
+from fpa.explanation import Estimator, Settings, explain
 from fpa.masking import Masking, fully_masked, noise_by_image
 from fpa.perturbation.features import ranks
 

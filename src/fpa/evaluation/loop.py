@@ -29,13 +29,12 @@ from fpa.evaluation.shards import (
     predicted,
     read_evaluation,
 )
-from fpa.explanation.estimator import Method, Settings, needs_numbers
-from fpa.explanation.explainer import Estimators, get_estimators, gradients_per_image, maps_of
+from fpa.explanation import Estimators, Settings, Task, get_estimators, maps_of, needs_numbers, passes
 from fpa.files import clear_temporaries, writable_folder
-from fpa.masking import Constant, Masking
+from fpa.masking import MaskingLike, get_masking, masking_json
 from fpa.models.saved import fingerprint
 from fpa.perturbation.curves import check_fractions, curves_of, not_finite
-from fpa.perturbation.features import check_features
+from fpa.perturbation.features import features_of
 from fpa.perturbation.outputs import check_outputs
 from fpa.progress import Tell, telling, watched_by
 
@@ -62,7 +61,7 @@ def evaluate_blocks(
     *,
     estimators: Estimators = "paper",
     settings: Settings | None = None,
-    masking: Masking | None = None,
+    masking: MaskingLike | None = None,
     points: int = 21,
     fractions: Sequence[float] | None = None,
     features: str | int = "pixels",
@@ -85,9 +84,10 @@ def evaluate_blocks(
     >>> found.mif["vg_abs"].shape, found.left_out
     ((6, 21), {'vg_abs': 0})
     """
-    named, chosen = get_estimators(estimators), settings or Settings()
+    chosen = settings or Settings()
+    named = get_estimators(estimators, chosen)
     shares = check_fractions(points, fractions)
-    masking = masking or Constant()
+    removal = get_masking(masking)
     check_outputs(outputs)
     if block is not None and block < 1:
         raise InputError(f"a block must have at least 1 image, got {block}")
@@ -96,9 +96,9 @@ def evaluate_blocks(
     clear_temporaries(path)
     asked = {
         "model": fingerprint(engine.model),
-        "estimators": {name: _described(estimator) for name, estimator in named.items()},
+        "estimators": {name: estimator.described() for name, estimator in named.items()},
         "settings": _described(chosen),
-        "masking": _described(masking),
+        "masking": masking_json(removal),
         "fractions": shares,
         "features": features,
         "outputs": list(outputs),
@@ -114,39 +114,34 @@ def evaluate_blocks(
                 f"{path} holds blocks of {stored['block']} images, not {block}: use another folder"
             )
     total = _count(data)
-    by_number = {name: one.raw for name, one in named.items() if isinstance(one.raw, Method)}
-    for name, method in by_number.items():
-        method.check(name, range(total or 0))
+    for name, estimator in named.items():
+        estimator.raw.check(name, range(total or 0))
     numbered = needs_numbers(named) and not in_order(data)
     if total is not None:
         inner = sum(0 < fraction < 1 for fraction in shares)
-        per_image = gradients_per_image(named, chosen) + 2 * inner * len(named)
+        per_image = passes(named) + 2 * inner * len(named)
         engine.expected_rows = max(engine.expected_rows, total * per_image)
 
     def compute(images: Tensor, labels: Tensor, indices: list[int]) -> "_Pending":
         images = engine.images(images)
-        check_features(features, images)
+        features_of(features, images)
         logits, targets, truth = predicted(engine, images, labels)
-        maps = maps_of(engine, images, named, targets, indices, seed, chosen, masking)
-        curves = curves_of(
-            engine,
-            images,
+        task = Task(engine, images, targets, indices, seed, removal)
+        maps = maps_of(task, named)
+        by_output = curves_of(
+            task,
             maps,
             shares,
-            logits,
-            targets,
-            indices,
-            seed,
-            masking,
-            features,
-            tuple(outputs),
-            truth,
+            logits=logits,
+            labels=truth,
+            features=features,
+            outputs=check_outputs(("logit", *outputs)),
+            shown={name: estimator.label(name).text for name, estimator in named.items()},
         )
+        curves = by_output["logit"]
         columns = {"target": targets, **_looks(images)}
-        for prefix, part in {
-            "": curves,
-            **{f"{name}.": other for name, other in curves.others.items()},
-        }.items():
+        for output, part in by_output.items():
+            prefix = "" if output == "logit" else f"{output}."
             columns[f"{prefix}unmasked"] = part.unmasked
             for side, values in (("mif", part.mif), ("lif", part.lif)):
                 columns |= {f"{prefix}{side}.{name}": value for name, value in values.items()}

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fpa.described import described, described_fields
 from fpa.engine.engine import Engine
 from fpa.errors import DamagedError, InputError, differences
-from fpa.explanation.estimator import Estimator, Method, Settings
+from fpa.explanation import Settings
 from fpa.files import read_json, replacing, write_text
 from fpa.perturbation.curves import problems
 from fpa.scores.fidelity import Fidelity
@@ -194,21 +195,7 @@ class _Pending:
 
 def _described(value: Any) -> Any:
     """A value as JSON that differs when the value does, as far as that can be seen."""
-    if isinstance(value, (str, int, float, bool)) or value is None:
-        return value
-    if isinstance(value, (tuple, list)):
-        return [_described(part) for part in value]
-    if isinstance(value, Method):
-        return value.described()
-    if isinstance(value, Tensor):
-        return hashlib.sha256(value.detach().cpu().contiguous().numpy().tobytes()).hexdigest()[:16]
-    name = getattr(value, "__qualname__", type(value).__qualname__)
-    if is_dataclass(value) and not isinstance(value, type):
-        parts = {
-            entry.name: _described(getattr(value, entry.name)) for entry in fields(value) if entry.compare
-        }
-        return parts if isinstance(value, (Settings, Estimator)) else {"name": name, **parts}
-    return name
+    return described_fields(value) if isinstance(value, Settings) else described(value)
 
 
 def _manifest(path: Path) -> dict[str, Any] | None:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from fpa.errors import InputError, differences
 from fpa.evaluation.shards import Evaluation, read_evaluation
-from fpa.explanation.estimator import Estimator
-from fpa.explanation.explainer import SETS, get_estimators
+from fpa.explanation import Estimator, get_estimators
 from fpa.files import (
     read_json,
 )
@@ -47,7 +46,7 @@ def read_study(folder: Path | str) -> Study:
             )
         evaluations[name] = found
     estimators = recipe_estimators(recipe)
-    signed = {name: one.signed for name, one in estimators.items() if one.raw != "random"}
+    signed = {name: one.signed for name, one in estimators.items() if one.sign != "baseline"}
     keep = common_images(*(found.unmasked for found in evaluations.values()))
     models, classes = {}, []
     for name, found in evaluations.items():
@@ -68,8 +67,7 @@ def read_study(folder: Path | str) -> Study:
 
 def recipe_estimators(recipe: Recipe) -> dict[str, Estimator]:
     """The estimators a recipe names, sets spelled out."""
-    names = [name for given in recipe.evaluation.estimators for name in SETS.get(given, [given])]
-    return get_estimators(names)
+    return get_estimators(recipe.evaluation.estimators)
 
 
 def published(recipe: Recipe) -> dict[str, dict[str, tuple[float, float]]]:

@@ -32,7 +32,7 @@ from fpa.errors import InputError
 from fpa.evaluation.examples import make_examples
 from fpa.evaluation.loop import evaluate_blocks
 from fpa.evaluation.shards import SHARDS, read_evaluation
-from fpa.explanation.estimator import Estimator, Method, Settings
+from fpa.explanation import Estimator, Settings
 from fpa.files import read_json, replacing, writable_folder, write_arrays, write_text
 from fpa.masking import Masking, get_masking
 from fpa.models.saved import fingerprint, load_model, model_path, read_card, read_tensors
@@ -142,13 +142,12 @@ def evaluate_model(
 def check_evaluation(recipe: Recipe, data: ImageData) -> None:
     """Refuse, before anything is trained, an evaluation that could not be scored."""
     estimators = recipe_estimators(recipe)
-    if sum(one.raw != "random" for one in estimators.values()) < 2:
+    if sum(one.sign != "baseline" for one in estimators.values()) < 2:
         raise InputError(
             f"evaluation.estimators must name at least two besides random, got {', '.join(estimators)}"
         )
     for name, one in estimators.items():
-        if isinstance(one.raw, Method):
-            one.raw.check(name, data.evaluation.tolist(), data.input_shape)
+        one.raw.check(name, data.evaluation.tolist(), data.input_shape)
     if len(data.evaluation) < 2:
         raise InputError("data.evaluation_images must be at least 2")
 

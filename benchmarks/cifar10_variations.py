@@ -25,7 +25,7 @@ from fpa.data.splits import ImageData, first_images
 from fpa.engine.engine import Engine
 from fpa.evaluation.loop import evaluate_blocks
 from fpa.evaluation.shards import Evaluation
-from fpa.explanation.estimator import Settings
+from fpa.explanation import Settings
 from fpa.masking import get_masking
 from fpa.models.saved import load_model, read_card
 from fpa.scores.fidelity import Fidelity

@@ -24,8 +24,7 @@ from torch import Tensor, nn
 import fpa.engine.forms
 from fpa.engine.engine import Engine
 from fpa.engine.forms import fold_batch_norm
-from fpa.explanation.estimator import Settings
-from fpa.explanation.explainer import explain, gradients_per_image
+from fpa.explanation import Settings, explain, passes
 from fpa.perturbation.curves import perturbation_curves
 
 
@@ -128,7 +127,7 @@ def estimators(name: str, repeats: int, settings: Settings) -> None:
     ours()
     gradients, forwards = bare_passes(model, size, batches)
     gradients, forwards = fastest(gradients), fastest(forwards)
-    per_image = gradients_per_image("paper", settings)
+    per_image = passes("paper", settings)
     captum = {
         batch: seconds(lambda b=batch: captum_maps(frozen, images, targets, settings, b)) for batch in batches
     }

@@ -4,7 +4,7 @@ import numpy as np
 
 from fpa.evaluation.examples import Examples
 from fpa.evaluation.shards import Evaluation
-from fpa.explanation.explainer import PAPER
+from fpa.explanation import PAPER
 from fpa.scores.fidelity import Fidelity, common_images
 from fpa.statistics.contradictions import reliability
 from fpa.study.recipe import load_recipe

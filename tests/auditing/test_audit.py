@@ -21,8 +21,7 @@ from browsers import open_page
 from fpa.auditing.rule import FEWEST_IMAGES, FEWEST_PAIRS, LEAST_KEPT, MOST_OPPOSITE, Evidence, judge
 from fpa.cli.main import main
 from fpa.data.sets import load_data
-from fpa.explanation.estimator import Settings
-from fpa.explanation.explainer import PAPER
+from fpa.explanation import PAPER, Settings
 from fpa.masking import Blur
 from fpa.models.architectures import build_model
 from fpa.statistics.intervals import Estimate

@@ -11,8 +11,7 @@ from torch.nn import functional
 from fpa.engine.engine import Engine, Precision, Work
 from fpa.engine.forms import cuda_arithmetic, fold_batch_norm
 from fpa.errors import InputError
-from fpa.explanation.estimator import Settings
-from fpa.explanation.explainer import explain
+from fpa.explanation import Settings, explain
 
 FEW = Settings(ig_steps=4, sg_samples=3)
 

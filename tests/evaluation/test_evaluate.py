@@ -14,7 +14,7 @@ from fpa.data.normalisation import Normalisation
 from fpa.data.sets import load_data
 from fpa.engine.engine import Engine
 from fpa.errors import InputError
-from fpa.explanation.estimator import Estimator, Settings
+from fpa.explanation import Estimator, Settings
 from fpa.statistics.contradictions import reliability
 from miniatures import write_class_folder
 

@@ -15,8 +15,7 @@ from fpa.errors import DamagedError, InputError
 from fpa.evaluation import loop as module
 from fpa.evaluation.loop import evaluate_blocks
 from fpa.evaluation.shards import read_evaluation
-from fpa.explanation.estimator import Settings
-from fpa.explanation.explainer import explain
+from fpa.explanation import Settings, explain
 from fpa.masking import Constant, Uniform
 from fpa.perturbation.curves import perturbation_curves
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from fpa.engine.engine import Engine
 from fpa.errors import InputError
-from fpa.explanation.explainer import explain
+from fpa.explanation import explain
 from fpa.masking import MASKINGS, Blur, Constant, Uniform, get_masking
 from fpa.perturbation.curves import perturbation_curves
 from fpa.perturbation.features import ranks

@@ -515,8 +515,7 @@ def _evaluate_own(namespace: "Namespace") -> int:
     from fpa.engine.devices import chosen_device
     from fpa.evaluation.evaluator import evaluate
     from fpa.evaluation.shards import SHARDS
-    from fpa.explanation.estimator import Settings
-    from fpa.explanation.explainer import SETS, get_estimators
+    from fpa.explanation import SETS, Settings, get_estimators
     from fpa.files import writable_folder, write_text
     from fpa.masking import get_masking
     from fpa.perturbation.curves import check_fractions
@@ -609,7 +608,7 @@ def _audit(namespace: "Namespace") -> int:
     from fpa.auditing.rule import FEWEST_IMAGES
     from fpa.data.sets import has_training_images
     from fpa.engine.devices import chosen_device
-    from fpa.explanation.estimator import Settings
+    from fpa.explanation import Settings
     from fpa.files import writable_folder
     from fpa.progress import Display
 

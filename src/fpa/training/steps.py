@@ -8,7 +8,6 @@ from torch.nn import functional
 
 from fpa.data.normalisation import Normalisation
 from fpa.engine.compiling import compiled
-from fpa.masking import Fill
 from fpa.models.wrap import logits_of
 from fpa.training.augment import FPA, Draws, Rectangle
 from fpa.training.run import Run
@@ -110,9 +109,8 @@ def next_batch(run: Run, precision: str, captured: bool = False) -> tuple[Tensor
     if run.augment is not None:
         shape = (batch_size, images.shape[2], images.shape[3])
         draws = run.augment.draw(shape, images.device, run.draws)
-        if isinstance(run.augment.masking, Fill):
-            noise = run.augment.masking.noise(images.new_empty((batch_size, *images.shape[1:])), run.draws)
-            noise = None if noise is None else noise[mine]
+        noise = run.augment.masking.noise(images.new_empty((batch_size, *images.shape[1:])), run.draws)
+        noise = None if noise is None else noise[mine]
     prepared = _compiled_prepare if captured else prepare
     perturbed = prepared(images, run.normalisation, run.augment, draws, noise, batch_size, mine)
     if run.teacher is None:
@@ -140,9 +138,7 @@ def prepare(
         return normalised
     height, width = images.shape[2:]
     mask = augment.mask_of(draws, (batch_size, height, width))[mine]
-    if isinstance(augment.masking, Fill):
-        return augment.masking(normalised, mask, noise)
-    return augment.masking(normalised, mask)
+    return augment.masking(normalised, mask, noise)
 
 
 _compiled_prepare = compiled(prepare, repeatable=True)

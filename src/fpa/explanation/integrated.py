@@ -1,0 +1,115 @@
+"""IG, integrated gradients: the gradients on the straight way from a reference to the image."""
+
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fpa.errors import InputError
+from fpa.explanation.raw import GradientMap, GradientPass, Settings, check_count, register
+from fpa.explanation.task import Task
+from fpa.masking import fully_masked, get_masking, noise_by_image
+
+
+@dataclass(frozen=True)
+class StraightPath(GradientPass):
+    """`steps` points from the reference, which is left out, to the image."""
+
+    steps: int
+    reference: Any
+    label = "IG"
+
+    @property
+    def gradients(self) -> int:
+        """One a step."""
+        return self.steps
+
+    def prepare(self, task: Task) -> Tensor:
+        """The way from the reference to the image."""
+        return task.images - reference_images(self.reference, task)
+
+    def rows(self, task: Task, prepared: Tensor, at: slice, image: Tensor) -> Tensor:
+        """The points of the right Riemann sum, k = 1 .. steps."""
+        step = torch.arange(at.start, at.stop, device=image.device) - image * self.steps + 1
+        back = (step.to(prepared.dtype) / self.steps - 1)[:, None, None, None]
+        return task.images.index_select(0, image).addcmul_(back, prepared.index_select(0, image))
+
+
+@register
+@dataclass(frozen=True)
+class IntegratedGradients(GradientMap):
+    """The mean gradient on the path, times its length (Sundararajan et al., 2017).
+
+    What is left open is taken from `Settings.ig_steps` and `Settings.reference`.
+    """
+
+    steps: int | None = None
+    reference: Any = None
+    family = "ig"
+    label = "IG"
+    input_inside = True
+
+    def __post_init__(self) -> None:
+        if self.steps is not None:
+            check_count("steps", self.steps)
+        object.__setattr__(self, "reference", hashable_reference(self.reference))
+
+    def configured(self, settings: Settings) -> Self:
+        """With the steps and the reference of the settings, where it has none of its own."""
+        chosen: Self = configured_path(self, settings)
+        return chosen
+
+    @property
+    def at(self) -> StraightPath:
+        """The points of the path."""
+        path = self.configured(Settings())
+        return StraightPath(path.steps or 1, path.reference)
+
+    def finish(self, total: Tensor, prepared: Tensor) -> Tensor:
+        """The mean gradient times the way."""
+        return total.mul_(prepared).div_(self.gradients)
+
+
+def configured_path(raw: Any, settings: Settings) -> Any:
+    """A raw map with `steps` and `reference` from the settings, where it has none of its own."""
+    return replace(
+        raw,
+        steps=settings.ig_steps if raw.steps is None else raw.steps,
+        reference=settings.reference if raw.reference is None else raw.reference,
+    )
+
+
+def hashable_reference(reference: Any) -> Any:
+    """Arrays as tensors and lists as tuples, so that equal passes can be found."""
+    if isinstance(reference, np.ndarray):
+        return torch.from_numpy(reference)
+    return tuple(reference) if isinstance(reference, list) else reference
+
+
+def reference_images(reference: Any, task: Task) -> Tensor:
+    """Where the path of integrated gradients starts, [N, C, H, W]; see `Settings.reference`."""
+    images = task.images
+    if isinstance(reference, str) and reference == "black":
+        low, high = images.nan_to_num().aminmax()
+        if low < -1.01 or high > 1.01:
+            raise InputError(
+                'reference "black" means -1 and needs images scaled to [-1, 1]; these reach from '
+                f"{float(low):.3g} to {float(high):.3g}: give reference=fpa.masking.black(mean, std) instead"
+            )
+        reference = -1.0
+    if isinstance(reference, str):
+        reference = task.masking
+    if callable(reference):
+        masking = get_masking(reference)
+        return fully_masked(masking, images, noise_by_image(masking, images, task.seed, task.indices))
+    values = torch.as_tensor(reference, dtype=images.dtype, device=images.device)
+    if values.ndim == 1:
+        values = values[:, None, None]
+    try:
+        return values.expand_as(images)
+    except RuntimeError as error:
+        raise InputError(
+            f"the reference {list(values.shape)} does not fit images {list(images.shape)}"
+        ) from error

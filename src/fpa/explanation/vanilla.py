@@ -1,0 +1,31 @@
+"""VG, the vanilla gradient: how the logit answers to a small change of each value of the image."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from fpa.explanation.raw import GradientMap, GradientPass, register
+from fpa.explanation.task import Task
+
+
+@dataclass(frozen=True)
+class AtImage(GradientPass):
+    """The image itself."""
+
+    label = "VG"
+    gradients = 1
+
+    def rows(self, task: Task, prepared: Any, at: slice, image: Tensor) -> Tensor:
+        """The images."""
+        return task.images[at]
+
+
+@register
+@dataclass(frozen=True)
+class VanillaGradient(GradientMap):
+    """The gradient of the logit with respect to the image (Simonyan et al., 2014)."""
+
+    family = "vg"
+    label = "VG"
+    at = AtImage()

@@ -20,7 +20,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "fpa"
 ROOMS = (
-    ("errors", "files", "seeds", "progress"),
+    ("errors", "described", "files", "seeds", "progress"),
     ("masking",),
     ("data",),
     ("models",),

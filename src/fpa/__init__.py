@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from fpa.auditing.auditor import Audit, audit
+    from fpa.auditing.auditor import audit
+    from fpa.auditing.verdict import Audit
     from fpa.engine.engine import Engine
     from fpa.errors import InputError
-    from fpa.evaluation.evaluator import Result, evaluate, load_result
+    from fpa.evaluation.evaluator import evaluate
+    from fpa.evaluation.plan import Plan, make_plan
+    from fpa.evaluation.result import Result
+    from fpa.evaluation.shards import load_result
     from fpa.explanation.explainer import explain
     from fpa.models.saved import load_model
     from fpa.perturbation.curves import perturbation_curves
@@ -21,19 +25,19 @@ if TYPE_CHECKING:
     from fpa.training.finetuning import finetune
 
 _HOME = {
-    "Audit": "auditing.auditor",
+    "Audit": "auditing.verdict",
     "Engine": "engine.engine",
     "FPA": "training.augment",
     "Fidelity": "scores.fidelity",
     "Rectangle": "training.augment",
-    "Result": "evaluation.evaluator",
+    "Result": "evaluation.result",
     "InputError": "errors",
     "audit": "auditing.auditor",
     "evaluate": "evaluation.evaluator",
     "explain": "explanation.explainer",
     "finetune": "training.finetuning",
     "load_model": "models.saved",
-    "load_result": "evaluation.evaluator",
+    "load_result": "evaluation.shards",
     "perturbation_curves": "perturbation.curves",
 }
 

@@ -23,11 +23,11 @@ from fpa.evaluation.loop import evaluate_blocks
 from fpa.evaluation.plan import make_plan
 from fpa.evaluation.result import signs
 from fpa.evaluation.shards import read_evaluation
-from fpa.explanation.estimator import Estimator, Settings
-from fpa.explanation.explainer import Estimators, get_estimators
+from fpa.explanation.estimator import Estimator, Estimators, get_estimators
+from fpa.explanation.raw import Settings
 from fpa.masking import Constant, Masking
 from fpa.perturbation.curves import check_fractions
-from fpa.perturbation.features import check_features
+from fpa.perturbation.features import features_of
 from fpa.progress import Tell
 from fpa.training.settings import suggested_fpa
 
@@ -98,8 +98,8 @@ def audit(
     with tempfile.TemporaryDirectory(prefix="fpa-") as temporary:
         place = Path(folder or temporary)
         classes = class_names(None, engine, source, model)
-        about = {"name": name or model_name(engine), "classes": classes, "data": source.name}
-        evaluate_blocks(engine, source, plan, place, about=about, progress=progress)
+        described = {"name": name or model_name(engine), "classes": classes, "data": source.name}
+        evaluate_blocks(engine, source, plan, place, about=described, progress=progress)
         evaluation, about = read_evaluation(place)
     signed, size = signs(about["plan"]), (source.first.shape[2], source.first.shape[3])
     called = next(iter(judged))
@@ -117,7 +117,7 @@ def audit(
         maskings=(called, *others),
         signed=signed,
         fractions=tuple(evaluation.fractions.tolist()),
-        labels={key: str(each.label) for key, each in named.items()},
+        labels={key: each.label(key).text for key, each in named.items()},
         name=name,
         made_with={
             "images": f"{size[0]} x {size[1]} pixels",
@@ -196,7 +196,7 @@ def _with_random(estimators: Mapping[str, Estimator]) -> dict[str, Estimator]:
 
 def _check_enough(features: str | int, images: Tensor) -> None:
     """Refuse patches so large that the first share of `MASKED` is less than one of them."""
-    count, needed = check_features(features, images[:1]).most, 100 // MASKED[0]
+    count, needed = features_of(features, images[:1]).most, 100 // MASKED[0]
     if count < needed:
         raise InputError(
             f"an audit masks {MASKED[0]} % of the features of an image, so it needs at least {needed}; "

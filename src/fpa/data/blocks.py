@@ -46,6 +46,8 @@ class ImageSource(ABC):
     """Images in numbered blocks, from `image_source`; all that an evaluation reads its images from."""
 
     name: str
+    has_masks: bool = False
+    """Whether the true pixels of the objects are known."""
     count: int | None
     """The number of images; None where a stream does not say."""
     indexed: bool

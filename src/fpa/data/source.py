@@ -113,6 +113,7 @@ class _Evaluation(IndexedSource):
     ) -> None:
         self.name, self.classes, self.lost = data.name, data.classes or None, set()
         self.split, self.chosen, self.workers = data.test, data.evaluation, workers
+        self.has_masks = getattr(data.test, "foreground", None) is not None
         self.count = _counted(count, len(data.evaluation))
         self._labels = labels
         self._form = ImageBatches([], normalisation or data.normalisation, channels)

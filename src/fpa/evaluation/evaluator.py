@@ -16,8 +16,8 @@ from fpa.evaluation.loop import evaluate_blocks
 from fpa.evaluation.plan import Plan, make_plan
 from fpa.evaluation.result import Result
 from fpa.evaluation.shards import load_result
-from fpa.explanation.estimator import Settings
-from fpa.explanation.explainer import Estimators
+from fpa.explanation.estimator import Estimators
+from fpa.explanation.raw import Settings
 from fpa.models.wrap import classifier, input_channels, unwrapped, warn_of_probabilities
 from fpa.progress import Tell
 

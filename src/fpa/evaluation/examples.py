@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fpa.data.source import ImageBlock, ImageSource
@@ -11,11 +12,11 @@ from fpa.engine.engine import Engine
 from fpa.evaluation.plan import Plan
 from fpa.evaluation.result import Examples
 from fpa.evaluation.shards import EXAMPLES
-from fpa.explanation.estimator import Task
 from fpa.explanation.explainer import maps_of
+from fpa.explanation.task import Task
 from fpa.files import write_arrays
 from fpa.masking import fully_masked, noise_by_image
-from fpa.perturbation.features import feature_ranks
+from fpa.perturbation.features import ranks
 
 
 class ExamplePicker:
@@ -54,8 +55,9 @@ def make_examples(kept: list[ImageBlock], engine: Engine, source: ImageSource, p
     fill = fully_masked(plan.masking, images, noise_by_image(plan.masking, images, plan.seed, indices))
     masks = [part.foreground for part in kept if part.foreground is not None]
 
-    def ranks(values: Tensor) -> Tensor:
-        return feature_ranks(values, plan.features, seed=plan.seed, indices=indices)
+    def placed(values: Tensor) -> NDArray[np.int32]:
+        places = ranks(values, seed=plan.seed, indices=indices, features=plan.features)
+        return places.cpu().numpy().astype(np.int32)
 
     return Examples(
         images=source.pictures(images.cpu()),
@@ -63,7 +65,7 @@ def make_examples(kept: list[ImageBlock], engine: Engine, source: ImageSource, p
         labels=torch.cat([part.labels for part in kept]).numpy(),
         targets=targets.cpu().numpy(),
         maps={name: values.float().cpu().numpy() for name, values in maps.items()},
-        ranks={name: ranks(values).cpu().numpy().astype(np.int32) for name, values in maps.items()},
+        ranks={name: placed(values) for name, values in maps.items()},
         fill=source.pictures(fill.cpu()),
         foreground=torch.cat(masks).numpy() if masks else None,
     )

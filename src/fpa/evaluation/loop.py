@@ -5,7 +5,6 @@ against the images and kept. Data that can be indexed are addressed by number, s
 any block; a stream is read in order, and read again when it is resumed.
 """
 
-import json
 import platform
 import warnings
 from collections.abc import Iterator, Mapping
@@ -26,12 +25,12 @@ from fpa.errors import InputError
 from fpa.evaluation.examples import ExamplePicker
 from fpa.evaluation.plan import Plan
 from fpa.evaluation.shards import FORMAT, EvaluationFolder, block_key, curve_column
-from fpa.explanation.estimator import Task
 from fpa.explanation.explainer import maps_of
+from fpa.explanation.task import Task
 from fpa.files import clear_temporaries, folder_lock, writable_folder
 from fpa.models.saved import fingerprint
 from fpa.perturbation.curves import Curves, curves_of, not_finite, problems
-from fpa.perturbation.features import check_features
+from fpa.perturbation.features import features_of
 from fpa.progress import Tell, telling
 from fpa.scores.score import Block
 
@@ -69,7 +68,7 @@ def _check(plan: Plan, source: ImageSource, block: int | None) -> None:
     """Refuse, before any work, images that the plan cannot be carried out on."""
     if block is not None and block < 1:
         raise InputError(f"a block must have at least 1 image, got {block}")
-    check_features(plan.features, source.first)
+    features_of(plan.features, source.first)
     if plan.needs_numbers:
         source.check_numbers()
     for name, estimator in plan.estimators.items():
@@ -94,8 +93,8 @@ class _Evaluating:
     def run(self, more: Mapping[str, Any], block: int | None, progress: "bool | Tell") -> dict[str, Any]:
         engine, source, plan = self.engine, self.source, self.plan
         folder = EvaluationFolder(self.path)
-        for part in (self.path, self.path / "blocks"):
-            clear_temporaries(part)
+        clear_temporaries(self.path)
+        clear_temporaries(self.path / "blocks")
         asked = {"plan": plan.to_json(engine), "model": fingerprint(engine.model)}
         about = folder.about()
         if about is not None:
@@ -106,7 +105,7 @@ class _Evaluating:
                 )
         size = block or (block_size(engine, source.first) if about is None else about["block"])
         about = {**asked, **(about or {}), **more, "format": FORMAT, "block": size}
-        about = json.loads(json.dumps({"images": None, "made_with": made_with(engine)} | about))
+        about = {"images": None, "made_with": made_with(engine), **about}
         key, picker = block_key(about), ExamplePicker(self.examples, source.count)
         if source.count is not None:
             engine.expected_rows = max(engine.expected_rows, source.count * plan.passes)
@@ -145,7 +144,10 @@ class _Evaluating:
                 raise InputError(
                     f"{self.path} holds blocks of more images than the {seen} given now: use another folder"
                 )
-            about |= {"images": seen, "made_with": {**about["made_with"], "forms": engine.forms_used}}
+            about |= {
+                "images": seen,
+                "made_with": {**about["made_with"], "forms": getattr(engine, "forms_used", {})},
+            }
             folder.describe(about)
             picker.write(self.path, engine, source, plan)
             tell.line(f"peak memory: {engine.peak_memory / 2**30:.2f} GiB")
@@ -158,7 +160,8 @@ class _Evaluating:
         logits, targets, truth = predicted(engine, images, part.labels)
         task = Task(engine, images, targets, part.indices, plan.seed, plan.masking)
         maps = maps_of(task, plan.estimators)
-        how: dict[str, Any] = {"logits": logits, "features": plan.features, "labels": truth}
+        shown = {name: each.label(name).text for name, each in plan.estimators.items()}
+        how: dict[str, Any] = {"logits": logits, "features": plan.features, "labels": truth, "shown": shown}
         curves = curves_of(task, maps, plan.fractions, outputs=plan.outputs, **how)
         under = {
             name: curves_of(

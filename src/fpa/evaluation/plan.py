@@ -7,8 +7,8 @@ from typing import Any, get_args
 from fpa.data.normalisation import Normalisation
 from fpa.engine.engine import Engine, Precision, PrecisionName
 from fpa.errors import InputError, unknown
-from fpa.explanation.estimator import Estimator, Settings
-from fpa.explanation.explainer import Estimators, get_estimators, passes
+from fpa.explanation.estimator import Estimator, Estimators, get_estimators, passes
+from fpa.explanation.raw import Settings
 from fpa.masking import Masking, get_masking, masking_json
 from fpa.perturbation.curves import check_fractions
 from fpa.perturbation.outputs import OUTPUTS, check_outputs
@@ -42,13 +42,16 @@ class Plan:
     def to_json(self, engine: Engine) -> dict[str, Any]:
         """The one JSON form: plain values that differ where the numbers would, for this engine."""
         return {
-            "estimators": {name: each.described() for name, each in self.estimators.items()},
+            "estimators": {
+                name: {**each.described(), "sign": each.sign, "label": each.label(name).to_json()}
+                for name, each in self.estimators.items()
+            },
             "masking": masking_json(self.masking),
             "maskings": {name: masking_json(each) for name, each in self.maskings.items()},
             "features": self.features,
             "fractions": list(self.fractions),
             "outputs": list(self.outputs),
-            "divided": {name: OUTPUTS[name].divided for name in self.outputs},
+            "divided": {name: OUTPUTS[name].divided_by_start for name in self.outputs},
             "scores": {score.name: score.described() for score in self.scores},
             "seed": self.seed,
             "precision": asdict(engine.precision),

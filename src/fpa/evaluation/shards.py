@@ -229,7 +229,7 @@ def read_evaluation(folder: Path | str) -> tuple[Evaluation, dict[str, Any]]:
     }
 
     def curves(masking: str, output: str, **more: Any) -> Evaluation:
-        sides = {
+        sides: dict[str, Any] = {
             side: {name: column(curve_column(masking, output, side, name)) for name in names}
             for side in ("mif", "lif")
         }

@@ -40,7 +40,9 @@ class Area(Score):
 
         output, curves = next(iter(block.curves.items()))
         start = curves.unmasked.double()
-        scale = start.where(start > 0, float("nan")) if OUTPUTS[output].divided else start.new_ones(())
+        scale = (
+            start.where(start > 0, float("nan")) if OUTPUTS[output].divided_by_start else start.new_ones(())
+        )
         x = curves.fractions.to(start.device)
         return {
             name: area_between(

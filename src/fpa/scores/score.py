@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from fpa.engine.engine import Engine
-    from fpa.explanation.estimator import Estimator, Task
+    from fpa.explanation.estimator import Estimator
+    from fpa.explanation.task import Task
     from fpa.perturbation.curves import Curves
 
 Need = Literal["curves", "forwards", "raw maps", "explain", "masks"]

@@ -19,7 +19,7 @@ from fpa.evaluation.loop import evaluate_blocks
 from fpa.evaluation.plan import Plan, make_plan
 from fpa.evaluation.result import Results
 from fpa.evaluation.shards import EXAMPLES, EvaluationFolder, read_evaluation
-from fpa.explanation.estimator import Settings
+from fpa.explanation.raw import Settings
 from fpa.files import folder_lock, writable_folder
 from fpa.models.saved import fingerprint, load_model
 from fpa.progress import Display, curves_stage, training_stage

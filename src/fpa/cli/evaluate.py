@@ -1,0 +1,109 @@
+"""`fpa evaluate`: explain, perturb and score one model."""
+
+from pathlib import Path
+from typing import Any
+
+from fpa.cli.options import EvaluationOptions, ModelOptions, RunOptions, default_output
+from fpa.errors import InputError
+
+
+def evaluate(
+    model: str,
+    *,
+    images: ModelOptions,
+    how: EvaluationOptions,
+    masking: dict[str, Any] | str | None = None,
+    outputs: list[str] = ["logit"],  # noqa: B006
+    scores: list[str] = ["A"],  # noqa: B006
+    examples: int = 8,
+    run: RunOptions,
+    command: str,
+) -> int:
+    """Explain, perturb and score one model: saved, shipped, torchvision's, timm's or your own.
+
+    If it is stopped, the same command continues. The folder gets the numbers, tables, figures and a report.
+
+    Args:
+        model: A .safetensors file written by fpa, the name of a shipped model, torchvision:NAME, timm:NAME,
+            or module:function that returns a model.
+        masking: What removing a pixel means: constant, black, mean, minimum, maximum, uniform, blur, bokeh or
+            module:Class, with parameters as in --masking.name blur --masking.sigma 4; default: the masking
+            that the model was trained with, or constant.
+        outputs: What is followed while pixels are removed: logit, probability, margin or accuracy; the first
+            is scored.
+        scores: Names of scores, or module:NAME; A is always among them.
+        examples: Images shown with their maps in figures and report.
+
+    """
+    from rich.console import Console
+
+    from fpa.engine.devices import check_device
+    from fpa.errors import at_least
+    from fpa.evaluation.evaluator import class_names, open_engine
+    from fpa.evaluation.loop import evaluate_blocks
+    from fpa.evaluation.plan import make_plan
+    from fpa.files import folder_lock
+    from fpa.progress import Display
+    from fpa.show import STAGES, show_all
+    from fpa.show.tables import print_results
+    from fpa.study.read import read_results
+
+    check_device(run.device)
+    at_least("--examples", examples, 0)
+    opened, normalisation = images.open(model)
+    card = getattr(opened.model, "card", None)
+    trained = {} if card is None else card.recipe
+    plan = make_plan(
+        masking=masking or trained.get("masking", "constant"),
+        outputs=outputs,
+        scores=scores,
+        **how.plan(normalisation),
+    )
+    source, note = images.images(opened, how.count)
+    engine = open_engine(how.engine(opened, source, run.device), source, plan)
+    augmentation = "" if card is None else card.augmentation
+    about = {
+        "name": opened.name,
+        "classes": class_names(opened.classes, engine, source, opened.model),
+        "data": source.name,
+        "augmentation": augmentation,
+        "training": trained.get(augmentation, {}),
+        "command": command,
+    }
+    output = run.output or default_output("evaluate", opened.name, how.count)
+    with folder_lock(output), Display(quiet=run.quiet) as display:
+        claim(output, overwrite=run.overwrite)
+        if note:
+            display.say(note)
+        with display.evaluating(opened.name, source.count) as tell:
+            evaluate_blocks(engine, source, plan, output, about=about, examples=examples, progress=tell)
+        display.unreadable(source.lost)
+        results = read_results(output)
+        for stage in STAGES:
+            with display.making(stage):
+                show_all(results, output, command, only=[stage])
+    if not run.quiet:
+        print_results(results, Console())
+        print(f"report: {output / 'report.html'}")
+    return 0
+
+
+def claim(folder: Path, *, overwrite: bool) -> None:
+    """Take a folder for an evaluation: refuse one that holds something else, clear it on request."""
+    from fpa.evaluation.shards import DESCRIPTION, EvaluationFolder
+    from fpa.study.folder import SHOWN_FILES
+
+    own = (*SHOWN_FILES, "audit.json", "audit.html")
+    present = [name for name in ("recipe.yaml", *own) if (folder / name).exists()]
+    if present and ("recipe.yaml" in present or not (folder / DESCRIPTION).exists()):
+        raise InputError(
+            f"{folder} holds files of something else ({', '.join(present[:3])}): choose another --output"
+        )
+    if not overwrite:
+        return
+    others = [path.name for path in folder.iterdir() if not path.name.startswith(".fpa-")]
+    if others and not (folder / DESCRIPTION).exists():
+        raise InputError(f"{folder} is not empty and holds no evaluation: nothing was deleted")
+    for name in present:
+        (folder / name).unlink()
+    EvaluationFolder(folder).clear()

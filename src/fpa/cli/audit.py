@@ -45,27 +45,27 @@ def audit(
     from fpa.progress import Display
 
     check_device(run.device)
-    opened, normalisation = images.open(model)
+    subject = images.open(model)
     for masking in maskings:  # what is wrong is said before the images are looked at
-        get_masking(masking, normalisation.mean, normalisation.std)
-    source, note = images.images(opened, how.count)
-    engine = how.engine(opened, source, run.device)
-    output = run.output or default_output("audit", opened.name)
+        get_masking(masking, subject.normalisation.mean, subject.normalisation.std)
+    source, note = images.images(subject, how.count)
+    engine = how.engine(subject.model, source, run.device)
+    output = run.output or default_output("audit", subject.name)
     with folder_lock(output), Display(quiet=run.quiet) as display:
         claim(output, overwrite=run.overwrite)
         if note:
             display.say(note)
         if source.count is not None and source.count < FEWEST_IMAGES:
             display.say(f"{source.count} images: with fewer than {FEWEST_IMAGES} the verdict is: cannot tell")
-        with display.evaluating(opened.name, source.count) as tell:
+        with display.evaluating(subject.name, source.count) as tell:
             verdict = auditor.audit(
                 engine,
                 source,
                 maskings=maskings,
                 folder=output,
-                name=f"{opened.name} on {source.name}",
+                name=f"{subject.name} on {source.name}",
                 progress=tell,
-                **how.plan(normalisation),
+                **how.plan(subject.normalisation),
             )
         display.unreadable(source.lost)
         if verdict.verdict == "unreliable" and _can_be_named(model):

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from fpa.cli.options import EvaluationOptions, ModelOptions, RunOptions, default_output
+from fpa.cli.options import EvaluationOptions, ModelOptions, RunOptions, default_output, show
 from fpa.errors import InputError
 
 
@@ -35,8 +35,6 @@ def evaluate(
         examples: Images shown with their maps in figures and report.
 
     """
-    from rich.console import Console
-
     from fpa.engine.devices import check_device
     from fpa.errors import at_least
     from fpa.evaluation.evaluator import class_names, open_engine
@@ -45,47 +43,43 @@ def evaluate(
     from fpa.files import folder_lock
     from fpa.progress import Display
     from fpa.show import STAGES, show_all
-    from fpa.show.tables import print_results
     from fpa.study.read import read_results
 
     check_device(run.device)
     at_least("--examples", examples, 0)
-    opened, normalisation = images.open(model)
-    card = getattr(opened.model, "card", None)
+    subject = images.open(model)
+    card = getattr(subject.model, "card", None)
     trained = {} if card is None else card.recipe
     plan = make_plan(
         masking=masking or trained.get("masking", "constant"),
         outputs=outputs,
         scores=scores,
-        **how.plan(normalisation),
+        **how.plan(subject.normalisation),
     )
-    source, note = images.images(opened, how.count)
-    engine = open_engine(how.engine(opened, source, run.device), source, plan)
+    source, note = images.images(subject, how.count)
+    engine = open_engine(how.engine(subject.model, source, run.device), source, plan)
     augmentation = "" if card is None else card.augmentation
     about = {
-        "name": opened.name,
-        "classes": class_names(opened.classes, engine, source, opened.model),
+        "name": subject.name,
+        "classes": class_names(subject.classes, engine, source, subject.model),
         "data": source.name,
         "augmentation": augmentation,
         "training": trained.get(augmentation, {}),
         "command": command,
     }
-    output = run.output or default_output("evaluate", opened.name, how.count)
+    output = run.output or default_output("evaluate", subject.name, how.count)
     with folder_lock(output), Display(quiet=run.quiet) as display:
         claim(output, overwrite=run.overwrite)
         if note:
             display.say(note)
-        with display.evaluating(opened.name, source.count) as tell:
+        with display.evaluating(subject.name, source.count) as tell:
             evaluate_blocks(engine, source, plan, output, about=about, examples=examples, progress=tell)
         display.unreadable(source.lost)
         results = read_results(output)
         for stage in STAGES:
             with display.making(stage):
                 show_all(results, output, command, only=[stage])
-    if not run.quiet:
-        print_results(results, Console())
-        print(f"report: {output / 'report.html'}")
-    return 0
+    return show(results, output, run.quiet)
 
 
 def claim(folder: Path, *, overwrite: bool) -> None:

@@ -1,6 +1,6 @@
 """`fpa finetune`: make a model trained without FPA fit for evaluation."""
 
-from typing import Any
+from typing import Any, Literal
 
 from fpa.cli.options import ModelOptions, RunOptions, default_output
 
@@ -12,7 +12,7 @@ def finetune(
     epochs: int = 2,
     learning_rate: float = 0.003,
     batch_size: int = 64,
-    targets: str = "auto",
+    targets: Literal["auto", "labels", "model"] = "auto",
     masking: dict[str, Any] | str = "constant",
     p: float | None = None,
     p1_max: float | None = None,
@@ -55,25 +55,25 @@ def finetune(
     from fpa.training.settings import suggested_fpa
 
     check_device(run.device)
-    opened, normalisation = images.open(model)
-    data = tuning_data(opened.data, images.data_root, size=opened.size)
-    outputs = class_count(opened.model, data.input_shape)
+    subject = images.open(model)
+    data = tuning_data(subject.data, images.data_root, size=subject.size)
+    outputs = class_count(subject.model, data.input_shape)
     index = None
     if images.class_index is not None:
-        index = class_numbers(data.classes, outputs, opened.classes, images.class_index)
-    network: Any = opened.model
+        index = class_numbers(data.classes, outputs, subject.classes, images.class_index)
+    network: Any = subject.model
     card: ModelCard | None = getattr(network, "card", None)
     network.card = ModelCard(
         architecture=model if card is None else card.architecture,
-        classes=opened.classes or [str(number) for number in range(outputs)],
+        classes=subject.classes or [str(number) for number in range(outputs)],
         input_shape=data.input_shape,
-        mean=normalisation.mean,
-        std=normalisation.std,
+        mean=subject.normalisation.mean,
+        std=subject.normalisation.std,
     )
     chosen = {"p": p, "p1_max": p1_max, "p2": p2, "s_max": s_max}
     settings = asdict(suggested_fpa(*data.input_shape[1:]))
     settings |= {name: value for name, value in chosen.items() if value is not None}
-    output = run.output or default_output("finetune", opened.name)
+    output = run.output or default_output("finetune", subject.name)
     with Display(quiet=run.quiet) as display:
         tuned: Any = finetuning.finetune(
             network,
@@ -81,7 +81,10 @@ def finetune(
             epochs=epochs,
             learning_rate=learning_rate,
             batch_size=batch_size,
-            fpa=FPA(**settings, masking=get_masking(masking, normalisation.mean, normalisation.std)),
+            fpa=FPA(
+                **settings,
+                masking=get_masking(masking, subject.normalisation.mean, subject.normalisation.std),
+            ),
             targets=targets,
             class_index=index,
             seed=seed,

@@ -1,20 +1,22 @@
 """Options that several commands share: which model and images, how to evaluate, where to work."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from fpa.errors import InputError, at_least
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from fpa.data.normalisation import Normalisation
     from fpa.data.source import ImageSource
     from fpa.engine.engine import Engine, Precision
+    from fpa.evaluation.result import Results
     from fpa.explanation.raw import Settings
-    from fpa.models.foreign import Opened
 
 
-@dataclass
+@dataclass(kw_only=True)
 class RunOptions:
     """Where to work.
 
@@ -32,7 +34,18 @@ class RunOptions:
     quiet: bool = False
 
 
-@dataclass
+class Subject(NamedTuple):
+    """The model of a command, and what is known about its images."""
+
+    model: "nn.Module"
+    name: str
+    classes: list[str] | None
+    normalisation: "Normalisation"
+    data: str
+    size: int
+
+
+@dataclass(kw_only=True)
 class ModelOptions:
     """The model and its images.
 
@@ -43,7 +56,7 @@ class ModelOptions:
         mean: Mean of each channel of the model's images, for pixels in 0..1; default: what the model says.
         std: Standard deviation of each channel, likewise.
         size: Side of the images in pixels; default: what the model says, or 224.
-        class_index: Which output of the model is which class of the images: a list of numbers, or a JSON file.
+        class_index: Which output of the model is which class of the images: a list, or a JSON file.
         workers: Processes that decode image files.
 
     """
@@ -62,8 +75,8 @@ class ModelOptions:
             raise InputError("give both --mean and --std, or neither")
         at_least("--workers", self.workers, 0)
 
-    def open(self, model: str) -> "tuple[Opened, Normalisation]":
-        """The model, with the size of its images and the name of its data, and their normalisation."""
+    def open(self, model: str) -> Subject:
+        """The model of this name, or the error that says what else must be given."""
         from fpa.data.normalisation import Normalisation
         from fpa.models.foreign import open_model
 
@@ -79,24 +92,24 @@ class ModelOptions:
                 f"{model} does not say how its images are normalised: give --mean and --std, for pixels in "
                 "0..1 (for instance --mean 0.5,0.5,0.5 --std 0.5,0.5,0.5 for images in -1..1)"
             )
-        opened = replace(opened, data=data, size=self.size or opened.size or 224)
-        return opened, opened.normalisation
+        size = self.size or opened.size or 224
+        return Subject(opened.model, opened.name, opened.classes, opened.normalisation, data=data, size=size)
 
-    def images(self, opened: "Opened", count: int | None) -> "tuple[ImageSource, str | None]":
+    def images(self, subject: Subject, count: int | None) -> "tuple[ImageSource, str | None]":
         """The images to evaluate the model on, and a sentence about labels that are not certain."""
         from fpa.data.labels import labels_for
         from fpa.data.sets import load_evaluation_data
         from fpa.data.source import image_source
         from fpa.models.wrap import class_count, input_channels
 
-        data = load_evaluation_data(opened.data, self.data_root, evaluation_images=count, size=opened.size)
-        channels = input_channels(opened.model) or data.input_shape[0]
-        outputs = class_count(opened.model, (channels, *data.input_shape[1:]))
-        labels, note = labels_for(data.classes, outputs, opened.classes, self.class_index)
+        data = load_evaluation_data(subject.data, self.data_root, evaluation_images=count, size=subject.size)
+        channels = input_channels(subject.model) or data.input_shape[0]
+        outputs = class_count(subject.model, (channels, *data.input_shape[1:]))
+        labels, note = labels_for(data.classes, outputs, subject.classes, self.class_index)
         unknown = [-1] * len(data.classes)
         source = image_source(
             data,
-            normalisation=opened.normalisation,
+            normalisation=subject.normalisation,
             channels=channels,
             labels=unknown if labels is None else labels,
             workers=self.workers,
@@ -104,12 +117,12 @@ class ModelOptions:
         return source, note
 
 
-@dataclass
+@dataclass(kw_only=True)
 class EvaluationOptions:
     """How to evaluate.
 
     Attributes:
-        estimators: The set paper, or names of estimators, also captum:METHOD and maps:FILE.
+        estimators: Names of estimators, also captum:METHOD and maps:FILE; default: the set paper.
         points: Points of a perturbation curve, evenly from 0 to 100 % of the features.
         features: What is removed together: pixels, or the side of square patches in pixels.
         ig_steps: Steps of integrated gradients.
@@ -123,7 +136,7 @@ class EvaluationOptions:
 
     """
 
-    estimators: list[str] = field(default_factory=lambda: ["paper"])
+    estimators: list[str] | None = None
     points: int = 21
     features: int | str = "pixels"
     ig_steps: int = 200
@@ -144,7 +157,7 @@ class EvaluationOptions:
     def plan(self, normalisation: "Normalisation") -> dict[str, Any]:
         """The arguments of `make_plan` and `audit` that follow from these options."""
         return {
-            "estimators": self.estimators,
+            "estimators": self.estimators or "paper",
             "settings": self._settings(normalisation),
             "points": self.points,
             "features": self.features,
@@ -153,13 +166,13 @@ class EvaluationOptions:
             "normalisation": normalisation,
         }
 
-    def engine(self, opened: "Opened", source: "ImageSource", device: str | None) -> "Engine":
+    def engine(self, model: "nn.Module", source: "ImageSource", device: str | None) -> "Engine":
         """The model, ready for many passes."""
         from fpa.engine.devices import chosen_device
         from fpa.engine.engine import Engine
         from fpa.models.wrap import classifier
 
-        network = classifier(opened.model, source.first, chosen_device(device))
+        network = classifier(model, source.first, chosen_device(device))
         return Engine(network, precision=self._precision, batch_size=self.batch_size)
 
     def _settings(self, normalisation: "Normalisation") -> "Settings":
@@ -184,3 +197,15 @@ def default_output(command: str, name: str, count: int | None = None) -> Path:
     'runs/evaluate-shapes-fpa-50'
     """
     return Path("runs") / "-".join([command, name, *([] if count is None else [str(count)])])
+
+
+def show(results: "Results", folder: Path, quiet: bool) -> int:
+    """Print results and where their report is; returns the exit code."""
+    if not quiet:
+        from rich.console import Console
+
+        from fpa.show.tables import print_results
+
+        print_results(results, Console())
+        print(f"report: {folder / 'report.html'}")
+    return 0

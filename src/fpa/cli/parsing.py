@@ -1,18 +1,18 @@
 """From a typed function to a command: its signature and docstring are the options and the help.
 
 - A parameter before the `*` is a positional argument, and also an option of its name; a list takes several
-  words. A `Recipe` is named by a positional argument, and all its fields are options.
-- A parameter after the `*` is an option, or a flag if it is a bool. A dataclass is a group of options, one
-  for each of its fields.
+  words. A `recipe` is named by a positional argument, and all its fields are options.
+- A parameter after the `*` is an option, or a flag if it is a bool. A dataclass is a group of options: its
+  fields.
 - `command` is no option: it receives what was typed.
 """
 
 import difflib
 import inspect
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import MISSING, fields, is_dataclass
-from typing import Any, get_origin, get_type_hints
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import is_dataclass
+from typing import Any, get_origin
 
 import docstring_parser
 from jsonargparse import ArgumentError, ArgumentParser, Namespace
@@ -21,128 +21,98 @@ from fpa.errors import InputError
 
 Command = Callable[..., int]
 
-NOT_OPTIONS = ("command", "return")
-
 
 def call(function: Command, argv: Sequence[str], command: str) -> int:
-    """Call the function of a command with the options in `argv`."""
+    """Call the function of a command with the options in `argv`; `command` is all that was typed."""
     parser = make_parser(function)
-    argv = _with_brackets(argv, _options(parser))
-    hints = _hints(function)
-    if "recipe" in hints:
-        _take_defaults_from_recipe(parser, argv)
-    chosen = _parse(parser, argv)
-    arguments: dict[str, Any] = {"command": command} if "command" in _parameters(function) else {}
-    for name, kind in hints.items():
-        if name == "recipe":
-            arguments[name] = _recipe(chosen)
-        elif is_dataclass(kind):
-            arguments[name] = kind(**{field.name: chosen[field.name] for field in fields(kind)})
-        elif _is_positional(function, name) and get_origin(kind) is not list:
-            arguments[name] = _one_of(function.__name__, name, chosen)
-        else:
-            arguments[name] = chosen[name]
-    return function(**arguments)
+    words = _with_brackets(argv, _options(parser))
+    if "recipe" in _parameters(function):
+        _take_defaults_from_recipe(parser, words)
+    try:
+        chosen = parser.instantiate(parser.parse_args(words))
+    except ArgumentError as error:
+        raise InputError(_in_words(" ".join(str(error).split()), _options(parser))) from error
+    return int(_filled(function, Namespace(chosen, command=command)))
 
 
 def make_parser(function: Command) -> ArgumentParser:
     """The parser of a command."""
-    described = docstring_parser.parse(function.__doc__ or "")
     parser = ArgumentParser(
         prog=f"fpa {function.__name__}",
-        description=described.description,
+        description=docstring_parser.parse(function.__doc__ or "").description,
         exit_on_error=False,
         allow_abbrev=False,
     )
-    helps = {each.arg_name: each.description for each in described.params}
-    for name, kind in _hints(function).items():
-        default = _parameters(function)[name].default
-        if name == "recipe":
-            from fpa.study.recipe import recipe_names
-
-            known = ", ".join(recipe_names())
-            parser.add_argument(
-                "RECIPE", nargs="?", default="shapes", help=f"A recipe ({known}) or the path of a YAML file."
-            )
-            parser.add_class_arguments(kind, skip={"name"})
-        elif is_dataclass(kind):
-            _add_group(parser, kind)
-        elif not _is_positional(function, name):
-            _add_option(parser, name, kind, default, helps.get(name))
-        elif get_origin(kind) is list:
-            parser.add_argument(name, nargs="+", metavar=name.upper(), help=helps[name])
-        else:
-            parser.add_argument(name.upper(), nargs="?", help=helps[name])
-            _add_option(parser, name, str | None, None, f"Another way to name {name.upper()}.")
+    _add_options(parser, parser, function)
     parser.add_argument("--debug", action="store_true", help="Show the traceback of an error.")
     return parser
 
 
-def _add_group(parser: ArgumentParser, options: Any) -> None:
-    described = docstring_parser.parse(options.__doc__)
-    helps = {each.arg_name: each.description for each in described.params}
-    title = (described.short_description or "").rstrip(".")
-    group, hints = parser.add_argument_group(title), get_type_hints(options)
-    for field in fields(options):
-        default = field.default if field.default_factory is MISSING else field.default_factory()
-        _add_option(group, field.name, hints[field.name], default, helps[field.name])
+def _add_options(parser: ArgumentParser, target: Any, source: Callable[..., Any]) -> None:
+    """Add the parameters of a function, or the fields of a dataclass, to a parser or a group of it."""
+    helps = {each.arg_name: each.description for each in docstring_parser.parse(source.__doc__ or "").params}
+    for name, parameter in _parameters(source).items():
+        kind = parameter.annotation
+        if name == "recipe":
+            parser.add_argument("RECIPE", nargs="?", default="shapes", help=helps[name])
+            parser.add_class_arguments(kind, skip={"name"})
+        elif is_dataclass(kind):
+            title = docstring_parser.parse(kind.__doc__ or "").short_description or ""
+            _add_options(parser, parser.add_argument_group(title.rstrip(".")), kind)  # type: ignore[arg-type]
+        elif parameter.kind is parameter.POSITIONAL_OR_KEYWORD and get_origin(kind) is list:
+            target.add_argument(name, nargs="+", metavar=name.upper(), help=helps[name])
+        elif parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
+            target.add_argument(name.upper(), nargs="?", help=helps[name])
+            target.add_argument(f"--{name}", type=str | None, help=f"Another way to name {name.upper()}.")
+        elif kind is bool:
+            target.add_argument(f"--{name}", action="store_true", help=helps[name])
+        elif name != "command":
+            target.add_argument(f"--{name}", type=kind, default=parameter.default, help=helps[name])
 
 
-def _add_option(target: Any, name: str, kind: Any, default: Any, text: str | None) -> None:
-    if kind is bool:
-        target.add_argument(f"--{name}", action="store_true", help=text)
-    else:
-        target.add_argument(f"--{name}", type=kind, default=default, help=text)
+def _filled(source: Callable[..., Any], chosen: Namespace) -> Any:
+    """What a function returns, or a dataclass is, with the options that were chosen."""
+    arguments: dict[str, Any] = {}
+    for name, parameter in _parameters(source).items():
+        kind = parameter.annotation
+        if name == "recipe":
+            from fpa.study.recipe import load_recipe, recipe_from
+
+            arguments[name] = recipe_from(chosen, load_recipe(chosen.RECIPE).name)
+        elif is_dataclass(kind):
+            arguments[name] = _filled(kind, chosen)  # type: ignore[arg-type]
+        elif name.upper() in chosen:  # a positional argument that is an option too
+            words = [word for word in (chosen[name.upper()], chosen[name]) if word is not None]
+            if len(words) != 1:
+                start = f"fpa {source.__name__}"
+                raise InputError(
+                    f"name one {name}: {start} {name.upper()}, or {start} --{name} {name.upper()}"
+                )
+            arguments[name] = words[0]
+        else:
+            arguments[name] = chosen[name]
+    return source(**arguments)
 
 
-def _take_defaults_from_recipe(parser: ArgumentParser, argv: list[str]) -> None:
-    """Give every field of the recipe that is named the value it has there as its default."""
+def _take_defaults_from_recipe(parser: ArgumentParser, words: Sequence[str]) -> None:
+    """Make what the named recipe says the default of every option that is a field of it."""
     from fpa.study.recipe import load_recipe
 
     try:
-        name = parser.parse_args([word for word in argv if word not in ("-h", "--help")]).RECIPE
-    except ArgumentError:  # shown when it is parsed with the right defaults
+        name = parser.parse_args([word for word in words if word not in ("-h", "--help")]).RECIPE
+    except ArgumentError:  # it is shown when the words are parsed for good
         name = "shapes"
     values = load_recipe(name).to_dict()
     parser.set_defaults({field: value for field, value in values.items() if field != "name"})
 
 
-def _recipe(chosen: Namespace) -> Any:
-    from fpa.study.recipe import load_recipe, recipe_from
-
-    return recipe_from(chosen, load_recipe(chosen.RECIPE).name)
-
-
-def _one_of(command: str, name: str, chosen: Namespace) -> str:
-    """A positional argument, or the option of the same name: exactly one of them."""
-    words = [word for word in (chosen[name.upper()], chosen[name]) if word is not None]
-    if len(words) != 1:
-        shown = name.upper()
-        raise InputError(f"name one {name}: fpa {command} {shown}, or fpa {command} --{name} {shown}")
-    return str(words[0])
-
-
-def _parse(parser: ArgumentParser, argv: list[str]) -> Namespace:
-    try:
-        chosen: Namespace = parser.instantiate(parser.parse_args(argv))
-        return chosen
-    except ArgumentError as error:
-        raise InputError(_in_words(" ".join(str(error).split()), _options(parser))) from error
-
-
-KINDS = {
-    "<class 'int'>": "a whole number",
-    "<class 'float'>": "a number",
-    "<class 'list'>": "a list, like [one,two]",
-}
-
-
 def _in_words(message: str, options: Sequence[str]) -> str:
-    """jsonargparse's message in the words of somebody who typed a command."""
+    """The message of jsonargparse in the words of somebody who typed a command."""
+    kinds = {"int": "a whole number", "float": "a number", "list": "a list, like [one,two]"}
     key = re.search(r'Parser key "([\w.]+)"', message)
-    expected = re.search(r"Expected an? (<class '(?:int|float|list)'>|typing\.Literal\[([^]]+)\])", message)
+    expected = re.search(r"Expected an? (?:<class '(int|float|list)'>|typing\.Literal\[([^]]+)\])", message)
     if key and expected:
-        kind = KINDS.get(expected[1]) or f"one of {expected[2].replace(chr(39), '')}"
+        kind = kinds[expected[1]] if expected[1] else f"one of {expected[2].replace(chr(39), '')}"
         value = re.search(r"Got value: (.+?)(?= - |$)|Given value: (.+)", message)
         return f"--{key[1]} must be {kind}" + (f", got {value[1] or value[2]}" if value else "")
     wrong = re.search(r"nrecognized arguments: (--[\w.\-]+)", message)
@@ -172,13 +142,5 @@ def _with_brackets(argv: Sequence[str], options: Sequence[str]) -> list[str]:
     return words
 
 
-def _parameters(function: Command) -> dict[str, inspect.Parameter]:
-    return dict(inspect.signature(function).parameters)
-
-
-def _hints(function: Command) -> dict[str, Any]:
-    return {name: kind for name, kind in get_type_hints(function).items() if name not in NOT_OPTIONS}
-
-
-def _is_positional(function: Command, name: str) -> bool:
-    return _parameters(function)[name].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+def _parameters(source: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(source, eval_str=True).parameters

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from fpa.cli.options import RunOptions
+from fpa.cli.options import RunOptions, show
 from fpa.errors import InputError
 from fpa.study.recipe import Recipe
 
@@ -12,13 +12,11 @@ def run(recipe: Recipe, *, repair: bool = False, where: RunOptions) -> int:
     """Run a whole study: train, explain, perturb, score, show. If it is stopped, the same command continues.
 
     Args:
+        recipe: Name of a recipe (fpa recipes lists them), or the path of a YAML file.
         repair: Delete damaged files and make them again.
 
     """
-    from rich.console import Console
-
     from fpa.progress import Display
-    from fpa.show.tables import print_results
     from fpa.study.run import run_study
 
     output = where.output or _default_folder(recipe.name, recipe.seed)
@@ -31,10 +29,7 @@ def run(recipe: Recipe, *, repair: bool = False, where: RunOptions) -> int:
             overwrite=where.overwrite,
             repair=repair,
         )
-    if not where.quiet:
-        print_results(results, Console())
-        print(f"report: {output / 'report.html'}")
-    return 0
+    return show(results, output, where.quiet)
 
 
 def train(
@@ -48,6 +43,7 @@ def train(
     """Train the models of a recipe. If it is stopped, the same command continues.
 
     Args:
+        recipe: Name of a recipe (fpa recipes lists them), or the path of a YAML file.
         augment: Which of the recipe's trainings to run, such as none,fpa; default: all.
         seeds: Several seeds, trained together, each into a folder of its own; default: the recipe's.
         tracker: tensorboard, wandb, mlflow or trackio.
@@ -96,17 +92,11 @@ def report(folder: str, *, output: Path | None = None, overwrite: bool = False, 
         quiet: Show errors only.
 
     """
-    from rich.console import Console
-
-    from fpa.show.tables import print_results
     from fpa.study.run import show_again
 
     target = output or Path(folder)
     results = show_again(Path(folder), target, overwrite=overwrite)
-    if not quiet:
-        print_results(results, Console())
-        print(f"report: {target / 'report.html'}")
-    return 0
+    return show(results, target, quiet)
 
 
 def compare(folders: list[str], *, output: Path = Path("runs/comparison"), quiet: bool = False) -> int:

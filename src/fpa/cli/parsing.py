@@ -32,7 +32,8 @@ def call(function: Command, argv: Sequence[str], command: str) -> int:
         chosen = parser.instantiate(parser.parse_args(words))
     except ArgumentError as error:
         raise InputError(_in_words(" ".join(str(error).split()), _options(parser))) from error
-    return int(_filled(function, Namespace(chosen, command=command)))
+    chosen["command"] = command
+    return int(_filled(function, chosen))
 
 
 def make_parser(function: Command) -> ArgumentParser:

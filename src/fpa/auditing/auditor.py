@@ -94,6 +94,8 @@ class Audit:
     areas: dict[str, dict[str, Estimate]] = field(default_factory=dict)
     """A by masking and estimator, in percent."""
     reliability: Reliability | None = None
+    labels: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By estimator: the parts of the name that people see, as in the plan."""
     name: str = ""
     """What was audited, in words."""
     made_with: dict[str, Any] = field(default_factory=dict)
@@ -194,7 +196,11 @@ class Audit:
                     table.add_row(Text(group, style="italic"))
                 state = Text(row.state, style=_STATES.get(row.state, ""))
                 table.add_row(
-                    Text(f"  {estimator_name(row.what)}"), row.found, row.interval, row.limit, state
+                    Text(f"  {estimator_name(row.what, label=self.labels.get(row.what))}"),
+                    row.found,
+                    row.interval,
+                    row.limit,
+                    state,
                 )
             yield Text()
             yield table

@@ -174,17 +174,18 @@ def show(
     manifest: Manifest | None = None,
 ) -> None:
     """Make the tables, figures and report of results, each unless it is there, unchanged."""
-    from fpa.show.results import show_stages
+    from fpa.show import show_all
 
     display = display or Display(quiet=True)
-    for stage, make in show_stages(results, folder, command).items():
-        if manifest is None:
-            make()
-        elif manifest.shown(stage):
+    if manifest is None:
+        show_all(results, folder, command)
+        return
+    for stage in SHOWN:
+        if manifest.shown(stage):
             display.skipped(stage)
         else:
             with display.making(stage), manifest.stage(stage):
-                manifest.note_files(stage, make())
+                manifest.note_files(stage, show_all(results, folder, command, only=[stage])[stage])
 
 
 def show_again(folder: Path, output: Path, *, overwrite: bool = False) -> Results:
@@ -235,6 +236,6 @@ def circumstances(device: str | None) -> dict[str, Any]:
 
 def compare_results(results: list[Results], output: Path) -> None:
     """Write the tables and figures that put several results side by side."""
-    from fpa.show.results import write_comparison
+    from fpa.show import write_comparison
 
     write_comparison(results, writable_folder(output))

@@ -205,7 +205,7 @@ def _circumstances(device: str | None) -> dict[str, Any]:
     versions = {"fpa": __version__, "torch": torch.__version__, "torchvision": torchvision.__version__}
     return {
         "versions": versions | {"numpy": np.__version__, "python": platform.python_version()},
-        "device": torch.cuda.get_device_name() if place == "cuda" else place,
+        "device": torch.cuda.get_device_name(place) if place.startswith("cuda") else place,
         "threads": torch.get_num_threads(),
     }
 

@@ -39,7 +39,7 @@ def read_study(folder: Path | str) -> Study:
     for key in ("files", "also"):  # for going on with the study; they say nothing about its results
         manifest.pop(key, None)
     evaluations: dict[str, Evaluation] = {}
-    for name in recipe.augmentations:
+    for name in recipe.trainings():
         found = read_evaluation(folder / name / "curves")
         if not found.complete:
             raise InputError(

@@ -42,7 +42,7 @@ from fpa.study.folder import _CURVES, _claim, _Manifest, _refuse_others, _sizes
 from fpa.study.read import read_study, recipe_estimators
 from fpa.study.recipe import AUGMENTATIONS, Recipe
 from fpa.study.results import SHOWN, Study
-from fpa.training.trainer import check_data, load_recipe_data, train
+from fpa.study.trainings import check_data, load_recipe_data, train
 
 
 def run_study(
@@ -68,7 +68,7 @@ def run_study(
     _claim(folder, recipe, overwrite, repair, display)
     manifest = _Manifest(folder, recipe, device)
 
-    trained = {name: training_stage(name, recipe.seed) for name in recipe.augmentations}
+    trained = {name: training_stage(name, each.seed or 0) for name, each in recipe.trainings().items()}
     display.plan(list(trained.values()), [curves_stage(name) for name in trained], *([one] for one in SHOWN))
     missing = [name for name in trained if not (folder / name / "model.safetensors").exists()]
     for name in trained.keys() - missing:
@@ -78,7 +78,7 @@ def run_study(
             train(recipe, folder, data=data, device=device, display=display, timings=manifest.compilation)
     else:  # still checks that the models there are the recipe's
         train(recipe, folder, data=data, device=device)
-    for name in recipe.augmentations:
+    for name in trained:
         _evaluate_stage(folder / name, recipe, data, device, display, manifest)
     study = read_study(folder)
     for stage, make in _show_stages(study, folder, repeat_command(folder)).items():
@@ -108,7 +108,7 @@ def evaluate_model(
     folder, path = Path(output), model_path(model)
     card = read_card(path)
     name = card.augmentation if card.augmentation in AUGMENTATIONS else "none"
-    recipe = replace(recipe, augmentations=[name])
+    recipe = replace(recipe, augmentations=[name], variants={})
     data = load_recipe_data(recipe)
     if card.input_shape != data.input_shape:
         raise InputError(f"{path} takes images {card.input_shape}, the data have {data.input_shape}")

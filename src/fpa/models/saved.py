@@ -33,7 +33,8 @@ class ModelCard:
         std: Standard deviation of each channel that the normalisation divides by.
         augmentation: "none", "fpa" or "rectangle", or the user's own word.
         accuracy: Share of correctly classified evaluation images, if known.
-        recipe: The whole recipe of the training.
+        recipe: All that determined the weights: the settings of the training.
+        variant: What the training is called in its study, if it belongs to one.
 
     """
 
@@ -45,6 +46,7 @@ class ModelCard:
     augmentation: str = "none"
     accuracy: float | None = None
     recipe: dict[str, Any] = field(default_factory=dict)
+    variant: str = ""
 
 
 def save_model(model: nn.Module, card: ModelCard, path: Path | str) -> None:

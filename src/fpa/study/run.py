@@ -2,7 +2,6 @@
 
 import platform
 import shlex
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +25,7 @@ from fpa.progress import Display, curves_stage, training_stage
 from fpa.study.folder import SHOWN, Manifest, StudyFolder
 from fpa.study.read import read_results, read_study
 from fpa.study.recipe import Recipe
-from fpa.study.train import check_recipe, load_recipe_data, recipe_jobs
-from fpa.training.trainer import train_jobs
+from fpa.study.trainings import check_data, load_recipe_data, train
 
 
 def run_study(
@@ -48,7 +46,7 @@ def run_study(
     folder = Path(output)
     check_device(device)
     data = load_recipe_data(recipe)
-    check_recipe(recipe, data)
+    check_data(recipe, data)
     plan = recipe_plan(recipe, data)
     if sum(each.sign != "baseline" for each in plan.estimators.values()) < 2:
         named = ", ".join(plan.estimators)
@@ -81,12 +79,11 @@ def _run(
     missing = [name for name in variants if not (folder / name / "model.safetensors").exists()]
     for name in variants.keys() - missing:
         display.skipped(stages[name])
-    jobs = recipe_jobs(recipe, folder, data)
     if missing:
         with manifest.stage("train"):
-            train_jobs(jobs, data, device=device, display=display, timings=manifest.compilation)
+            train(recipe, folder, data=data, device=device, display=display, timings=manifest.compilation)
     else:  # still checks that the models there are the recipe's
-        train_jobs(jobs, data, device=device)
+        train(recipe, folder, data=data, device=device)
     for name in variants:
         _evaluate(folder / name, recipe, data, plan, device, display, manifest)
     results = read_study(folder)
@@ -151,7 +148,7 @@ def _evaluate(
         "classes": model.card.classes,
         "data": data.name,
         "augmentation": variant.augmentation,
-        "training": asdict(variant.settings(recipe)) if variant.augmentation != "none" else {},
+        "training": recipe.description(variant).get(variant.augmentation, {}),
     }
     with (
         manifest.stage(f"evaluate {folder.name}"),

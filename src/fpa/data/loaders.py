@@ -22,13 +22,13 @@ from fpa.data.forms import (
     BYTES,
     NORMALISED,
     UNIT,
-    _are_numbers,
-    _as_batch,
-    _parts,
-    _range,
-    _same_range,
-    _whole_numbers,
+    are_numbers,
+    as_batch,
+    batch_parts,
     is_batch,
+    same_range,
+    value_range,
+    whole_numbers,
 )
 from fpa.data.normalisation import Normalisation, as_normalisation
 from fpa.errors import InputError
@@ -114,10 +114,10 @@ class ImageBatches:
             if not taken:
                 raise InputError("there are no images: the loader yields nothing")
             self._first = self.converted(taken[0], 0, 0)[0]
-            if self.numbers and _parts(taken[0])[2] is not None:
+            if self.numbers and batch_parts(taken[0])[2] is not None:
                 if len(self._first) == 1:
                     taken += itertools.islice(source, 1)  # one image alone cannot show that numbers differ
-                self._numbered = _are_numbers(taken, self.channels)
+                self._numbered = are_numbers(taken, self.channels)
             if self.one_pass:
                 self._taken = taken
         return self._first
@@ -133,8 +133,8 @@ class ImageBatches:
 
     def converted(self, raw: Any, number: int, at: int) -> tuple[Tensor, Tensor, Tensor]:
         """A batch as it came, as (images, labels, indices); it has this number and begins at image `at`."""
-        given, labels, numbers = _parts(raw)
-        images = self.normalised(_as_batch(given, self.channels), number)
+        given, labels, numbers = batch_parts(raw)
+        images = self.normalised(as_batch(given, self.channels), number)
         if self._first is not None and images.shape[1:] != self._first.shape[1:]:
             raise InputError(
                 f"images of different sizes: batch {number} has {list(images.shape[1:])}, the first one "
@@ -143,9 +143,9 @@ class ImageBatches:
         count = len(images)
         indices = torch.arange(at, at + count)
         if self._numbered:
-            indices = _whole_numbers("indices", numbers, count)
+            indices = whole_numbers("indices", numbers, count)
             self._check_new(indices.tolist())
-        return images, _whole_numbers("labels", labels, count), indices
+        return images, whole_numbers("labels", labels, count), indices
 
     def _check_new(self, numbers: list[int]) -> None:
         """Refuse numbers of images that came before: then they number something else, or images repeat."""
@@ -170,13 +170,13 @@ class ImageBatches:
                     f"({list(images.shape)}): convert them"
                 )
             images = images.expand(-1, self.channels, -1, -1)
-        found, low, high = _range(images)
+        found, low, high = value_range(images)
         if math.isnan(low):  # no image, or none with a finite value, says nothing about the others
             found = self._range or NORMALISED
         elif self._range is None:
             self._range = found
             self._explain(found, low, high)
-        elif not _same_range(self._range, found):
+        elif not same_range(self._range, found):
             raise InputError(
                 f"batch {number} reaches from {low:.3g} to {high:.3g}, the first one looked {self._range}: "
                 "give all images in the same range"

@@ -16,7 +16,7 @@ from fpa.data.loaders import ImageBatches, in_order
 from fpa.data.looks import looks, same_images
 from fpa.data.normalisation import Normalisation
 from fpa.data.sets import load_evaluation_data
-from fpa.data.splits import UNREADABLE, ArraySplit, ImageData, SeededImages, file_loader
+from fpa.data.splits import UNREADABLE, ImageData, read_batches, unreadable
 from fpa.errors import InputError
 
 __all__ = ["ImageBlock", "ImageSource", "image_source", "looks", "same_images"]
@@ -59,7 +59,8 @@ def image_source(
     if isinstance(data, str | Path):
         data = load_evaluation_data(str(data))
     if isinstance(data, ImageData):
-        return _Evaluation(data, normalisation, channels, _Labels(labels, data.classes), count, workers)
+        form = ImageBatches([], normalisation or data.normalisation, channels)
+        return _Evaluation(data, form, _Labels(labels, data.classes), count, workers)
     batches = ImageBatches(data, normalisation, channels)
     inner = getattr(data, "dataset", data)
     classes = getattr(inner, "classes", None)
@@ -103,20 +104,13 @@ class _Evaluation(IndexedSource):
     """The evaluation subset of an `ImageData`."""
 
     def __init__(
-        self,
-        data: ImageData,
-        normalisation: Normalisation | None,
-        channels: int | None,
-        labels: _Labels,
-        count: int | None,
-        workers: int,
+        self, data: ImageData, form: ImageBatches, labels: _Labels, count: int | None, workers: int
     ) -> None:
         self.name, self.classes, self.lost = data.name, data.classes or None, set()
-        self.split, self.chosen, self.workers = data.test, data.evaluation, workers
+        self.data, self.chosen, self.workers = data, data.evaluation, workers
         self.count = _counted(count, len(data.evaluation))
-        self._labels = labels
-        self._form = ImageBatches([], normalisation or data.normalisation, channels)
-        self.normalisation = self._form.normalisation
+        self._labels, self._form = labels, form
+        self.normalisation = form.normalisation
         few = (range(place, min(place + _PROBE, self.count)) for place in range(0, self.count, _PROBE))
         first = next((rows.images for rows in self._read(few, workers=0) if len(rows.images)), None)
         if first is None:
@@ -124,38 +118,27 @@ class _Evaluation(IndexedSource):
         self.first = first
 
     def _read(self, spans: Iterable[range], workers: int | None = None) -> Iterator[Rows]:
-        if isinstance(self.split, ArraySplit):
-            for span in spans:
-                chosen = self.chosen[span.start : span.stop]
-                known = self.split.foreground
-                yield self._rows(
-                    torch.arange(span.start, span.stop),
-                    self.split.images[chosen],
-                    self.split.labels[chosen],
-                    None if known is None else known[chosen],
-                )
-            return
-        parts: deque[range] = deque()
+        ahead: deque[range] = deque()  # the places of batches that workers have been asked for
 
-        def keys() -> Iterator[list[tuple[int, int]]]:
+        def batches() -> Iterator[Tensor]:
             for span in spans:
                 for start in range(span.start, span.stop, _DECODED):
-                    parts.append(range(start, min(start + _DECODED, span.stop)))
-                    yield [(0, int(self.chosen[place])) for place in parts[-1]]
+                    ahead.append(range(start, min(start + _DECODED, span.stop)))
+                    yield self.chosen[start : ahead[-1].stop]
 
-        loader = file_loader(SeededImages(self.split), keys(), self.workers if workers is None else workers)
-        for images, labels, indices in loader:
-            bad = labels == UNREADABLE
-            self.lost.update(self.split.paths[index] for index in indices[bad].tolist())
-            part = parts.popleft()
-            yield self._rows(torch.arange(part.start, part.stop), images, labels)
-
-    def _rows(self, places: Tensor, images: Tensor, labels: Tensor, foreground: Tensor | None = None) -> Rows:
-        good = labels != UNREADABLE
-        stop, places = int(places[-1]) + 1, places[good]
-        normalised = self._form.normalised(images[good], 0)
-        known = None if foreground is None else foreground[good]
-        return Rows(places, normalised, self._labels(labels[good]), self.chosen[places], stop, known)
+        split, foreground = self.data.test, getattr(self.data.test, "foreground", None)
+        workers = self.workers if workers is None else workers
+        for indices, images, labels in read_batches(split, batches(), workers=workers):
+            self.lost.update(unreadable(split, indices, labels))
+            place, good = ahead.popleft(), labels != UNREADABLE
+            yield Rows(
+                places=torch.arange(place.start, place.stop)[good],
+                images=self._form.normalised(images[good], 0),
+                labels=self._labels(labels[good]),
+                indices=indices[good],
+                stop=place.stop,
+                foreground=None if foreground is None else foreground[indices[good]],
+            )
 
 
 class _Brought(ImageSource):

@@ -116,6 +116,11 @@ def has_training_images(name: str) -> bool:
     return path is None or folder.has_training_images(path)
 
 
+def is_plain_name(name: object) -> bool:
+    """Whether a name, say one in a file, can be loaded without running a function of someone's own."""
+    return isinstance(name, str) and (name in DATA_SETS or folder_path(name) is not None)
+
+
 def _load(request: DataRequest, from_folder: Load) -> ImageData:
     name = request.name
     if name in DATA_SETS:

@@ -7,16 +7,7 @@ from pathlib import Path
 import torch
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
-from fpa.data.photos import (
-    class_folders,
-    file_data,
-    file_split,
-    images_below,
-    subfolders,
-    test_transform,
-    train_transform,
-    two_folders,
-)
+from fpa.data import photos
 from fpa.data.request import DataRequest
 from fpa.data.splits import FileSplit, ImageData, PathList
 from fpa.errors import InputError
@@ -36,7 +27,7 @@ def load(request: DataRequest) -> ImageData:
     if test is None or not (folder / "train").is_dir():
         state = "does not hold both" if folder.is_dir() else "does not exist; it must hold"
         raise InputError(f"{folder} {state} train/ and val/ (or test/), each with a subfolder for each class")
-    return two_folders(request, folder / "train", test)
+    return photos.two_folders(request, folder / "train", test)
 
 
 def load_evaluation(request: DataRequest) -> ImageData:
@@ -46,8 +37,8 @@ def load_evaluation(request: DataRequest) -> ImageData:
         raise InputError(f"there is no folder {folder}")
     test = _test_folder(folder) or (folder / "train" if (folder / "train").is_dir() else folder)
     loose = sorted(file.name for file in test.iterdir() if file.name.lower().endswith(IMG_EXTENSIONS))
-    classes, transform = subfolders(test), test_transform(request.size)
-    files = [(label, file) for label in classes for file in images_below(test, label)]
+    classes, transform = photos.subfolders(test), photos.test_transform(request.size)
+    files = [(label, file) for label in classes for file in photos.images_below(test, label)]
     if len(loose) > len(files) or (loose and len(classes) < 2):
         if files:
             warnings.warn(
@@ -62,9 +53,9 @@ def load_evaluation(request: DataRequest) -> ImageData:
                 f"the first is {loose[0]}",
                 stacklevel=2,
             )
-        split = file_split(test, class_folders(test), files, size=request.size, train=False)
+        split = photos.file_split(test, photos.class_folders(test), files, size=request.size, train=False)
     none = FileSplit([], torch.zeros(0, dtype=torch.int64), transform, request.size)
-    return file_data(request, classes, none, split)
+    return photos.file_data(request, classes, none, split)
 
 
 def load_tuning(request: DataRequest) -> ImageData:
@@ -73,7 +64,7 @@ def load_tuning(request: DataRequest) -> ImageData:
         return load(request)
     data = load_evaluation(request)
     assert isinstance(data.test, FileSplit)
-    return replace(data, train=replace(data.test, transform=train_transform(request.size)))
+    return replace(data, train=replace(data.test, transform=photos.train_transform(request.size)))
 
 
 def has_training_images(folder: Path) -> bool:

@@ -18,7 +18,7 @@ from fpa.data.folder import folder_path
 from fpa.data.request import DataRequest, array_data
 from fpa.data.splits import ArraySplit, FileSplit, ImageData
 from fpa.errors import InputError, first_line, unknown
-from fpa.files import load_object
+from fpa.files import call_object
 
 Load = Callable[[DataRequest], Any]
 """Loads a data set: an `ImageData`, or ((images, labels), (images, labels)) to train on and to test."""
@@ -131,16 +131,7 @@ def _load(request: DataRequest, from_folder: Load) -> ImageData:
         raise InputError(f"unknown data set {name!r}: did you mean folder:{name}?")
     if ":" not in name:
         raise unknown("data set", name, [*DATA_SETS, "folder:PATH", "module:function"])
-    function = load_object(name, "data set")
-    try:
-        loaded = function(request)
-    except InputError:
-        raise
-    except Exception as error:  # whatever the user's own code raises
-        raise InputError(
-            f"{name} failed with {type(error).__name__}: {first_line(error)} (--debug shows where)"
-        ) from error
-    return _as_data(loaded, request)
+    return _as_data(call_object(name, "data set", request), request)
 
 
 def _as_data(loaded: Any, request: DataRequest) -> ImageData:

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 from torchvision import models as torchvision_models
 
-from fpa.errors import InputError, first_line
-from fpa.files import load_object
+from fpa.errors import InputError
+from fpa.files import call_object, load_object
 from fpa.models.names import ModelName, import_timm, parse_model_name, unknown_model
 from fpa.models.resnets import OWN
 
@@ -39,7 +39,7 @@ def build(name: ModelName, classes: int | None, channels: int = 3, *, initialise
     if name.kind == "own":
         return OWN[name.name](classes or 10, channels)
     if name.kind == "function":
-        return call(name.spec, *(() if classes is None else (classes, channels)))
+        return _returned(name.spec, *(() if classes is None else (classes, channels)))
     if name.kind == "file":
         raise unknown_model(name.spec)
     how: dict[str, Any] = {} if classes is None else {"num_classes": classes}
@@ -59,20 +59,11 @@ def build(name: ModelName, classes: int | None, channels: int = 3, *, initialise
     return model
 
 
-def call(spec: str, *arguments: int) -> nn.Module:
-    """The model that the function `module:function` returns."""
-    function = load_object(spec, "model")
-    if isinstance(function, nn.Module) and not arguments:
-        return function
-    if not callable(function):
-        raise InputError(f"{spec} must be a function that returns a model, it is a {type(function)}")
-    try:
-        model = function(*arguments)
-    except Exception as error:  # whatever the user's own code raises
-        passed = f"({', '.join(map(str, arguments))}), the classes and channels," if arguments else ""
-        raise InputError(
-            f"{spec}{passed} failed with {type(error).__name__}: {first_line(error)} (--debug shows where)"
-        ) from error
+def _returned(spec: str, *arguments: int) -> nn.Module:
+    """The model that `module:function` returns, or is."""
+    model = load_object(spec, "model")
+    if arguments or not isinstance(model, nn.Module):
+        model = call_object(spec, "model", *arguments)
     if not isinstance(model, nn.Module):
         raise InputError(f"{spec} must return a torch.nn.Module, it returned {type(model).__name__}")
     return model

@@ -182,11 +182,15 @@ def tensor_bytes(tensor: Tensor) -> Any:
 
 
 def _checksum(state: Mapping[str, Tensor], card: str) -> str:
-    digest = hashlib.blake2b(card.encode(), digest_size=16)
+    return _updated(hashlib.blake2b(card.encode(), digest_size=16), state)
+
+
+def _updated(digest: Any, state: Mapping[str, Tensor]) -> str:
+    """The hash, in hexadecimal digits, with the names, kinds and values of tensors added."""
     for name, tensor in sorted(state.items()):
         digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
         digest.update(tensor_bytes(tensor))
-    return digest.hexdigest()
+    return str(digest.hexdigest())
 
 
 def _card(file: Any, path: Path) -> ModelCard:
@@ -210,8 +214,4 @@ def _card(file: Any, path: Path) -> ModelCard:
 
 def fingerprint(model: nn.Module) -> str:
     """Of the weights: two models with the same weights and names are the same."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
-        digest.update(tensor_bytes(tensor))
-    return digest.hexdigest()[:16]
+    return _updated(hashlib.sha256(), model.state_dict())[:16]

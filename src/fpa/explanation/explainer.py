@@ -42,7 +42,7 @@ def explain(
     >>> maps["ig_sum"].shape
     torch.Size([4, 2, 2])
     """
-    named, engine = get_estimators(estimators, settings), Engine.of(model)
+    named, engine = get_estimators(estimators, settings or Settings()), Engine.of(model)
     images = engine.images(images)
     indices = check_indices(indices, len(images))
     removal = get_masking(masking)

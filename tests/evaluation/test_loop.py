@@ -107,11 +107,11 @@ def test_an_interrupted_run_goes_on_and_equals_an_uninterrupted_one(net, tmp_pat
     whole = run(net, some(), tmp_path / "whole")
     real, calls = module.curves_of, []
 
-    def interrupted(*arguments):
+    def interrupted(*arguments, **named):
         calls.append(1)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return real(*arguments)
+        return real(*arguments, **named)
 
     monkeypatch.setattr(module, "curves_of", interrupted)
     with pytest.raises(KeyboardInterrupt):
@@ -340,7 +340,7 @@ def test_the_manifest_says_what_was_asked(net, tmp_path):
     assert stored["images"] == 10
     assert stored["seed"] == 4
     assert stored["settings"]["ig_steps"] == 3
-    assert stored["masking"] == {"name": "Constant", "value": 0.0}
+    assert stored["masking"] == {"name": "constant", "value": 0.0}
 
 
 def test_the_batch_size_moves_no_area_by_a_hundredth(tmp_path):

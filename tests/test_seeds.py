@@ -23,6 +23,4 @@ def test_streams_are_apart_for_any_epoch_and_any_image():
 
 def test_trainings_keep_their_numbers():
     assert [int(stream) for stream in TRAINING] == [1, 2, 3, 4, 5]
-    assert derive(0, Stream.AUGMENT, 3) == 4098733171158055953 or derive(0, 4, 3) == derive(
-        0, Stream.AUGMENT, 3
-    )
+    assert derive(0, Stream.AUGMENT, 3) == 2131651786762809423

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from fpa.engine.engine import Engine
+from fpa.engine import Engine
 from fpa.errors import DamagedError, InputError
 from fpa.evaluation import loop as module
 from fpa.evaluation.loop import evaluate_blocks

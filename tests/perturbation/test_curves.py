@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from fpa.engine.engine import Engine
+from fpa.engine import Engine
 from fpa.errors import InputError
 from fpa.explanation import Task, explain
 from fpa.masking import MASKINGS, Blur, Constant, Uniform, get_masking

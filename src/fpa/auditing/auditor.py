@@ -35,7 +35,7 @@ from fpa.auditing.rule import (
 )
 from fpa.data.loaders import image_batches
 from fpa.data.normalisation import Normalisation, as_normalisation
-from fpa.engine.engine import Engine
+from fpa.engine import Engine
 from fpa.errors import InputError
 from fpa.explanation import PAPER, Estimator, Estimators, Settings, get_estimators, needs_numbers
 from fpa.files import writable_folder, write_text

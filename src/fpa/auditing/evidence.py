@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fpa.auditing.rule import MASKED, Evidence
 from fpa.data.loaders import ImageBatches
-from fpa.engine.engine import Engine
+from fpa.engine import Engine
 from fpa.errors import InputError
 from fpa.evaluation.loop import blocks_of, predicted
 from fpa.explanation import Estimator, Settings, Task, get_estimators, maps_of, passes

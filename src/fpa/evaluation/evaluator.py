@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from fpa import __version__
 from fpa.data.loaders import image_batches
 from fpa.data.normalisation import Normalisation, as_normalisation
-from fpa.engine.engine import Engine
+from fpa.engine import Engine
 from fpa.errors import InputError
 from fpa.evaluation.examples import Examples, _Kept, _pictures, make_examples
 from fpa.evaluation.loop import evaluate_blocks

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fpa.data.loaders import ImageBatches
-from fpa.engine.engine import Engine
+from fpa.engine import Engine
 from fpa.explanation import Estimator, Settings, explain
 from fpa.masking import Masking, fully_masked, noise_by_image
 from fpa.perturbation.features import ranks

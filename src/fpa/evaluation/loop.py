@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fpa.data.loaders import SHUFFLED, in_order
-from fpa.engine.engine import Engine
+from fpa.engine import Engine
 from fpa.errors import InputError
 from fpa.evaluation.shards import (
     SHARDS,

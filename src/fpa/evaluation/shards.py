@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fpa.described import described, described_fields
-from fpa.engine.engine import Engine
+from fpa.engine import Engine
 from fpa.errors import DamagedError, InputError, differences
 from fpa.explanation import Settings
 from fpa.files import read_json, replacing, write_text

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from fpa.engine.engine import Engine
+from fpa.engine import Engine
 from fpa.explanation.estimator import Estimator, Estimators, get_estimators
 from fpa.explanation.raw import GradientMap, RawMap, Settings, gradient_maps
 from fpa.explanation.task import Task, check_indices, some

@@ -26,8 +26,8 @@ from torch import Tensor
 from fpa.data.labels import labels_for, relabelled
 from fpa.data.normalisation import Normalisation
 from fpa.data.splits import ImageData, evaluation_batches, unreadable
+from fpa.engine import Engine, Precision
 from fpa.engine.devices import check_device, chosen_device
-from fpa.engine.engine import Engine, Precision
 from fpa.errors import InputError
 from fpa.evaluation.examples import make_examples
 from fpa.evaluation.loop import evaluate_blocks

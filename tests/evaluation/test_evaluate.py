@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import fpa
 from fpa.data.normalisation import Normalisation
 from fpa.data.sets import load_data
-from fpa.engine.engine import Engine
+from fpa.engine import Engine
 from fpa.errors import InputError
 from fpa.explanation import Estimator, Settings
 from fpa.statistics.contradictions import reliability

@@ -16,7 +16,7 @@ from fpa.auditing.evidence import gather
 from fpa.auditing.rule import FEWEST_IMAGES, MASKED, SAME_RANKING, Evidence, Verdict, judge, stops
 from fpa.auditing.verdict import Audit
 from fpa.data.normalisation import Normalisation, as_normalisation
-from fpa.engine.engine import Engine
+from fpa.engine import Engine
 from fpa.errors import InputError
 from fpa.evaluation.evaluator import class_names, model_name, open_engine, open_source
 from fpa.evaluation.loop import evaluate_blocks

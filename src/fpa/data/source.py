@@ -106,12 +106,7 @@ class _Evaluation(IndexedSource):
         self, data: ImageData, normalised: Normaliser, labels: _Labels, count: int | None, workers: int
     ) -> None:
         self.name, self.classes, self.lost = data.name, data.classes or None, set()
-<<<<<<< HEAD
-        self.split, self.chosen, self.workers = data.test, data.evaluation, workers
-        self.has_masks = getattr(data.test, "foreground", None) is not None
-=======
         self.data, self.chosen, self.workers = data, data.evaluation, workers
->>>>>>> 9481ea28517e311c7c81ea79828d3a9053ec5ec3
         self.count = _counted(count, len(data.evaluation))
         self._labels, self._normalised = labels, normalised
         self.normalisation = normalised.normalisation

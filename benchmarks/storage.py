@@ -1,33 +1,40 @@
-"""What an evaluation of 5,000 images and ten estimators takes on the disk.
+"""What an evaluation of 5,000 images and ten estimators takes on the disk: curves, and one score in long form.
 
     python benchmarks/storage.py
 
-The curves are those of a small network, so that they compress as real ones do; the size depends on the numbers
-of images, estimators, points and scores alone, not on the size of the images.
+The values are random, so nothing compresses by chance: real curves take no more.
 """
 
 import tempfile
 from pathlib import Path
 
-import torch
-from torch import nn
+import numpy as np
 
-import fpa
-from fpa.explanation import Settings
+from fpa.evaluation.shards import EvaluationFolder, curve_column
+from fpa.explanation.estimator import PAPER
 
-IMAGES = 5000
+IMAGES, POINTS = 5000, 21
 
 
 def main() -> None:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Tanh(), nn.Flatten(), nn.Linear(4 * 36, 10)).eval()
-    images = torch.randn(IMAGES, 3, 8, 8)
-    with tempfile.TemporaryDirectory() as folder:
-        settings = Settings(ig_steps=2, sg_samples=2)
-        fpa.evaluate(model, images, settings=settings, folder=folder, examples=0, progress=False)
-        for kind in ("block", "scores"):
-            size = sum(path.stat().st_size for path in Path(folder).rglob(f"{kind}-*.parquet"))
-            print(f"{kind:7} {size / 2**20:6.2f} MiB")
+    rng = np.random.default_rng(0)
+    for block in (32, 1024):  # the blocks of a CPU and of a GPU at 32 px
+        with tempfile.TemporaryDirectory() as name:
+            folder = EvaluationFolder(name)
+            for number, start in enumerate(range(0, IMAGES, block)):
+                index = np.arange(start, min(start + block, IMAGES))
+                columns = {key: index for key in ("index", "label", "target")}
+                columns["looks"] = rng.normal(size=(len(index), 16)).astype(np.float32)
+                columns["unmasked/logit"] = rng.normal(size=len(index)).astype(np.float32)
+                for side in ("mif", "lif"):
+                    for estimator in PAPER:
+                        curve = rng.normal(size=(len(index), POINTS)).astype(np.float32)
+                        columns[curve_column("", "logit", side, estimator)] = curve
+                values = {"A": {estimator: rng.normal(size=len(index)) for estimator in PAPER}}
+                folder.write(number, columns, values, {"problems": []}, "0" * 16)
+            for kind, what in (("block", "curves"), ("scores", "one score")):
+                size = sum(path.stat().st_size for path in Path(name).rglob(f"{kind}-*.parquet"))
+                print(f"blocks of {block:4} images, {what:9} {size / 2**20:6.2f} MiB")
 
 
 if __name__ == "__main__":

@@ -107,6 +107,7 @@ class _Evaluation(IndexedSource):
     ) -> None:
         self.name, self.classes, self.lost = data.name, data.classes or None, set()
         self.data, self.chosen, self.workers = data, data.evaluation, workers
+        self.has_masks = getattr(data.test, "foreground", None) is not None
         self.count = _counted(count, len(data.evaluation))
         self._labels, self._normalised = labels, normalised
         self.normalisation = normalised.normalisation

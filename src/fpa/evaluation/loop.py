@@ -145,7 +145,7 @@ class _Evaluating:
                 )
             about |= {
                 "images": seen,
-                "made_with": {**about["made_with"], "forms": getattr(engine, "forms_used", {})},
+                "made_with": {**about["made_with"], "forms": engine.forms_used},
             }
             folder.describe(about)
             picker.write(self.path, engine, source, plan)

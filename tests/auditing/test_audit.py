@@ -525,7 +525,7 @@ class TestCommand:
         )
         # It is a command: with a device that does not exist it gets as far as the device.
         assert main([*shlex.split(command)[1:], "--device", "tpu"]) == 2
-        assert "device must be cpu, cuda or mps" in capsys.readouterr().err
+        assert "device must be cpu, cuda, cuda:N or mps" in capsys.readouterr().err
 
     def test_says_how_to_fine_tune_only_where_the_command_can_run(self, capsys, tmp_path, monkeypatch):
         monkeypatch.setattr("fpa.auditing.rule.FEWEST_IMAGES", 2)
@@ -571,7 +571,7 @@ class TestCommand:
             (["nothing.safetensors"], "there is no model file nothing.safetensors"),
             (["shapes-none", "--maskings", "[blurr]"], "unknown masking 'blurr': did you mean 'blur'"),
             (["shapes-none", "--count", "0"], "--count must be at least 1, got 0"),
-            (["shapes-none", "--device", "tpu"], "device must be cpu, cuda or mps"),
+            (["shapes-none", "--device", "tpu"], "device must be cpu, cuda, cuda:N or mps"),
         ],
     )
     def test_bad_input_has_exit_code_2(self, capsys, tmp_path, arguments, message):

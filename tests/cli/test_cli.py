@@ -92,7 +92,7 @@ def test_trains_with_fields_overridden(capsys, tmp_path):
         (["train", "tiny", "--epochs", "3"], "did you mean --training.epochs"),
         (["train", "tiny", "--training.epochs", "x"], "training.epochs"),
         (["train", "tiny", "--training.epochs", "0"], "training.epochs must be at least 1, got 0"),
-        (["train", "tiny", "--augment", "cutout"], "unknown augmentation 'cutout'"),
+        (["train", "tiny", "--augment", "cutout"], "unknown training 'cutout'"),
         (
             ["train", "tiny", "--model", "resnet-smal"],
             "unknown model 'resnet-smal': did you mean 'resnet-small'",
@@ -197,7 +197,7 @@ def test_interrupted_it_says_how_to_go_on(capsys, monkeypatch, tmp_path):
     def interrupt(*_args, **_kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fpa.training.trainer.train_jobs", interrupt)
+    monkeypatch.setattr("fpa.study.trainings.train_recipes", interrupt)
     code, _, err = run(capsys, "train", "tiny", "--output", tmp_path)
     assert code == 130
     assert "goes on from the last checkpoint" in err

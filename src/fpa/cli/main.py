@@ -253,7 +253,7 @@ def _audit_parser(after_command: list[str]) -> "ArgumentParser":
     _add_own_model(parser)
     _add_output(parser, "runs/audit-MODEL")
     parser.add_argument(
-        "--device", default=None, type=str | None, help="cpu, cuda or mps; default the best there is."
+        "--device", default=None, type=str | None, help="cpu, cuda, cuda:N or mps; default the best there is."
     )
     return parser
 
@@ -298,7 +298,7 @@ def _add_recipe(parser: "ArgumentParser", after_command: list[str]) -> None:
 def _add_common(parser: "ArgumentParser", default: str) -> None:
     _add_output(parser, default)
     parser.add_argument(
-        "--device", default=None, type=str | None, help="cpu, cuda or mps; default the best there is."
+        "--device", default=None, type=str | None, help="cpu, cuda, cuda:N or mps; default the best there is."
     )
     parser.add_argument("--overwrite", action="store_true", help="Throw away what is there and start anew.")
 
@@ -329,7 +329,8 @@ FLAGS = ("--overwrite", "--repair", "--quiet", "--debug", "--help")
 def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in values.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+        nested = isinstance(value, dict) and key not in ("masking", "variants")
+        flat |= _flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
     return flat
 
 
@@ -724,36 +725,28 @@ def _show(namespace: "Namespace", study: "Study") -> None:
 def _train(namespace: "Namespace") -> int:
     from rich.console import Console
 
-    from fpa.engine.devices import check_device
     from fpa.progress import Display
-    from fpa.training.run import Job, clear_training
-    from fpa.training.trainer import check_data, check_tracker, load_recipe_data, train_jobs
+    from fpa.study.trainings import train_recipes
 
     recipe = _recipe(namespace)
-    augmentations = namespace.augment.split(",") if namespace.augment else recipe.augmentations
-    replace(recipe, augmentations=augmentations)  # checks the names
-    jobs = [
-        Job(replace(recipe, seed=seed), name, _output(namespace, recipe.name, seed) / name)
+    recipes = {
+        _output(namespace, recipe.name, seed): replace(recipe, seed=seed)
         for seed in _seeds(namespace, recipe.seed)
-        for name in augmentations
-    ]
-    data = None
-    if namespace.overwrite:  # nothing is thrown away before it is known that the new training can start
-        check_device(namespace.device)
-        check_tracker(namespace.tracker)
-        data = load_recipe_data(recipe)
-        check_data(recipe, data)
-        for job in jobs:
-            clear_training(job.folder)
+    }
     with Display(quiet=namespace.quiet) as display:
-        trained = train_jobs(
-            jobs, data=data, device=namespace.device, tracker=namespace.tracker, display=display
+        trained = train_recipes(
+            recipes,
+            variants=namespace.augment.split(",") if namespace.augment else None,
+            device=namespace.device,
+            tracker=namespace.tracker,
+            display=display,
+            overwrite=namespace.overwrite,
         )
     if not namespace.quiet and os.environ.get("RANK", "0") == "0":  # one of several processes speaks
         console = Console()
         for one in trained:
-            accuracy = f"test accuracy {100 * one.accuracy:5.1f}%"
-            line = f"{one.augmentation:<10} seed {one.seed}  {accuracy}  {one.path}"
+            accuracy = "" if one.accuracy is None else f"test accuracy {100 * one.accuracy:5.1f}%"
+            line = f"{one.name:<10} seed {one.seed}  {accuracy}  {one.path}"
             console.print(line, highlight=False, markup=False, soft_wrap=True)
     return 0
 

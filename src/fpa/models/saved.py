@@ -34,7 +34,8 @@ class ModelCard:
         std: Standard deviation of each channel that the normalisation divides by.
         augmentation: "none", "fpa" or "rectangle", or the user's own word.
         accuracy: Share of correctly classified evaluation images, if known.
-        recipe: The whole recipe of the training.
+        recipe: All that determined the weights: the settings of the training.
+        variant: What the training is called in its study, if it belongs to one.
 
     """
 
@@ -46,6 +47,7 @@ class ModelCard:
     augmentation: str = "none"
     accuracy: float | None = None
     recipe: dict[str, Any] = field(default_factory=dict)
+    variant: str = ""
 
     def check(self) -> None:
         """Raise TypeError or ValueError where a value is not of its kind, as in a forged file."""

@@ -1,58 +1,69 @@
-"""A study made up of plausible numbers, for the tests of tables, figures and the report."""
+"""Results made up of plausible numbers, for the tests of tables, figures and the report."""
+
+from dataclasses import replace
 
 import numpy as np
 
-from fpa.evaluation.examples import Examples
-from fpa.evaluation.shards import Evaluation
-from fpa.explanation import PAPER
-from fpa.scores.fidelity import Fidelity, common_images
-from fpa.statistics.contradictions import reliability
-from fpa.study.recipe import load_recipe
-from fpa.study.results import ModelResult, Study
+from fpa.evaluation.result import Evaluation, Examples, Result, Results
+from fpa.scores.fidelity import common_images
 
-SIGNED = {name: estimator.signed for name, estimator in PAPER.items() if name != "random"}
+ESTIMATORS = {
+    "random": ("baseline", "Random", False, None),
+    "ig_sum": ("signed", "IG", False, "sum"),
+    "ig_abs": ("unsigned", "IG", False, "abs"),
+    "vg_abs": ("unsigned", "VG", False, "abs"),
+    "vgx_sum": ("signed", "VG", True, "sum"),
+    "vgx_abs": ("unsigned", "VG", True, "abs"),
+    "sg_abs": ("unsigned", "SG", False, "abs"),
+    "sgx_sum": ("signed", "SG", True, "sum"),
+    "sgx_abs": ("unsigned", "SG", True, "abs"),
+    "sqsg_sum": ("unsigned", "SQ-SG", False, "sum"),
+}
+SIGNED = {name: sign == "signed" for name, (sign, *_) in ESTIMATORS.items() if sign != "baseline"}
+CLASSES = ["disc", "square", "diamond", "a <b>bold</b> & odd name"]
+A = {
+    "title": "area between the LIF and the MIF curve, in percent",
+    "source": "the paper",
+    "higher_is_better": True,
+}
 
 
-def made_up_study(images=40, examples=4, size=16, name="shapes", augmentations=("none", "rectangle", "fpa")):
+def made_up_study(
+    images=40, examples=4, size=16, name="shapes", variants=("none", "rectangle", "fpa"), **plan
+):
+    """A study with a recipe; further keyword arguments change the plan."""
     rng = np.random.default_rng(0)
-    classes = ["disc", "square", "diamond", "a <b>bold</b> & odd name"]
     fractions = np.arange(21) / 20
-    evaluations, models = {}, {}
-    for augmentation in augmentations:
+    plan = made_up_plan() | plan
+    evaluations = {}
+    for variant in variants:
         unmasked = rng.uniform(4, 9, images)
-        mif, lif, scores = {}, {}, {}
-        for place, estimator in enumerate(PAPER):
+        mif, lif, importance = {}, {}, {}
+        for place, estimator in enumerate(ESTIMATORS):
             signed = SIGNED.get(estimator, False)
             strength = 1 + 0.15 * place
-            bump = 1.5 if signed and augmentation == "fpa" else 0.0
-            sharper = 4.0 if augmentation != "fpa" and signed else 2.0
+            bump = 1.5 if signed and variant == "fpa" else 0.0
+            sharper = 4.0 if variant != "fpa" and signed else 2.0
             fall = (1 - fractions) ** (sharper * strength)
-            keep = 1 - fractions ** (strength if estimator != "random" else 1)
+            keep = 1 - fractions**strength
             if estimator == "random":
                 fall = keep = (1 - fractions) ** 2
             noise = rng.normal(0, 0.05, (2, images, 21)) * (fractions > 0) * (fractions < 1)
             mif[estimator] = unmasked[:, None] * (fall + noise[0])
             lif[estimator] = unmasked[:, None] * (keep + bump * fractions * (1 - fractions) + noise[1])
             line = np.linspace(-1 if signed else 0, 1, size * size)
-            scores[estimator] = line**3 * strength
-        evaluations[augmentation] = Evaluation(
-            fractions, np.arange(images), rng.integers(0, 4, images), rng.integers(0, 4, images), unmasked,
-            mif, lif, scores=scores,
+            importance[estimator] = line**3 * strength
+        labels = rng.integers(0, 4, images)
+        targets = np.where(np.arange(images) % 20 == 7, (labels + 1) % 4, labels)
+        evaluations[variant] = Evaluation(
+            fractions, np.arange(images), labels, targets, unmasked=unmasked, mif=mif, lif=lif,
+            importance=importance,
         )  # fmt: skip
     keep = common_images(*(evaluation.unmasked for evaluation in evaluations.values()))
-    for augmentation, evaluation in evaluations.items():
-        fidelity = {
-            estimator: Fidelity.from_curves(
-                evaluation.mif[estimator], evaluation.lif[estimator], fractions, keep=keep
-            )
-            for estimator in PAPER
-        }
-        maps = {estimator: rng.normal(0, 1, (examples, size, size)).astype(np.float32) for estimator in PAPER}
+    models = {}
+    for variant, evaluation in evaluations.items():
+        maps = {name: rng.normal(0, 1, (examples, size, size)).astype(np.float32) for name in ESTIMATORS}
         maps = {key: value if SIGNED.get(key) else np.abs(value) for key, value in maps.items()}
-        ranks = {
-            key: value.reshape(examples, -1).argsort(1).argsort(1).reshape(value.shape).astype(np.int32)
-            for key, value in maps.items()
-        }
         epochs = np.arange(1, 6)
         history = {
             "epoch": epochs.tolist(),
@@ -63,13 +74,104 @@ def made_up_study(images=40, examples=4, size=16, name="shapes", augmentations=(
             "images_per_second": [1000.0] * 5,
         }
         pictures = rng.integers(0, 255, (examples, 3, size, size)).astype(np.uint8)
-        models[augmentation] = ModelResult(
-            augmentation, 0.93, history, evaluation, fidelity, reliability(fidelity, draws=50),
-            Examples(
-                pictures, np.arange(examples), evaluation.labels[:examples], evaluation.targets[:examples],
-                maps, ranks, np.full_like(pictures, 128), rng.random((examples, size, size)) < 0.3,
-            ),
+        shown = Examples(
+            pictures, np.arange(examples), evaluation.labels[:examples], evaluation.targets[:examples],
+            maps=maps, ranks=ranks_of(maps, plan["features"]), fill=np.full_like(pictures, 128),
+            foreground=rng.random((examples, size, size)) < 0.3,
         )  # fmt: skip
-    manifest = {"versions": {"fpa": "0.1.0", "torch": "2.11"}, "device": "cpu", "seeds": {"seed": 0}}
-    manifest["timings"] = {"none": {"train": 31.0, "evaluate": 12.5}, "tables": 0.4}
-    return Study(name, load_recipe(name), classes, models, SIGNED, manifest)
+        about = {
+            "plan": plan,
+            "classes": CLASSES,
+            "name": variant,
+            "augmentation": variant,
+            "training": {"p": 0.5, "p1_max": 0.25, "p2": 0.1, "s_max": 3} if variant == "fpa" else {},
+            "made_with": {"forms": {"gradients": "float32, folded", "forwards": "float32, folded, compiled"}},
+        }
+        models[variant] = Result.of(variant, evaluation, about, keep=keep, examples=shown, history=history)
+    about = {"versions": {"fpa": "0.1.0", "torch": "2.11"}, "device": "cpu", "seeds": {"seed": 0}}
+    about["timings"] = {"none": {"train": 31.0, "evaluate": 12.5}, "tables": 0.4}
+    recipe = {"name": name, "model": "resnet-small", "seed": 0, "data": {"name": name}}
+    return Results(name, models, about, recipe=recipe)
+
+
+def made_up_evaluation(name="net", augmentation="", data="photos", **arguments):
+    """A single model that was trained elsewhere; arguments as for a study."""
+    study = made_up_study(variants=("none",), **arguments)
+    made_with = {"versions": {"torch": "2.11"}, "device": "cpu", "forms": {"forwards": "float32, folded"}}
+    about = study.first.about | {"name": name, "augmentation": augmentation, "data": data, "training": {}}
+    about |= {"made_with": made_with, "timings": {"evaluate": 12.5}}
+    return replace(study.first, name=name, about=about, history={}).results
+
+
+def made_up_plan():
+    """The plan of the paper's ten estimators."""
+    estimators = {
+        name: {"sign": sign, "label": {"name": label, "prime": prime, "reduction": reduction}}
+        for name, (sign, label, prime, reduction) in ESTIMATORS.items()
+    }
+    for name in ("ig_sum", "ig_abs"):
+        estimators[name]["raw"] = {"name": "ig", "steps": 200, "reference": "masked"}
+    return {
+        "estimators": estimators,
+        "masking": {"name": "constant", "value": 0.0},
+        "features": "pixels",
+        "fractions": [step / 20 for step in range(21)],
+        "outputs": ["logit"],
+        "scores": {"A": A},
+        "seed": 0,
+    }
+
+
+def ranks_of(maps, features):
+    """The place of every pixel, or of the patch it is in, in the LIF order."""
+    if features == "pixels":
+        return {
+            name: values.reshape(len(values), -1).argsort(1).argsort(1).reshape(values.shape).astype(np.int32)
+            for name, values in maps.items()
+        }
+    ranks = {}
+    for name, values in maps.items():
+        height, width = values.shape[1:]
+        patches = (
+            np.arange(height)[:, None] // features * -(-width // features) + np.arange(width) // features
+        )
+        order = np.array(
+            [[image[patches == patch].mean() for patch in range(patches.max() + 1)] for image in values]
+        )
+        ranks[name] = order.argsort(1).argsort(1)[:, patches].astype(np.int32)
+    return ranks
+
+
+def with_plan(results, **changes):
+    """The results with another plan; what it does not touch stays as it was."""
+    models = {
+        name: replace(model, about=model.about | {"plan": model.plan | changes})
+        for name, model in results.models.items()
+    }
+    return replace(results, models=models)
+
+
+def with_signs(results, sign):
+    """The results with all explanations of one sign; the pairs stay as they were."""
+    estimators = {
+        name: parts if parts["sign"] == "baseline" else parts | {"sign": sign}
+        for name, parts in results.first.plan["estimators"].items()
+    }
+    return with_plan(results, estimators=estimators)
+
+
+def with_score(results, name="depth", higher_is_better=True, title="how deep it goes", source="Doe 2030"):
+    """The results with a further score, whose mean grows with the place of the estimator."""
+    rng = np.random.default_rng(1)
+    described = {"title": title, "source": source, "higher_is_better": higher_is_better}
+    models = {}
+    for key, model in results.models.items():
+        evaluation = model.evaluation
+        values = {
+            estimator: rng.normal(0.01 * place, 0.001, len(evaluation.indices))
+            for place, estimator in enumerate(evaluation.mif)
+        }
+        evaluation = replace(evaluation, values=evaluation.values | {name: values})
+        models[key] = replace(model, evaluation=evaluation)
+    scores = results.first.plan["scores"] | {name: described}
+    return with_plan(replace(results, models=models), scores=scores)

@@ -14,11 +14,12 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from fpa.errors import InputError
-from fpa.scores.fidelity import Fidelity, common_images
+from fpa.evaluation.result import Result
+from fpa.scores.fidelity import common_images
 from fpa.show import figures
-from fpa.statistics.contradictions import reliability
+from fpa.show.looks import model_looks
 from fpa.training.augment import FPA, Rectangle
-from studies import SIGNED, made_up_study
+from studies import SIGNED, made_up_evaluation, made_up_study, with_plan, with_signs
 
 BLUE, RED, GREY = "#0072B2", "#C8102E", "#8C8C8C"
 
@@ -28,36 +29,32 @@ def study():
     return made_up_study()
 
 
-def changed(study, curves=lambda name, values: values, unmasked=None, signed=None, names=None):
+def changed(study, curves=lambda name, values: values, unmasked=None, names=None):
     """The study with other curves or names of estimators, scored anew."""
-    signed = signed or study.signed
-    evaluations = {}
-    for augmentation, model in study.models.items():
-        old = model.evaluation
-        called = {name: (names or {}).get(name, name) for name in old.mif}
-        evaluations[augmentation] = replace(
-            old,
-            unmasked=old.unmasked if unmasked is None else unmasked,
-            mif={called[name]: curves(name, values.copy()) for name, values in old.mif.items()},
-            lif={called[name]: curves(name, values.copy()) for name, values in old.lif.items()},
-            scores={called[name]: values for name, values in old.scores.items()},
+    names = names or {}
+
+    def called(values):
+        return {names.get(name, name): value for name, value in values.items()}
+
+    evaluations = {
+        key: replace(
+            model.evaluation,
+            unmasked=model.evaluation.unmasked if unmasked is None else unmasked,
+            mif=called({name: curves(name, each.copy()) for name, each in model.evaluation.mif.items()}),
+            lif=called({name: curves(name, each.copy()) for name, each in model.evaluation.lif.items()}),
+            importance=called(model.evaluation.importance),
         )
+        for key, model in study.models.items()
+    }
+    estimators = called(study.first.plan["estimators"])
+    estimators |= {new: {"sign": estimators[new]["sign"]} for new in names.values()}
     keep = common_images(*(evaluation.unmasked for evaluation in evaluations.values()))
     models = {}
-    for augmentation, now in evaluations.items():
-        fidelity = {
-            name: Fidelity.from_curves(now.mif[name], now.lif[name], now.fractions, keep=keep)
-            for name in now.mif
-        }
-        old = study.models[augmentation]
-        examples = replace(
-            old.examples, maps={called[name]: map_ for name, map_ in old.examples.maps.items()}
-        )
-        found = reliability(fidelity, signed, draws=10)
-        models[augmentation] = replace(
-            old, evaluation=now, fidelity=fidelity, reliability=found, examples=examples
-        )
-    return replace(study, models=models, signed=signed)
+    for key, old in study.models.items():
+        about = old.about | {"plan": old.plan | {"estimators": estimators}}
+        examples = replace(old.examples, maps=called(old.examples.maps), ranks=called(old.examples.ranks))
+        models[key] = Result.of(key, evaluations[key], about, keep=keep, examples=examples)
+    return replace(study, models=models)
 
 
 def line(axis, label):
@@ -141,13 +138,7 @@ def test_images_that_are_not_finite_or_not_positive_are_left_out(study):
 
 def test_one_image_has_a_curve_and_no_band(study):
     one = study.models["fpa"]
-    kept = np.arange(40) == 2
-    fidelity = {
-        name: Fidelity.from_curves(
-            one.evaluation.mif[name], one.evaluation.lif[name], one.evaluation.fractions, keep=kept
-        )
-        for name in one.fidelity
-    }
+    fidelity = {name: one.evaluation.fidelity(name, keep=np.arange(40) == 2) for name in one.fidelity}
     single = replace(study, models={"fpa": replace(one, fidelity=fidelity)})
     drawn = line(figures.perturbation_curves(single).axes[1], "fpa").get_ydata()
     assert drawn == pytest.approx(one.evaluation.mif["ig_sum"][2] / one.evaluation.unmasked[2])
@@ -160,13 +151,13 @@ def test_lif_curves_stand_above_the_sorted_scores_on_one_x_axis(study):
     model = study.models["none"]
     for top, bottom, name in zip(above, below, ("vgx_sum", "ig_abs"), strict=True):
         assert line(top, "none").get_ydata() == pytest.approx(plain_mean(model.evaluation, "lif", name))
-        assert bottom.get_lines()[0].get_ydata() == pytest.approx(model.evaluation.scores[name])
+        assert bottom.get_lines()[0].get_ydata() == pytest.approx(model.evaluation.importance[name])
         assert bottom.get_lines()[0].get_xdata()[[0, -1]].tolist() == [0, 1]
         assert top.get_xlim() == bottom.get_xlim()
     assert "50% of the pixels" in " ".join(texts(below[0]))
     with pytest.raises(InputError, match="'ig_som': did you mean 'ig_sum'"):
         figures.lif_over_scores(study, "none", ["ig_som"])
-    with pytest.raises(InputError, match="unknown augmentation 'fap'"):
+    with pytest.raises(InputError, match="unknown model 'fap'"):
         figures.lif_over_scores(study, "fap")
 
 
@@ -211,7 +202,7 @@ def test_the_truncated_map_keeps_the_largest_of_both_signs():
 
 def test_the_sign_panel_shows_the_image_its_maps_and_its_own_curves(study):
     which, model = 2, study.models["fpa"]
-    figure = figures.sign_fluctuation(study, which, "vgx_sum")
+    figure = figures.sign_fluctuation(study, "fpa", which, "vgx_sum")
     image, signed, truncated, curves, negative, positive = figure.axes[:6]
     scores = model.examples.maps["vgx_sum"][which].astype(np.float64)
     assert (image.images[0].get_array() == model.examples.images[which].transpose(1, 2, 0)).all()
@@ -232,12 +223,12 @@ def test_the_sign_panel_shows_the_image_its_maps_and_its_own_curves(study):
 def test_the_sign_panel_finds_the_curves_by_the_number_of_the_image(study):
     model = study.models["fpa"]
     moved = replace(model, examples=replace(model.examples, indices=np.array([7, 3, 11, 0])))
-    figure = figures.sign_fluctuation(replace(study, models={"fpa": moved}), 1)
+    figure = figures.sign_fluctuation(replace(study, models={"fpa": moved}), "fpa", 1)
     drawn = line(figure.axes[3], "LIF").get_ydata()
     assert drawn == pytest.approx(model.evaluation.lif["ig_sum"][3] / model.evaluation.unmasked[3])
     lost = replace(model, examples=replace(model.examples, indices=np.array([70, 3, 11, 0])))
-    with pytest.raises(InputError, match="image 70 of the test split has no curves"):
-        figures.sign_fluctuation(replace(study, models={"fpa": lost}), 0)
+    with pytest.raises(InputError, match="there are no curves of image 70"):
+        figures.sign_fluctuation(replace(study, models={"fpa": lost}), "fpa", 0)
 
 
 def test_the_sign_panel_takes_unsigned_and_constant_maps_and_refuses_broken_ones():
@@ -253,7 +244,7 @@ def test_the_sign_panel_takes_unsigned_and_constant_maps_and_refuses_broken_ones
 @pytest.mark.parametrize(("which", "estimator", "message"), [(4, "ig_sum", "image 4"), (0, "ig", "unknown")])
 def test_the_sign_panel_names_what_a_study_does_not_have(study, which, estimator, message):
     with pytest.raises(InputError, match=message):
-        figures.sign_fluctuation(study, which, estimator)
+        figures.sign_fluctuation(study, "fpa", which, estimator)
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3])
@@ -356,7 +347,7 @@ def test_one_contradiction_is_singular_and_none_leaves_nothing_red(study):
 
 
 def test_overview_has_a_row_a_study_mif_left_and_lif_right(study):
-    other = made_up_study(images=10, augmentations=("fpa",))
+    other = made_up_study(images=10, variants=("fpa",))
     figure = figures.overview([study, replace(other, name="cost in $ or $_x")], signed=False)
     axes = np.array(figure.axes).reshape(2, 4)
     for axis, side, augmentation in zip(
@@ -366,7 +357,7 @@ def test_overview_has_a_row_a_study_mif_left_and_lif_right(study):
         for name in ["random", *(name for name, signed in SIGNED.items() if not signed)]:
             expected = plain_mean(study.models[augmentation].evaluation, side, name)
             assert line(axis, name).get_ydata() == pytest.approx(expected)
-    assert "not trained" in texts(axes[1, 0])
+    assert "no model" in texts(axes[1, 0])
     looks = [
         (drawn.get_marker(), drawn.get_color())
         for drawn in axes[0, 0].get_lines()
@@ -378,20 +369,20 @@ def test_overview_has_a_row_a_study_mif_left_and_lif_right(study):
 
 def test_overview_tells_apart_studies_of_one_name_and_leaves_out_those_without_the_group(study):
     twice = [replace(study, folder=Path("runs") / name) for name in ("first", "second")]
-    unsigned = replace(study, name="plain", signed=dict.fromkeys(study.signed, False))
+    unsigned = replace(with_signs(study, "unsigned"), name="plain")
     labels = [axis.get_ylabel() for axis in figures.overview([*twice, unsigned]).axes[::4]]
     assert labels == [
         "shapes\nseed 0\n(runs/first)\nNormalised logit",
         "shapes\nseed 0\n(runs/second)\nNormalised logit",
     ]
-    with pytest.raises(InputError, match="none of the studies has signed estimators"):
+    with pytest.raises(InputError, match="there are no signed estimators"):
         figures.overview([unsigned])
 
 
 def test_a_study_gets_all_its_figures_as_png_and_pdf(study, tmp_path):
     names = "fpa-examples definition-of-area curves-signed curves-unsigned lif-over-scores sign-fluctuation"
     names += " fidelity ranks"
-    paths = figures.save_study_figures(study, tmp_path / "figures")
+    paths = figures.save_figures(study, tmp_path / "figures")
     assert [path.name for path in paths] == [f"{n}.{kind}" for n in names.split() for kind in ("png", "pdf")]
     assert sorted(paths) == sorted((tmp_path / "figures").iterdir())
     for path in paths:
@@ -405,7 +396,7 @@ def test_a_study_gets_all_its_figures_as_png_and_pdf(study, tmp_path):
 def test_text_and_marks_stay_inside_the_figure(study):
     for augmentations in (tuple(study.models), ("fpa",)):
         some = replace(study, models={name: study.models[name] for name in augmentations})
-        for name, figure in figures.study_figures(some).items():
+        for name, figure in figures.all_figures(some).items():
             figure.draw_without_rendering()
             drawn, whole = figure.get_tightbbox(), figure.bbox_inches
             assert min(drawn.x0, drawn.y0, whole.width - drawn.x1, whole.height - drawn.y1) > -0.01, name
@@ -413,28 +404,22 @@ def test_text_and_marks_stay_inside_the_figure(study):
 
 def test_a_study_without_examples_scores_or_fpa_gets_the_rest(study):
     model = study.models["rectangle"]
-    bare = replace(model, examples=None, evaluation=replace(model.evaluation, scores={}))
-    made = figures.study_figures(replace(study, models={"rectangle": bare}))
+    bare = replace(model, examples=None, evaluation=replace(model.evaluation, importance={}))
+    made = figures.all_figures(replace(study, models={"rectangle": bare}))
     assert list(made) == ["definition-of-area", "curves-signed", "curves-unsigned", "fidelity", "ranks"]
 
 
 def test_the_users_own_estimators_and_augmentations_are_drawn_with_their_names(study, tmp_path):
     names = {"vgx_sum": "my_$map$_{1}", "vg_abs": "an_estimator_with_a_very_long_name"}
-    signed = {names.get(name, name): is_signed for name, is_signed in study.signed.items()}
-    own = changed(study, signed=signed, names=names)
-    own = replace(
-        own,
-        models={
-            "none": own.models["none"],
-            "my $aug$_x": replace(own.models["fpa"], augmentation="my $aug$_x"),
-        },
-        classes=["$a$_b^", "x" * 80, "two\nlines $", "d"],
-    )
-    paths = figures.save_study_figures(own, tmp_path)
+    own = changed(study, names=names)
+    odd = {"classes": ["$a$_b^", "x" * 80, "two\nlines $", "d"], "augmentation": "my $word$", "training": {}}
+    models = {key: replace(model, about=model.about | odd) for key, model in own.models.items()}
+    own = replace(own, models={"none": models["none"], "my $aug$_x": models["fpa"]})
+    paths = figures.save_figures(own, tmp_path)
     assert {path.stem for path in paths} > {"curves-signed", "curves-unsigned", "ranks", "sign-fluctuation"}
     titles = [axis.get_title() for axis in figures.perturbation_curves(own).axes]
     assert r"my_\$map\$_{1}" in titles
-    for name, figure in figures.study_figures(own).items():
+    for name, figure in figures.all_figures(own).items():
         figure.draw_without_rendering()
         assert figure.get_tightbbox().x0 > -0.01, name
         if name == "ranks":
@@ -493,11 +478,67 @@ def test_the_callers_matplotlib_and_logging_are_left_alone(study, tmp_path):
     assert _pylab_helpers.Gcf.get_all_fig_managers() == []
 
 
+def test_a_model_evaluated_alone_gets_all_figures_that_make_sense(tmp_path):
+    own = made_up_evaluation()
+    names = "definition-of-area curves-signed curves-unsigned lif-over-scores sign-fluctuation fidelity ranks"
+    assert list(figures.all_figures(own)) == names.split()
+    settings = {"training": {"p": 0.5, "p1_max": 0.25, "p2": 0.1, "s_max": 3}, "augmentation": "fpa"}
+    tuned = replace(own.first, about=own.first.about | settings).results
+    assert list(figures.all_figures(tuned)) == ["fpa-examples", *names.split()]
+    assert "Model" in texts(figures.perturbation_curves(own))
+
+
+def test_figures_of_patches_speak_of_patches_and_show_no_pixels():
+    own = made_up_evaluation(features=8)
+    made = figures.all_figures(own)
+    assert "sign-fluctuation" not in made
+    for name in ("curves-signed", "definition-of-area", "lif-over-scores"):
+        assert any(text.startswith("Patches masked") for text in texts(made[name]))
+        assert not any("ixels" in text for text in texts(made[name]))
+
+
+def test_curves_of_another_output_are_called_by_it(study):
+    models = {
+        name: replace(model, evaluation=replace(model.evaluation, divided=False))
+        for name, model in study.models.items()
+    }
+    other = with_plan(replace(study, models=models), outputs=["probability"])
+    other = replace(
+        other, models={name: Result.of(name, m.evaluation, m.about) for name, m in other.models.items()}
+    )
+    figure = figures.perturbation_curves(other)
+    assert figure.axes[0].get_ylabel() == "MIF\nProbability"
+    assert line(figure.axes[1], "fpa").get_ydata() == pytest.approx(
+        other.models["fpa"].evaluation.mif["ig_sum"].mean(0)
+    )
+
+
+def test_many_variants_all_look_different(study):
+    names = ["none", "rectangle", "fpa", *(f"variant {n}" for n in range(20))]
+    looks = model_looks(names)
+    assert len({(look.colour, str(look.dashes)) for look in looks.values()}) == len(
+        {look.css for look in looks.values()}
+    )
+    assert len({look.css for look in looks.values()}) >= 20
+    many = replace(study, models=dict.fromkeys(names[:6], study.models["fpa"]))
+    for name, figure in figures.all_figures(many).items():
+        figure.draw_without_rendering()
+        assert figure.get_tightbbox().x0 > -0.01, name
+
+
+def test_overview_of_models_evaluated_alone_has_a_panel_for_what_they_were_trained_with(study):
+    alone = figures.overview([made_up_evaluation("a"), made_up_evaluation("b")])
+    assert [axis.get_title() for axis in alone.axes] == ["MIF", "LIF", "", ""]
+    mixed = figures.overview([study, made_up_evaluation("a", augmentation="mixup")])
+    titles = [axis.get_title().split("\n")[-1] for axis in mixed.axes[:3]]
+    assert titles == ["trained with: None", "trained with: FPA", "trained with: mixup"]
+
+
 def test_a_group_that_a_study_does_not_have_is_named(study):
-    unsigned = replace(study, signed=dict.fromkeys(study.signed, False))
+    unsigned = with_signs(study, "unsigned")
     with pytest.raises(InputError, match="has no signed estimators"):
         figures.perturbation_curves(unsigned)
-    assert "curves-signed" not in figures.study_figures(unsigned)
+    assert "curves-signed" not in figures.all_figures(unsigned)
 
 
 def test_a_full_disk_is_said_and_the_old_figure_kept(tmp_path, monkeypatch):

@@ -8,16 +8,14 @@ import numpy as np
 import pytest
 
 from browsers import open_page
+from fpa.evaluation.result import Result
 from fpa.scores.fidelity import Fidelity, common_images
 from fpa.show import figures
-from fpa.show.figures import style
-from fpa.show.report import explorer
-from fpa.show.report.page import write_report
-from fpa.show.report.verdict import verdict
+from fpa.show.looks import model_looks
+from fpa.show.report import explorer, verdict, write_report
 from fpa.statistics.contradictions import reliability
 from fpa.statistics.intervals import Estimate
-from fpa.study.recipe import load_recipe
-from studies import made_up_study
+from studies import made_up_evaluation, made_up_study, with_plan, with_score
 
 ODD = "a <b>bold</b> & odd name"
 
@@ -58,21 +56,21 @@ class TestVerdict:
     @pytest.mark.parametrize(
         ("none", "fpa", "said"),
         [
-            ((17, 16, 18), (0, 0, 1), "FPA makes the evaluation more consistent with itself here ("),
-            ((18, 18, 18), (11, 10, 12), "more consistent with itself here, though most pairs are still"),
+            ((17, 16, 18), (0, 0, 1), "FPA makes the evaluation more consistent here ("),
+            ((18, 18, 18), (11, 10, 12), "more consistent here, though most pairs are still"),
             (
                 (6, 4, 8),
                 (2, 1, 5),
                 "less often here, but the intervals overlap: the difference may be chance",
             ),
-            ((6, 4, 8), (6, 5, 7), "FPA changes nothing about how often"),
+            ((6, 4, 8), (6, 5, 7), "FPA does not change how often"),
             ((0, 0, 1), (0, 0, 0), "consistent with and without FPA, which changes nothing"),
             (
                 (2, 1, 3),
                 (3, 2, 4),
                 "more often here, but the intervals overlap: the difference may be chance",
             ),
-            ((2, 1, 3), (9, 8, 9), "FPA makes the evaluation less consistent with itself here ("),
+            ((2, 1, 3), (9, 8, 9), "FPA makes the evaluation less consistent here ("),
         ],
     )
     def test_follows_from_the_counts(self, study, none, fpa, said):
@@ -80,29 +78,29 @@ class TestVerdict:
         assert said in text
         first, second = text.split(". ")
         assert first == (
-            "Of the 18 pairs of a signed and an unsigned estimator, MIF and LIF order oppositely"
-            f" {none[0]} (95 % interval {none[1]} to {none[2]}) without augmentation"
-            f" and {fpa[0]} ({fpa[1]} to {fpa[2]}) with FPA"
+            "Of the 18 pairs of a signed and an unsigned estimator, MIF and LIF rank"
+            f" {none[0]} in opposite order without augmentation (95 % interval {none[1]} to {none[2]})"
+            f" and {fpa[0]} with FPA ({fpa[1]} to {fpa[2]})"
         )
-        assert second.endswith("(accuracy 93.0 % without augmentation, 93.0 % with FPA).")
+        assert second.endswith("(accuracy 95.0 % without augmentation, 95.0 % with FPA).")
 
     def test_of_one_model_compares_nothing(self):
-        text = verdict(with_counts(made_up_study(augmentations=("fpa",)), fpa=(3, 2, 4)))
+        text = verdict(with_counts(made_up_study(variants=("fpa",)), fpa=(3, 2, 4)))
         assert text == (
-            "Of the 18 pairs of a signed and an unsigned estimator, MIF and LIF order oppositely 3"
-            " (95 % interval 2 to 4) with FPA."
+            "Of the 18 pairs of a signed and an unsigned estimator, MIF and LIF rank 3"
+            " in opposite order with FPA (95 % interval 2 to 4)."
             " There is no other model to compare with, so what FPA changes is not known."
         )
 
     def test_without_fpa_says_that_its_effect_is_not_known(self):
-        text = verdict(with_counts(made_up_study(augmentations=("none", "rectangle")), none=(5, 4, 6)))
-        assert "5 (95 % interval 4 to 6) without augmentation and" in text
+        text = verdict(with_counts(made_up_study(variants=("none", "rectangle")), none=(5, 4, 6)))
+        assert "5 in opposite order without augmentation (95 % interval 4 to 6) and" in text
         assert text.endswith("No model was trained with FPA, so what it would change is not known.")
 
     def test_compares_with_another_model_where_there_is_no_plain_one(self):
-        study = made_up_study(augmentations=("rectangle", "fpa"))
+        study = made_up_study(variants=("rectangle", "fpa"))
         text = verdict(with_counts(study, rectangle=(9, 8, 10), fpa=(1, 0, 2)))
-        assert "9 (95 % interval 8 to 10) with Rectangle and 1 (0 to 2) with FPA" in text
+        assert "9 in opposite order with Rectangle (95 % interval 8 to 10) and 1 with FPA (0 to 2)" in text
         assert "more consistent" in text
 
     def test_counts_all_pairs_where_all_estimators_are_of_a_kind(self, study):
@@ -116,6 +114,25 @@ class TestVerdict:
             for name, model in study.models.items()
         }
         assert verdict(replace(study, models=models)).startswith("Of the 3 pairs of estimators, ")
+
+    def test_compares_variants_by_what_they_were_trained_with(self, study):
+        models = {"plain": study.models["none"], "strong": study.models["fpa"]}
+        text = verdict(with_counts(replace(study, models=models), plain=(9, 8, 10), strong=(1, 0, 2)))
+        assert "9 in opposite order for plain (95 % interval 8 to 10) and 1 for strong (0 to 2)" in text
+        assert "FPA makes the evaluation more consistent here (" in text
+
+    @pytest.mark.parametrize(("count", "text"), [((3, 2, 4), "contradicts itself"), ((0, 0, 0), "does not")])
+    def test_of_a_model_trained_elsewhere_says_what_it_means_and_where_to_go(self, count, text):
+        own = with_counts(made_up_evaluation(images=120), net=count)
+        first, *more = verdict(own).split(". ")
+        assert first.endswith(f"rank {count[0]} in opposite order (95 % interval {count[1]} to {count[2]})")
+        assert text in " ".join(more)
+        assert "fpa audit" in " ".join(more)
+
+    def test_of_few_images_says_so(self):
+        assert verdict(made_up_evaluation()).endswith(
+            "40 images are too few for conclusions: use 100 or more."
+        )
 
 
 class TestFile:
@@ -143,14 +160,18 @@ class TestFile:
 
     def test_shows_text_from_data_as_text(self, study, tmp_path):
         nasty = "</script><script>alert(1)</script>\u2028<!--"
-        model = study.models["fpa"]
-        study = replace(
-            study,
-            name=nasty,
-            classes=[nasty] * 4,
-            manifest={"versions": {nasty: nasty}, "timings": {nasty: nasty}},
-            models={nasty: replace(renamed(model, nasty), augmentation=nasty), "fpa": renamed(model, nasty)},
-            signed=study.signed | {nasty: True},
+        model = renamed(study.models["fpa"], nasty)
+        model = replace(model, about=model.about | {"classes": [nasty] * 4, "augmentation": nasty})
+        study = with_score(
+            replace(
+                study,
+                name=nasty,
+                about={"versions": {nasty: nasty}, "timings": {nasty: nasty}},
+                models={nasty: replace(model, name=nasty), "fpa": model},
+            ),
+            nasty,
+            title=nasty,
+            source=nasty,
         )
         html = html_of(study, tmp_path, command=nasty)
         assert "alert(1)" in html
@@ -161,15 +182,16 @@ class TestFile:
     def test_tells_how_it_was_made(self, study, page, tmp_path):
         html = unescape(page.read_text(encoding="utf-8"))
         assert "fpa run shapes" in html
-        assert study.recipe.to_yaml() in html
+        assert "model: resnet-small\nseed: 0\ndata:\n  name: shapes\n" in html
+        assert '<th scope="row">arithmetic · forwards</th><td>float32, folded, compiled</td>' in html
         assert '<th scope="row">torch</th><td>2.11</td>' in html
         assert '<th scope="row">none · train</th><td>31.0 s</td>' in html
         assert "fpa run recipe.yaml" in html_of(study, tmp_path)
 
     def test_says_the_same_when_it_is_made_again(self, study, page, tmp_path):
-        later = dict(study.manifest, files={"figures": ["figures/ranks.png"]}, format=1)
+        later = dict(study.about, files={"figures": ["figures/ranks.png"]}, format=1)
         later["timings"] = later["timings"] | {"tables": 9.0, "figures": 9.0, "report": 9.0}
-        again = html_of(replace(study, manifest=later), tmp_path, command="fpa run shapes")
+        again = html_of(replace(study, about=later), tmp_path, command="fpa run shapes")
         assert again == page.read_text(encoding="utf-8")
 
     def test_lines_look_as_in_the_figures(self, study, page):
@@ -178,8 +200,9 @@ class TestFile:
         dashes = {"-": "d0", (0, (3.5, 1.6)): "d1", (0, (5, 1.5, 1, 1.5)): "d3"}
         colours = {"#000000": "c0", "#E69F00": "c1", "#0072B2": "c2"}
         for name, shown in (("none", "None"), ("rectangle", "Rectangle"), ("fpa", "FPA")):
-            look = style._AUGMENTATIONS[name]
+            look = model_looks([name])[name]
             line = f"{colours[look.colour]} {dashes[look.dashes]}"
+            assert look.css == line
             assert re.search(rf'<h3><svg class="swatch {line}".*?</svg>{shown}</h3>', html)
         drawn = figures.definition_of_area([0, 1], mif=[1, 0], lif=[1, 1]).axes[0].get_lines()
         for side, dash in (("mif", "d1"), ("lif", "d0")):
@@ -190,9 +213,33 @@ class TestFile:
 
     def test_needs_neither_examples_nor_histories_nor_a_manifest(self, study, tmp_path):
         models = {name: replace(model, examples=None, history={}) for name, model in study.models.items()}
-        html = html_of(replace(study, models=models, manifest={}), tmp_path)
-        assert "This study keeps no example images" in html
-        assert "This study keeps no training histories" in html
+        html = html_of(replace(study, models=models, about={}), tmp_path)
+        assert "There are no example images" in html
+        assert "There is no training history" in html
+
+    def test_of_a_single_model_says_what_it_is_and_what_it_was_made_with(self, tmp_path):
+        own = made_up_evaluation("my net", augmentation="mixup", features=8)
+        html = html_of(own, tmp_path)
+        assert "fpa report: my net on photos, trained with mixup, 40 images" in html
+        assert "<dt>trained with</dt><dd>mixup</dd>" in html
+        for what, value in {
+            "arithmetic · forwards": "float32, folded",
+            "masking · name": "constant",
+            "features": "8",
+            "ig · steps": "200",
+            "points": "21",
+            "torch": "2.11",
+        }.items():
+            assert f'<th scope="row">{what}</th><td>{value}</td>' in html
+        assert "Call <code>fpa.evaluate</code>" in html
+        assert "Recipe" not in html
+        assert 'href="#training"' not in html
+
+    def test_names_the_arithmetic_of_every_model_where_it_differs(self, study, tmp_path):
+        about = study.models["fpa"].about | {"made_with": {"forms": {"forwards": "bfloat16"}}}
+        html = html_of(changed(study, "fpa", about=about), tmp_path)
+        assert '<th scope="row">arithmetic · FPA · forwards</th><td>bfloat16</td>' in html
+        assert '<th scope="row">arithmetic · None · forwards</th><td>float32, folded, compiled</td>' in html
 
 
 def renamed(model, name):
@@ -202,10 +249,12 @@ def renamed(model, name):
         return {name if key == "ig_sum" else key: value for key, value in values.items()}
 
     evaluation, examples = model.evaluation, model.examples
-    return replace(
-        model,
-        fidelity=renamed_keys(model.fidelity),
-        evaluation=replace(evaluation, mif=renamed_keys(evaluation.mif), lif=renamed_keys(evaluation.lif)),
+    plan = model.plan | {"estimators": renamed_keys(model.plan["estimators"])}
+    plan["estimators"][name] = {"sign": "signed"}
+    return Result.of(
+        model.name,
+        replace(evaluation, mif=renamed_keys(evaluation.mif), lif=renamed_keys(evaluation.lif)),
+        model.about | {"plan": plan},
         examples=replace(examples, maps=renamed_keys(examples.maps), ranks=renamed_keys(examples.ranks)),
     )
 
@@ -217,7 +266,7 @@ class TestTable:
         found = {}
         for estimator, row in re.findall(r'<tr data-estimator="(.*?)">(.*?)</tr>', html, re.S):
             for name, best, cell in re.findall(
-                r'<td data-augmentation="(.*?)"( class="best")?>(.*?)</td>', row, re.S
+                r'<td data-model="(.*?)"( class="best")?>(.*?)</td>', row, re.S
             ):
                 text = " ".join(re.sub(r"<.*?>", "", cell).replace("−", "-").split())
                 found[estimator, name] = text, bool(best)
@@ -239,6 +288,17 @@ class TestTable:
         html = page.read_text(encoding="utf-8")
         assert re.findall(r'scope="rowgroup".*?>(.*?)<', html) == ["Baseline", "Signed", "Unsigned"]
         assert re.findall(r'data-estimator="(.*?)"', html) == study.estimators
+
+    @pytest.mark.parametrize("results", [made_up_study(), made_up_evaluation()], ids=["study", "evaluation"])
+    def test_shows_further_scores_with_title_direction_and_source(self, results, tmp_path):
+        html = html_of(with_score(results, "depth", higher_is_better=False), tmp_path)
+        assert "depth: how deep it goes</h3>" in html
+        assert "Lower is better; the best of every model is bold." in html
+        assert "Source: Doe 2030." in html
+        rows = re.findall(r'<tr data-score="depth">(.*?)</tr>', html, re.S)
+        assert len(rows) == len(results.estimators)
+        best = [re.search(r'"row">(.*?)</th>', row)[1] for row in rows if 'class="best"' in row]
+        assert best == ["IG<sub>sum</sub>"]
 
     def test_headlines_the_contradictions(self, study, page):
         html = page.read_text(encoding="utf-8")
@@ -280,11 +340,12 @@ class TestTable:
         assert "None: image 7: no finite map." in html
 
     def test_has_the_footnote_on_ig_where_it_is_true(self, study, page, tmp_path):
-        note = "reference of integrated gradients (IG) is the fully masked image, unlike the paper"
+        note = "Integrated gradients (IG) start from the fully masked image"
         assert note in page.read_text(encoding="utf-8")
-
-        black = load_recipe("shapes", {"evaluation.reference": "black"})
-        assert note not in html_of(replace(study, recipe=black), tmp_path)
+        raw = {"name": "ig", "steps": 200, "reference": "black"}
+        estimators = study.first.plan["estimators"]
+        black = {name: each | ({"raw": raw} if "raw" in each else {}) for name, each in estimators.items()}
+        assert note not in html_of(with_plan(study, estimators=black), tmp_path)
 
 
 class TestData:
@@ -309,6 +370,20 @@ class TestData:
             assert ((places < position) == (ranks < k)).all()
             wrong = (places >= steps - position) != (ranks >= pixels - k)
             assert wrong.sum() <= (position * pixels % steps == steps / 2)
+
+    @pytest.mark.parametrize("side", [4, 5, 16])
+    def test_patches_are_removed_whole_and_as_many_as_the_curves_removed(self, side):
+        study = made_up_study(size=16, features=side)
+        patches = (-(-16 // side)) ** 2
+        for ranks in study.models["fpa"].examples.ranks["ig_sum"]:
+            places = explorer.positions(ranks)
+            for position in range(explorer.STEPS + 1):
+                k = round(position / explorer.STEPS * patches)
+                assert ((places < position) == (ranks < k)).all()
+                gone = {int(rank) for rank in ranks[places >= explorer.STEPS - position]}
+                halves = position * patches % explorer.STEPS == explorer.STEPS / 2
+                assert abs(len(gone) - k) <= halves
+                assert gone == set(range(patches - len(gone), patches))
 
     def test_a_value_that_is_not_finite_is_missing(self, study, tmp_path):
         evaluation = study.models["fpa"].evaluation
@@ -421,6 +496,23 @@ class TestInABrowser:
         assert (self.pixels(opened, "masked") == expected).all()
         assert f"{position / 2:.1f} %" in self.select(opened, "#removed").text
 
+    @pytest.mark.parametrize("order", ["mif", "lif"])
+    def test_the_slider_removes_patches_where_the_curves_did(self, browser, tmp_path, order):
+        own = made_up_evaluation(features=8)  # four patches
+        examples = own.first.examples
+        open_page(browser, write_report(own, tmp_path / "report.html"))
+        self.click(browser, f"[name=order][value={order}]")
+        for position, removed in ((0, 0), (50, 1), (60, 1), (100, 2), (200, 4)):
+            self.slide(browser, position)
+            ranks = examples.ranks["ig_sum"][0]
+            gone = ranks >= 4 - removed if order == "mif" else ranks < removed
+            expected = np.where(gone, 128, examples.images[0]).transpose(1, 2, 0)
+            assert (self.pixels(browser, "masked") == expected).all()
+            assert f"{25 * removed:.1f} %" in self.select(browser, "#removed").text
+            caption = self.select(browser, "#example-board caption").text
+            assert caption == f"With {25 * removed:.1f} % of the patches removed:"
+        assert browser.get_log("browser") == []
+
     def test_removed_pixels_show_what_the_masking_leaves_there(self, browser, study, tmp_path):
         examples = study.models["fpa"].examples
         blurred = replace(examples, fill=255 - examples.images)
@@ -451,7 +543,7 @@ class TestInABrowser:
         assert self.marker(opened, "mif")[0] > before[0]
         assert (self.pixels(opened, "masked") != masked).any()
 
-    @pytest.mark.parametrize("what", ["image", "map", "model"])
+    @pytest.mark.parametrize("what", ["image", "map", "shown-model"])
     def test_another_choice_shows_something_else(self, opened, what):
         def shown():
             curve = self.select(opened, "#example-board path[data-line=mif]").get_attribute("d")
@@ -472,9 +564,9 @@ class TestInABrowser:
             return len(opened.find_elements("css selector", f"#curve-boards path.line[data-line='{key}']"))
 
         assert (lines(0), lines(2)) == (4, 4)  # two estimators, MIF and LIF
-        self.click(opened, "#augmentations [value='0']")
+        self.click(opened, "#models [value='0']")
         assert (lines(0), lines(2)) == (0, 4)
-        self.click(opened, "#augmentations [value='0']")
+        self.click(opened, "#models [value='0']")
         assert (lines(0), lines(2)) == (4, 4)
         self.click(opened, "#history-controls [value='1']")
         assert not opened.find_elements("css selector", "#history-board path.line[data-line='1']")
@@ -553,17 +645,17 @@ class TestInABrowser:
             assert style[0] == "BODY" or style[1] != "none", style
         assert {
             "lines",
-            "augmentation",
+            "model",
             "estimator",
             "all-estimators",
             "image",
             "map",
-            "model",
+            "shown-model",
             "position",
         } <= seen
 
     def test_works_without_examples_and_with_one_model(self, browser, tmp_path):
-        study = made_up_study(augmentations=("fpa",))
+        study = made_up_study(variants=("fpa",))
         open_page(browser, write_report(changed(study, "fpa", examples=None), tmp_path / "report.html"))
         assert browser.find_elements("css selector", "#curve-boards path.line")
         assert browser.get_log("browser") == []
@@ -571,7 +663,10 @@ class TestInABrowser:
 
 def test_the_verdict_says_when_there_is_nothing_to_explain():
     study = made_up_study()
-    weak = replace(study.models["none"], accuracy=0.26)  # four classes, 40 images
-    told = verdict(replace(study, models={**study.models, "none": weak}))
-    assert "without augmentation does not classify better than chance (26.0 %)" in told
+    evaluation = study.models["none"].evaluation
+    wrong = replace(
+        evaluation, targets=np.where(np.arange(40) < 10, evaluation.labels, evaluation.labels + 1)
+    )
+    text = verdict(changed(study, "none", evaluation=wrong))  # four classes, 40 images
+    assert "the model without augmentation is no better than chance (25.0 %)" in text
     assert "chance" not in verdict(study) or "may be chance" in verdict(study)

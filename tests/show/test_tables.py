@@ -9,19 +9,32 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from fpa.evaluation.result import Results
+from fpa.show import STAGES, show_all, write_comparison
+from fpa.show.names import estimator_name
+from fpa.show.summary import opposite_pairs
 from fpa.show.tables import (
     comparison,
     comparison_table,
     headline,
     latex,
     markdown,
-    opposite_pairs,
+    notebook,
+    print_results,
     results_table,
     terminal,
 )
-from fpa.study.read import published
-from fpa.study.recipe import load_recipe
-from studies import made_up_study
+from studies import made_up_evaluation, made_up_study, with_plan, with_score, with_signs
+
+
+def printed(thing):
+    """What a terminal of 80 columns shows."""
+    console = Console(width=80, file=io.StringIO(), record=True)
+    if isinstance(thing, Results):
+        print_results(thing, console)
+    else:
+        console.print(thing)
+    return console.export_text()
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +80,7 @@ def test_the_headline_counts_contradictions(study):
 def test_latex_has_as_many_cells_in_every_line(study):
     lines = [line for line in latex(study).splitlines() if "&" in line]
     assert {line.count("&") for line in lines} == {3}
-    assert "MIF against LIF" in latex(study)
+    assert "Opposite order" in latex(study)
     assert "fully masked image" in latex(study)
     assert "VG$'$\\textsubscript{sum}" in latex(study)
 
@@ -81,32 +94,26 @@ def test_notes_of_latex_stand_below_the_table_where_they_wrap(study):
 
 
 def test_it_fits_a_terminal_of_80_columns(study):
-    console = Console(width=80, file=io.StringIO(), record=True)
-    console.print(terminal(study))
-    text = console.export_text()
+    text = printed(terminal(study))
     assert max(map(len, text.splitlines())) <= 80
     assert "SQ-SG_sum" in text
     assert text.index("signed") < text.index("unsigned")
 
 
 def test_published_numbers_stand_beside_ours(study):
-    papers = published(load_recipe("cifar10"))
-    assert papers["fpa"]["sgx_sum"] == (80.5, 0.6)
-    assert papers["none"]["vg_abs"] == (5.6, 0.6)
-    assert published(load_recipe("shapes")) == {}
+    papers = {"fpa": {"sgx_sum": (80.5, 0.6)}, "none": {"vg_abs": (5.6, 0.6)}}
     beside = replace(study, published=papers)
     ours = study.models["fpa"].fidelity["sgx_sum"].area
-    assert f"80.5 ({ours - 80.5:+.1f})" in markdown(beside)
-    table = results_table(beside).set_index(["augmentation", "estimator"])
-    assert table.loc[("fpa", "sgx_sum"), "difference"] == pytest.approx(ours - 80.5)
     difference = f"{ours - 80.5:+.1f}"
+    assert f"80.5 ({difference})" in markdown(beside)
+    table = results_table(beside).set_index(["model", "estimator"])
+    assert table.loc[("fpa", "sgx_sum"), "difference"] == pytest.approx(ours - 80.5)
     assert f"$80.5\\ ({difference})$" in latex(beside)  # in mathematics: a minus, not a hyphen
     assert {line.count("&") for line in latex(beside).splitlines() if "&" in line} == {5}
 
 
 def test_studies_side_by_side(study):
-    other = replace(study, recipe=load_recipe("shapes", {"seed": 1}))
-    table = comparison_table([study, other])
+    table = comparison_table([study, with_plan(study, seed=1)])
     assert list(table["study"].unique()) == ["shapes seed 0", "shapes seed 1"]
     assert len(table) == 60
 
@@ -138,27 +145,24 @@ def test_a_comparison_fits_80_columns_with_all_its_words(study, count):
 
 
 def test_a_comparison_groups_by_sign_and_says_where_there_is_nothing_to_count(study):
-    unsigned = replace(study, name="plain", signed=dict.fromkeys(study.signed, False))
+    unsigned = replace(with_signs(study, "unsigned"), name="plain")
     models = {
-        name: replace(m, reliability=replace(m.reliability, pairs=())) for name, m in study.models.items()
+        name: replace(m, reliability=replace(m.reliability, pairs=())) for name, m in unsigned.models.items()
     }
-    console = Console(width=80, file=io.StringIO(), record=True)
-    console.print(comparison([replace(unsigned, models=models)]))
-    text = console.export_text()
+    text = printed(comparison([replace(unsigned, models=models)]))
     assert "plain: no such pairs" in text
     assert "\nunsigned" in text
     assert "\nsigned" not in text
 
 
-def test_the_footnote_follows_the_recipe(study):
-    black = replace(study, recipe=load_recipe("shapes", {"evaluation.reference": "black"}))
-    assert "start from black" in markdown(black)
+def test_the_footnote_follows_the_plan(study):
+    estimators = study.first.plan["estimators"]
+    raw = {"name": "ig", "steps": 200, "reference": "black"}
+    black = {name: each | ({"raw": raw} if "raw" in each else {}) for name, each in estimators.items()}
+    assert "start from black, as in the paper" in markdown(with_plan(study, estimators=black))
     assert "fully masked image" in markdown(study)
-
-
-def test_published_numbers_are_left_out_when_the_recipe_is_not_the_papers():
-    assert published(load_recipe("cifar10", {"training.epochs": 50})) == {}
-    assert published(load_recipe("cifar10", {"seed": 3})) != {}
+    none = {name: {key: each[key] for key in ("sign", "label")} for name, each in estimators.items()}
+    assert "Integrated gradients" not in markdown(with_plan(study, estimators=none))
 
 
 def test_a_zero_has_no_sign(study):
@@ -166,3 +170,121 @@ def test_a_zero_has_no_sign(study):
     score = replace(models["fpa"].fidelity["random"], area=-0.04)
     models["fpa"] = replace(models["fpa"], fidelity={**models["fpa"].fidelity, "random": score})
     assert "-0.0" not in markdown(replace(study, models=models))
+
+
+class TestScores:
+    """A further score is shown everywhere, without a line about it in the package."""
+
+    @pytest.fixture
+    def scored(self, study):
+        return with_score(study, "depth", higher_is_better=False)
+
+    def test_in_the_csv(self, scored):
+        rows = results_table(scored).set_index(["model", "estimator"])
+        for name, model in scored.models.items():
+            for estimator, values in model.evaluation.values["depth"].items():
+                half = 1.96 * values.std(ddof=1) / 40**0.5
+                row = rows.loc[(name, estimator)]
+                assert row["score_depth"] == pytest.approx(values.mean())
+                assert row["score_depth_interval"] == pytest.approx(half)
+
+    @pytest.mark.parametrize("form", [markdown, latex, lambda results: printed(results)])
+    def test_in_every_table_beside_the_models(self, scored, form):
+        text = form(scored)
+        assert "depth (lower is better)" in text
+        assert "depth is how deep it goes (lower is better; Doe 2030)." in " ".join(text.split())
+        mean = scored.models["fpa"].evaluation.values["depth"]["sqsg_sum"].mean()
+        assert f"{mean:.5f}" in text
+
+    def test_the_best_is_the_lowest_where_lower_is_better(self, scored):
+        below = markdown(scored).split("## depth")[1]
+        bold = [line for line in below.splitlines() if "**" in line]
+        assert [line.split("|")[1].strip() for line in bold] == ["IG_sum"]  # random takes no part
+
+    def test_as_a_column_of_a_single_model(self):
+        one = with_score(made_up_evaluation())
+        header = next(line for line in markdown(one).splitlines() if line.startswith("| estimator"))
+        assert header == "| estimator | A | depth |"
+        assert "estimator" in printed(one)
+        assert {"score_depth", "score_depth_interval"} <= set(one.first.table().columns)
+        assert "<th>depth</th>" in notebook(one.first)
+        assert {line.count("&") for line in latex(one).splitlines() if "&" in line} == {2}
+
+    def test_in_a_comparison_where_some_lack_it(self, scored, study):
+        text = printed(comparison([scored, replace(study, name="other")]))
+        assert text.count("\ndepth") == 3
+        assert {"score_depth"} <= set(comparison_table([scored, study]).columns)
+
+
+class TestEvaluations:
+    """A model that was trained elsewhere is shown like a study."""
+
+    def test_its_own_word_for_the_augmentation_is_shown(self):
+        own = made_up_evaluation(augmentation="mixup & more")
+        for text in (markdown(own), printed(own)):
+            assert re.search(r"trained with \W*mixup & more", text)
+            assert "None" not in text
+        assert "mixup \\& more" in latex(own)
+        assert set(results_table(own)["augmentation"]) == {"mixup & more"}
+        assert "trained with" not in printed(made_up_evaluation())
+
+    def test_variants_say_what_they_were_trained_with(self, study):
+        fpa = study.models["fpa"]
+        strong = replace(fpa, name="strong")
+        text = printed(replace(study, models={"none": study.models["none"], "strong": strong}))
+        assert re.search(r"estimator +None +strong", text)
+        assert re.search(r"trained with +None +FPA", text)
+
+    def test_models_evaluated_alone_are_compared_side_by_side(self):
+        several = [made_up_evaluation("first"), made_up_evaluation("second")]
+        text = printed(comparison(several))
+        assert re.search(r"accuracy +95.0 % +95.0 %", text)
+        assert len(re.findall("IG_sum", text)) == 1
+
+    def test_a_model_stands_beside_the_variant_trained_alike(self, study):
+        text = printed(comparison([study, made_up_evaluation(augmentation="fpa")]))
+        block = text.split("\nFPA")[1]
+        assert re.search(r"accuracy +95.0 % +95.0 %", block)
+
+    def test_a_notebook_shows_names_as_text(self):
+        odd = made_up_evaluation("a <b>net</b>")
+        html = notebook(odd.first)
+        assert "a &lt;b&gt;net" in html
+        assert "SQ-SG<sub>sum</sub>" in html
+        assert f"{odd.first.fidelity['ig_sum'].area:.1f} ±" in html
+
+    def test_says_when_patches_were_removed(self):
+        assert "Patches of 8 px are removed" in printed(made_up_evaluation(features=8))
+        assert "atches" not in printed(made_up_evaluation())
+
+
+@pytest.mark.parametrize("results", [made_up_study(), made_up_evaluation()], ids=["study", "evaluation"])
+def test_everything_is_written_or_only_some(results, tmp_path):
+    written = show_all(results, tmp_path, "fpa do it")
+    assert tuple(written) == STAGES
+    files = sorted(path for path in tmp_path.rglob("*") if path.is_file())
+    assert files == sorted(path for paths in written.values() for path in paths)
+    assert {path.name for path in files} >= {"table.csv", "table.md", "table.tex", "report.html", "ranks.pdf"}
+    assert next(csv.DictReader((tmp_path / "table.csv").open()))["estimator"] == "random"
+    assert list(show_all(results, tmp_path / "some", only=["tables"])) == ["tables"]
+    assert len(list((tmp_path / "some").iterdir())) == 3
+
+
+def test_a_comparison_removes_overviews_that_do_not_apply(study, tmp_path):
+    written = write_comparison([study, made_up_evaluation()], tmp_path)
+    assert {path.name for path in written} == {path.name for path in tmp_path.iterdir()}
+    assert "overview-signed.png" in {path.name for path in written}
+    write_comparison([with_signs(study, "unsigned")], tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "comparison.csv", "overview-unsigned.pdf", "overview-unsigned.png",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("style", "shown"),
+    [("text", "My_Net'_abs"), ("html", "My_Net′<sub>abs</sub>"), ("latex", r"My\_Net$'$\textsubscript{abs}")],
+)
+def test_an_estimator_is_called_by_the_parts_of_its_label(style, shown):
+    assert estimator_name("x", style, label={"name": "My_Net", "prime": True, "reduction": "abs"}) == shown
+    assert estimator_name("plain") == "plain"
+    assert estimator_name("a_long_name", "mathtext", most=6) == "a_lon…"

@@ -1,313 +1,364 @@
-"""A study's results as tables: for a terminal, for a spreadsheet, for a paper."""
+"""Results as tables: for a terminal, a notebook, a spreadsheet, a paper."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import html
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fpa.scores.fidelity import Fidelity
-from fpa.show.names import augmentation_name, estimator_name
-from fpa.study.results import ModelResult, Study
+from fpa.evaluation.result import Result, Results
+from fpa.show import summary
+from fpa.show.names import estimator_names, model_name
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rich.console import Group
+    from rich.console import Console, Group
     from rich.table import Table
 
 
-FEWEST = 100
-"""Images under which a table says that they are few; an audit asks for as many."""
-
-
-def notes(study: Study) -> list[str]:
-    """What a reader of the table must know."""
-    settings = study.manifest.get("settings", {})
-    reference = study.recipe.evaluation.reference if study.recipe else settings.get("reference")
-    scores = [score for model in study.models.values() for score in model.fidelity.values()]
-    used, left = study.images_used, max(score.left_out for score in scores)
-    start = {
-        "masked": "Integrated gradients start from the fully masked image; the paper says black.",
-        "black": "Integrated gradients start from black, as the paper says.",
-    }
-    begun = start.get(str(reference), f"Integrated gradients start from {reference}.")
-    return [
-        "A: area between the LIF and the MIF curve in percent, mean over images, "
-        "± half-width of the paired 95 % interval.",
-        *([begun] if {"ig_sum", "ig_abs"} & set(study.estimators) else []),
-        f"{used} images used, {left} left out."
-        + "".join(
-            f" The model {augmentation_name(name)} does not classify better than chance: nothing to explain."
-            for name in study.not_above_chance
-        ),
-        *([] if used >= FEWEST else [f"{used} images are too few to conclude from: take {FEWEST} or more."]),
-    ]
-
-
-def percent(accuracy: float | None) -> str:
-    """An accuracy in front of people.
-
-    >>> percent(0.934), percent(None)
-    ('93.4 %', 'unknown')
-    """
-    return "unknown" if accuracy is None else f"{100 * accuracy:.1f} %"
-
-
-def opposite_pairs(study: Study) -> dict[str, tuple[int, int, int]]:
-    """For every augmentation: signed-unsigned pairs, those ordered oppositely, those significantly so."""
-    counts = {}
-    for name, model in study.models.items():
-        pairs = [pair for pair in model.reliability.pairs if pair.kind == "signed-unsigned"]
-        opposite = sum(pair.opposite for pair in pairs)
-        counts[name] = len(pairs), opposite, sum(pair.contradiction for pair in pairs)
-    return counts
-
-
-def results_table(study: Study) -> "pd.DataFrame":
-    """A row for every augmentation and estimator, with everything that was measured."""
-    import pandas as pd
-
-    rows = []
-    counts = opposite_pairs(study)
-    for name, model in study.models.items():
-        pairs, opposite, significant = counts[name]
-        for estimator in study.estimators:
-            score = model.fidelity[estimator]
-            published, _ = study.published.get(name, {}).get(estimator, (None, None))
-            signed = study.signed.get(estimator)
-            rows.append(
-                {
-                    "augmentation": name,
-                    "accuracy": model.accuracy,
-                    "signed_unsigned_pairs": pairs,
-                    "ordered_oppositely": opposite,
-                    "contradictions": significant,
-                    "estimator": estimator,
-                    "kind": "baseline" if signed is None else "signed" if signed else "unsigned",
-                    "area": score.area,
-                    "interval": score.interval,
-                    "interval_unpaired": score.interval_unpaired,
-                    "area_mif": score.area_mif,
-                    "area_lif": score.area_lif,
-                    "area_mean_then_divide": score.area_mean_then_divide,
-                    "images_used": score.used,
-                    "images_left_out": score.left_out,
-                    "published_area": published,
-                    "difference": None if published is None else score.area - published,
-                }
-            )
-    return pd.DataFrame(rows)
-
-
-COUNTED = "Signed-unsigned pairs that MIF and LIF order oppositely (of them significantly)"
+COUNTED = "Signed-unsigned pairs that MIF and LIF rank in opposite order (significant ones in brackets)"
 """What a headline counts."""
 
 
-def headline(study: Study) -> str:
-    """How often MIF and LIF contradict each other over signed-unsigned pairs, for every augmentation."""
-    counts = _counted(study)
-    if not counts:
-        return "There are no pairs of a signed and an unsigned estimator to compare."
-    return f"{COUNTED}: {counts}"
+def headline(results: Results) -> str:
+    """How often MIF and LIF contradict each other over signed-unsigned pairs, for every model."""
+    counts = _counted(results)
+    return f"{COUNTED}: {counts}" if counts else "There is no pair of a signed and an unsigned estimator."
 
 
-def _counted(study: Study) -> str:
-    return ", ".join(
-        f"{augmentation_name(name)} {opposite} of {pairs} ({significant})"
-        for name, (pairs, opposite, significant) in opposite_pairs(study).items()
-        if pairs
-    )
-
-
-def _cells(study: Study) -> list[tuple[str, list[tuple[str, bool, str]]]]:
-    """For every estimator, for every model: A ± interval, whether it is the model's best, published."""
-    best = {name: _best(model) for name, model in study.models.items()}
-    lines = []
-    for estimator in study.estimators:
-        cells = []
-        for name, model in study.models.items():
-            score = model.fidelity[estimator]
-            published = study.published.get(name, {}).get(estimator)
-            beside = "" if published is None else f"{published[0]:.1f} ({score.area - published[0]:+.1f})"
-            cells.append((_with_interval(score), best[name] == estimator, beside))
-        lines.append((estimator, cells))
-    return lines
-
-
-def _best(model: ModelResult) -> str:
-    """The estimator with the largest A; a random order takes no part."""
-    names = (name for name in model.fidelity if name != "random")
-    return max(names, key=lambda name: model.fidelity[name].area, default="")
-
-
-def _with_interval(score: Fidelity, interval: bool = True) -> str:
-    area = round(score.area, 1) + 0.0  # no minus sign before a zero
-    return f"{area:.1f}" + (f" ± {score.interval:.1f}" if interval else "")
-
-
-def _columns(study: Study) -> list[tuple[str, bool]]:
-    """The models' columns, each followed by a published one where there are published values."""
-    columns = []
-    for name in study.models:
-        columns.append((f"{augmentation_name(name)}", False))
-        if name in study.published:
-            columns.append((f"{augmentation_name(name)}, published (difference)", True))
-    return columns
-
-
-def _flat(study: Study, cells: list[tuple[str, bool, str]], bold: str) -> list[str]:
-    flat = []
-    for name, (text, best, published) in zip(study.models, cells, strict=True):
-        flat.append(bold.format(text) if best else text)
-        if name in study.published:
-            flat.append(published)
-    return flat
-
-
-def _groups(study: Study) -> list[str]:
-    """For every line of the table, in order: the heading it begins, or nothing."""
-    headings, last = [], None
-    for estimator in study.estimators:
-        signed = study.signed.get(estimator)
-        group = "" if signed is None else "signed" if signed else "unsigned"
-        headings.append(group if group != last else "")
-        last = group
-    return headings
-
-
-def markdown(study: Study) -> str:
-    """The table in Markdown."""
-    names = [name for name, _ in _columns(study)]
-    lines = [f"# {study.name}", "", f"**{headline(study)}.**", ""]
-    lines += ["| estimator | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-    accuracy = [(percent(model.accuracy), False, "") for model in study.models.values()]
-    lines.append("| accuracy | " + " | ".join(_flat(study, accuracy, "{}")) + " |")
-    for heading, (estimator, cells) in zip(_groups(study), _cells(study), strict=True):
-        if heading:
-            lines.append(f"| *{heading}* |" + " |" * len(names))
-        lines.append(f"| {estimator_name(estimator)} | " + " | ".join(_flat(study, cells, "**{}**")) + " |")
-    lines += ["", " ".join(notes(study)), ""]
-    return "\n".join(lines)
-
-
-def latex(study: Study) -> str:
-    """The table in LaTeX, ready to paste into a table environment; it needs the package booktabs."""
-    columns = _columns(study)
-    lines = ["% For a table environment; needs \\usepackage{booktabs}."]
-    if study.published:  # six columns do not fit a page of text otherwise
-        lines.append("\\footnotesize\\setlength{\\tabcolsep}{3pt}")
-    lines += [f"\\begin{{tabular}}{{l{'r' * len(columns)}}}", "\\toprule"]
-    names = ["published" if is_published else name for name, is_published in columns]
-    lines.append(" & ".join(["Estimator", *names]) + " \\\\ \\midrule")
-    accuracy = [
-        (percent(model.accuracy).replace(" %", "\\,\\%"), False, "") for model in study.models.values()
+def notes(results: Results) -> list[str]:
+    """What a reader of the table must know."""
+    starts = {
+        "masked": "the fully masked image; the paper uses black",
+        "black": "black, as in the paper",
+    }
+    used = results.images_used
+    left_out = max(each.left_out for model in results.models.values() for each in model.fidelity.values())
+    patches = summary.removed_unit(results) == "patches"
+    return [
+        "A is the area between the LIF and the MIF curve in percent: mean over images ± half-width of the "
+        "paired 95 % interval.",
+        *(
+            f"{name} is {score['title']} ({summary.direction(score)}; {score['source']})."
+            for name, score in results.score_titles.items()
+        ),
+        *(
+            f"Integrated gradients start from {starts.get(str(start), start)}."
+            for start in summary.references(results)
+        ),
+        *([f"Patches of {results.first.plan['features']} px are removed, not pixels."] if patches else []),
+        f"{used} images used, {left_out} left out.",
+        *(
+            f"The model {model_name(name)} is no better than chance: there is nothing to explain."
+            for name in results.not_above_chance
+        ),
+        *(
+            []
+            if used >= summary.FEWEST
+            else [f"{used} images are too few for conclusions: use {summary.FEWEST} or more."]
+        ),
     ]
-    lines.append(" & ".join(["Accuracy", *_flat(study, accuracy, "{}")]) + " \\\\")
-    counts = [(f"{o} of {p} ({c})", False, "") for p, o, c in opposite_pairs(study).values()]
-    lines.append(" & ".join(["MIF against LIF", *_flat(study, counts, "{}")]) + " \\\\")
-    for heading, (estimator, cells) in zip(_groups(study), _cells(study), strict=True):
-        if heading:
-            lines.append(f"\\midrule \\multicolumn{{{len(columns) + 1}}}{{l}}{{\\emph{{{heading}}}}} \\\\")
-        texts = _flat(study, cells, "\\mathbf{{{}}}")
-        texts = [text.replace(" ± ", " \\pm ").replace(" (", "\\ (") for text in texts]
-        values = [f"${text}$" if text else "" for text in texts]
-        lines.append(" & ".join([estimator_name(estimator, "latex"), *values]) + " \\\\")
-    lines += ["\\bottomrule", "\\end{tabular}"]
-    said = [
-        *notes(study),
-        "MIF against LIF: signed-unsigned pairs that they order oppositely (of them significantly).",
-        *(["Published: the paper's A (ours minus it)."] if study.published else []),
+
+
+def results_table(results: Results) -> "pd.DataFrame":
+    """One row per model and estimator, with everything that was measured."""
+    import pandas as pd
+
+    rows: list[dict[str, Any]] = []
+    counts = summary.opposite_pairs(results)
+    for name, model in results.models.items():
+        scores = {score: model.scores[score] for score in results.score_titles}
+        for estimator in results.estimators:
+            fidelity, signed = model.fidelity[estimator], results.signed.get(estimator)
+            published, _ = results.published.get(name, {}).get(estimator, (None, None))
+            row = {
+                "model": name,
+                "augmentation": summary.trained_with(results, name),
+                "accuracy": model.accuracy,
+                "signed_unsigned_pairs": counts[name].pairs,
+                "ordered_oppositely": counts[name].opposite,
+                "contradictions": counts[name].significant,
+                "estimator": estimator,
+                "kind": "baseline" if signed is None else "signed" if signed else "unsigned",
+                "area": fidelity.area,
+                "interval": fidelity.interval,
+                "interval_unpaired": fidelity.interval_unpaired,
+                "area_mif": fidelity.area_mif,
+                "area_lif": fidelity.area_lif,
+                "area_mean_then_divide": fidelity.area_mean_then_divide,
+                "images_used": fidelity.used,
+                "images_left_out": fidelity.left_out,
+                "published_area": published,
+                "difference": None if published is None else fidelity.area - published,
+            }
+            for score, summaries in scores.items():
+                row[f"score_{score}"] = summaries[estimator].mean
+                row[f"score_{score}_interval"] = summaries[estimator].interval
+            rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def markdown(results: Results) -> str:
+    """The table in Markdown; a table of its own for every further score where there are several models."""
+    lines = [f"# {results.name}", "", f"**{headline(results)}.**", ""]
+    for heading, columns in _sheets(results):
+        lines += [f"## {heading}", ""] if heading else []
+        lines += [
+            _piped("estimator", *(column.title for column in columns)),
+            "|---" * (len(columns) + 1) + "|",
+        ]
+        for kind, label, cells in _rows([results], columns):
+            texts = (f"**{cell.text}**" if cell.best else cell.text for cell in cells)
+            lines.append(_piped(f"*{label}*" if kind == "group" else label, *texts))
+        lines.append("")
+    return "\n".join([*lines, " ".join(notes(results)), ""])
+
+
+def latex(results: Results) -> str:
+    """The table in LaTeX, ready to paste into a table environment; it needs the package booktabs."""
+    counts = summary.opposite_pairs(results)
+    lines = ["% For a table environment; needs \\usepackage{booktabs}."]
+    if results.published:  # six columns do not fit a page of text otherwise
+        lines.append("\\footnotesize\\setlength{\\tabcolsep}{3pt}")
+    for heading, columns in _sheets(results):
+        across = f"\\multicolumn{{{len(columns) + 1}}}{{l}}"
+        lines += [f"\\begin{{tabular}}{{l{'r' * len(columns)}}}", "\\toprule"]
+        lines += [f"{across}{{{_in_latex(heading)}}} \\\\"] if heading else []
+        titles = ["published" if column.model is None else _in_latex(column.title) for column in columns]
+        lines.append(" & ".join(["Estimator", *titles]) + " \\\\ \\midrule")
+        for kind, label, cells in _rows([results], columns, style="latex"):
+            if kind == "group":
+                lines.append(f"\\midrule {across}{{\\emph{{{label}}}}} \\\\")
+                continue
+            if kind == "fact":
+                texts = [label.capitalize(), *(_in_latex(cell.text) for cell in cells)]
+            else:
+                bold = (f"\\mathbf{{{cell.text}}}" if cell.best else cell.text for cell in cells)
+                values = (text.replace(" ± ", " \\pm ").replace(" (", "\\ (") for text in bold)
+                texts = [label, *(f"${text}$" if text else "" for text in values)]
+            lines.append(" & ".join(texts) + " \\\\")
+            if label == "accuracy":  # the headline of the other forms
+                opposite = [_count(counts[column.model]) if column.model else "" for column in columns]
+                lines.append(" & ".join(["Opposite order", *opposite]) + " \\\\")
+        lines += ["\\bottomrule", "\\end{tabular}", "\\par\\smallskip"]
+    below = [
+        *notes(results),
+        f"Opposite order: {COUNTED[0].lower()}{COUNTED[1:]}.",
+        *(["Published: the paper's A (ours minus the paper's)."] if results.published else []),
     ]
     # Below the table and not in it: text in a cell of columns l and r cannot wrap.
-    text = "\n".join(said).replace("±", "$\\pm$").replace(" %", "\\,\\%")
-    lines += ["\\par\\smallskip", "\\begin{minipage}{\\linewidth}\\footnotesize", text, "\\end{minipage}", ""]
+    lines += ["\\begin{minipage}{\\linewidth}\\footnotesize", *map(_in_latex, below), "\\end{minipage}", ""]
     return "\n".join(lines)
 
 
-def terminal(study: Study) -> "Table":
+def terminal(results: Results) -> "Group":
     """The table for a terminal of 80 columns, with rich."""
+    from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("estimator")
-    for name, _ in _columns(study):
-        table.add_column(name, justify="right")
-    accuracy = [(percent(model.accuracy), False, "") for model in study.models.values()]
-    table.add_row("accuracy", *_flat(study, accuracy, "{}"))
-    for heading, (estimator, cells) in zip(_groups(study), _cells(study), strict=True):
-        if heading:
-            table.add_row(Text(heading, style="italic"))
-        flat = [
-            Text(text[1:], style="bold") if text[:1] == "\0" else Text(text)
-            for text in _flat(study, cells, "\0{}")
-        ]
-        table.add_row(Text(estimator_name(estimator)), *flat)
-    return table
+    parts: list[Table | Text] = []
+    for heading, columns in _sheets(results):
+        table = Table("estimator", box=None, padding=(0, 2, 0, 0))
+        for column in columns:
+            table.add_column(Text(column.title), justify="right")
+        _add_rows(table, [results], columns)
+        parts += [Text(f"\n{heading}", style="bold"), table] if heading else [table]
+    return Group(*parts)
 
 
-def study_titles(studies: Sequence[Study]) -> list[list[str]]:
-    """What tells each study from the others: its name, its seed where names repeat, then its folder too."""
-    titles = [[study.name] for study in studies]
-    seeds = [f"seed {study.recipe.seed}" if study.recipe else "" for study in studies]
-    folders = [f"({study.folder})" if study.folder else "" for study in studies]
-    for parts in (seeds, folders):
-        repeated = [titles.count(title) > 1 for title in titles]
-        for title, part, again in zip(titles, parts, repeated, strict=True):
-            if again and part:
-                title.append(part)
-    return titles
+def print_results(results: Results, console: "Console") -> None:
+    """Headline, table and notes in a terminal."""
+    console.print(headline(results), style="bold", highlight=False, markup=False)
+    console.print(terminal(results))
+    for line in notes(results):
+        console.print(line, style="dim", highlight=False, markup=False)
+    for line in _warnings(results):
+        console.print(line, highlight=False, markup=False)
 
 
-def comparison_table(studies: list[Study]) -> "pd.DataFrame":
-    """The results of several studies, one below the other, with the study's title in the first column."""
+def notebook(result: Result) -> str:
+    """A result as HTML for a notebook, in the notebook's own style."""
+    results = result.results
+    names = estimator_names(results, style="html")
+    columns = [_column(results, result.name, score).cells for score in results.score_titles]
+
+    def line(first: str, *cells: str, tag: str = "td") -> str:
+        return f"<tr><th>{first}</th>{''.join(f'<{tag}>{cell}</{tag}>' for cell in cells)}</tr>"
+
+    extra = [html.escape(score) for score in results.score_titles]
+    lines = [line("accuracy", "", summary.percent(result.accuracy), *[""] * (2 + len(extra)))]
+    for name, row in result.table().iterrows():
+        areas = f"{row.area:.1f} ± {row.interval:.1f}", f"{row.area_mif:.1f}", f"{row.area_lif:.1f}"
+        lines.append(line(names[str(name)], row.kind, *areas, *(cells[str(name)].text for cells in columns)))
+    head = line(html.escape(result.name), "", "A", "MIF", "LIF", *extra, tag="th")
+    below = "<br>".join(html.escape(text) for text in [*notes(results), *_warnings(results)])
+    return (
+        f"<p><b>{html.escape(headline(results))}</b></p><table><thead>{head}</thead>"
+        f"<tbody>{''.join(lines)}</tbody></table><p><small>{below}</small></p>"
+    )
+
+
+def comparison_table(several: Sequence[Results]) -> "pd.DataFrame":
+    """Several results, one below the other, with their title in the first column."""
     import pandas as pd
 
     parts = []
-    for title, study in zip(study_titles(studies), studies, strict=True):
-        part = results_table(study)
+    for title, results in zip(summary.titles(several), several, strict=True):
+        part = results_table(results)
         part.insert(0, "study", " ".join(title))
         parts.append(part)
     return pd.concat(parts, ignore_index=True)
 
 
-def comparison(studies: list[Study]) -> "Group":
-    """Several studies for a terminal of 80 columns: how often each contradicts itself, then A.
+def comparison(several: Sequence[Results]) -> "Group":
+    """Several results for a terminal of 80 columns: how often each contradicts itself, then A and the scores.
 
-    A column a study, so that what is compared stands side by side, and a block of rows an augmentation.
+    What is compared stands side by side: one column for each, one block of rows for each training.
     """
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
-    titles = study_titles(studies)
-    told = [
-        f"{' '.join(title)}: {_counted(study) or 'no such pairs'}"
-        for title, study in zip(titles, studies, strict=True)
+    titles = summary.titles(several)
+    counted = [
+        f"{' '.join(title)}: {_counted(results) or 'no such pairs'}"
+        for title, results in zip(titles, several, strict=True)
     ]
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("estimator")
-    few = len(studies) <= 4  # so many have room for intervals in 80 columns; the CSV file has them always
+    table = Table("estimator", box=None, padding=(0, 2, 0, 0))
+    few = len(several) <= 4  # 80 columns have room for intervals then; the CSV file always has them
     for title in titles:
-        column = Text("\n".join(title))
-        table.add_column(column, justify="right", overflow="fold", min_width=12 if few else 6)
-    signed = {name: sign for study in studies for name, sign in study.signed.items()}
-    names = dict.fromkeys(name for study in studies for name in study.estimators)
-    for augmentation in dict.fromkeys(name for study in studies for name in study.models):
-        models = [study.models.get(augmentation) for study in studies]
+        table.add_column(Text("\n".join(title)), justify="right", overflow="fold", min_width=12 if few else 6)
+    models = [summary.by_training(results) for results in several]
+    trainings = dict.fromkeys(training for names in models for training in names)
+    scores = dict.fromkeys(["A", *(score for results in several for score in results.score_titles)])
+    for training in trainings:
         table.add_row()
-        table.add_row(Text(augmentation_name(augmentation), style="bold"))
-        table.add_row("accuracy", *("" if model is None else percent(model.accuracy) for model in models))
-        best = ["" if model is None else _best(model) for model in models]
-        for sign, heading in ((None, ""), (True, "signed"), (False, "unsigned")):
-            group = [name for name in names if signed.get(name) is sign]
-            if heading and group:
-                table.add_row(Text(heading, style="italic"))
-            for name in group:
-                scores = [None if model is None else model.fidelity.get(name) for model in models]
-                cells = [
-                    Text(
-                        "" if score is None else _with_interval(score, few),
-                        style="bold" if name == winner else "",
-                    )
-                    for score, winner in zip(scores, best, strict=True)
-                ]
-                table.add_row(Text(estimator_name(name)), *cells)
-    return Group(Text("\n".join([f"{COUNTED}:", *told]), style="bold"), table)
+        if training or len(trainings) > 1:
+            table.add_row(Text(model_name(training) or "Other models", style="bold"))
+        for score in scores:
+            columns = [
+                _column(results, names.get(training), score, interval=few)
+                for results, names in zip(several, models, strict=True)
+            ]
+            if score != "A" and any(column.cells for column in columns):
+                table.add_row(Text(score, style="bold"))
+            _add_rows(table, several, columns)
+    return Group(Text("\n".join([f"{COUNTED}:", *counted]), style="bold"), table)
+
+
+class Cell(NamedTuple):
+    """What a table says in one place, and whether it is the best of its column."""
+
+    text: str
+    best: bool = False
+
+
+class Column(NamedTuple):
+    """A column of a table, whatever the table is written in."""
+
+    title: str
+    cells: dict[str, Cell]
+    """By estimator."""
+    facts: dict[str, str]
+    """What is above the estimators: the accuracy, ..."""
+    model: str | None = None
+    """None where it is of the paper, or of no model."""
+
+
+def _sheets(results: Results) -> list[tuple[str, list[Column]]]:
+    """The tables to write, with their headings: models side by side, or the scores of a single one."""
+    areas = []
+    for name, model in results.models.items():
+        areas.append(_column(results, name))
+        if published := results.published.get(name):
+            beside = {
+                estimator: Cell(f"{area:.1f} ({model.fidelity[estimator].area - area:+.1f})")
+                for estimator, (area, _) in published.items()
+                if estimator in model.fidelity
+            }
+            areas.append(Column(f"{model_name(name)}, published (difference)", beside, {}))
+    scores = {
+        score: [_column(results, name, score) for name in results.models] for score in results.score_titles
+    }
+    if len(results.models) > 1 or not scores:
+        ways = {score: summary.direction(about) for score, about in results.score_titles.items()}
+        further = [(f"{score} ({ways[score]})", columns) for score, columns in scores.items()]
+        return [("A" if scores else "", areas), *further]
+    areas[0] = areas[0]._replace(title="A")
+    return [
+        (
+            model_name(results.first.name),
+            areas + [column._replace(title=score) for score, (column,) in scores.items()],
+        )
+    ]
+
+
+def _column(results: Results, name: str | None, score: str = "A", *, interval: bool = True) -> Column:
+    """A score of every estimator of a model, the best one marked; empty where there is none."""
+    if name is None or score not in ("A", *results.score_titles):
+        return Column("", {}, {})
+    model = results.models[name]
+    facts = {}
+    if score == "A":
+        areas = model.fidelity.items()
+        values = {key: (f"{round(each.area, 1) + 0.0:.1f}", f"{each.interval:.1f}") for key, each in areas}
+        facts["accuracy"] = summary.percent(model.accuracy)
+        trainings = {key: summary.trained_with(results, key) for key in results.models}
+        if any(training not in ("", key) for key, training in trainings.items()):
+            facts["trained with"] = model_name(trainings[name]) or "unknown"
+    else:
+        values = {key: summary.with_interval(*each[:2]) for key, each in model.scores[score].items()}
+    best = summary.best(results, model, score)
+    cells = {
+        key: Cell(f"{value} ± {half}" if interval else value, key == best)
+        for key, (value, half) in values.items()
+    }
+    return Column(model_name(name), cells, facts, name)
+
+
+def _rows(
+    several: Sequence[Results], columns: Sequence[Column], style: str = "text"
+) -> Iterator[tuple[str, str, list[Cell]]]:
+    """The lines of a table: facts, headings of groups, estimators; each with its label and its cells."""
+    names = estimator_names(*several, style=style)
+    for fact in dict.fromkeys(fact for column in columns for fact in column.facts):
+        yield "fact", fact, [Cell(column.facts.get(fact, "")) for column in columns]
+    for title in ("Baseline", "Signed", "Unsigned"):
+        group = dict.fromkeys(name for results in several for name in summary.groups(results).get(title, []))
+        shown = [name for name in group if any(name in column.cells for column in columns)]
+        if shown and title != "Baseline":
+            yield "group", title.lower(), [Cell("")] * len(columns)
+        for name in shown:
+            yield "estimator", names[name], [column.cells.get(name, Cell("")) for column in columns]
+
+
+def _add_rows(table: "Table", several: Sequence[Results], columns: Sequence[Column]) -> None:
+    from rich.text import Text
+
+    for kind, label, cells in _rows(several, columns):
+        texts = (Text(cell.text, style="bold" if cell.best else "") for cell in cells)
+        table.add_row(Text(label, style="italic" if kind == "group" else ""), *texts)
+
+
+def _count(counts: summary.Counts) -> str:
+    return f"{counts.opposite} of {counts.pairs} ({counts.significant})"
+
+
+def _counted(results: Results) -> str:
+    counts = summary.opposite_pairs(results)
+    return ", ".join(f"{model_name(name)} {_count(each)}" for name, each in counts.items() if each.pairs)
+
+
+def _warnings(results: Results) -> list[str]:
+    """What was left out and why, each reason once."""
+    fidelities = [each for model in results.models.values() for each in model.fidelity.values()]
+    return [f"note: {note}" for note in sorted({note for each in fidelities for note in each.notes})]
+
+
+def _piped(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _in_latex(text: str) -> str:
+    for plain, escaped in ((" %", "\\,\\%"), ("±", "$\\pm$"), ("_", "\\_"), ("&", "\\&"), ("#", "\\#")):
+        text = text.replace(plain, escaped)
+    return text

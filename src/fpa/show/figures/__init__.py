@@ -1,25 +1,23 @@
-"""The figures of a study, a function each: they take results and return a matplotlib `Figure`."""
+"""The figures of results, a function each: they take results and return a matplotlib `Figure`.
 
-from fpa.show.figures.images import (
-    fpa_examples,
-    share_carrying,
-    sign_fluctuation,
-    sign_panel,
-    truncated,
-)
+`all_figures` makes all that results allow, `save_figures` writes them as PNG and PDF.
+"""
+
+from fpa.show.figures.images import fpa_examples, share_carrying, sign_fluctuation, sign_panel, truncated
 from fpa.show.figures.results import (
+    all_figures,
     definition_of_area,
     fidelity_dots,
     lif_over_scores,
     overview,
     perturbation_curves,
     rank_slopes,
-    save_study_figures,
-    study_figures,
+    save_figures,
 )
 from fpa.show.figures.style import save
 
 __all__ = [
+    "all_figures",
     "definition_of_area",
     "fidelity_dots",
     "fpa_examples",
@@ -28,10 +26,9 @@ __all__ = [
     "perturbation_curves",
     "rank_slopes",
     "save",
-    "save_study_figures",
+    "save_figures",
     "share_carrying",
     "sign_fluctuation",
     "sign_panel",
-    "study_figures",
     "truncated",
 ]

@@ -2,36 +2,25 @@
 
 import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from matplotlib.colors import CenteredNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 
 from fpa.errors import InputError, unknown
-from fpa.show.figures.style import (
-    _BEHIND,
-    _GREY,
-    _LIF,
-    _MIF,
-    _SIGNS,
-    Floats,
-    _axis,
-    _estimator,
-    _mif_and_lif,
-    _model,
-    _plain,
-    _show,
-    _styled,
-)
-from fpa.study.results import Study
-from fpa.training.augment import FPA, Rectangle
+from fpa.evaluation.result import Result, Results
+from fpa.show.figures import style
+from fpa.show.names import estimator_names
+from fpa.show.summary import Floats
+
+if TYPE_CHECKING:
+    from fpa.training.augment import FPA, Rectangle
 
 
-@_styled
+@style.styled
 def fpa_examples(
     images: NDArray[Any],
     perturbation: "NDArray[np.bool_] | FPA | Rectangle",
@@ -42,12 +31,13 @@ def fpa_examples(
 ) -> Figure:
     """Images above, the same images perturbed below, with the share of pixels that is masked.
 
+    >>> from fpa import FPA
     >>> images = np.zeros((4, 3, 32, 32), dtype=np.uint8)
     >>> figure = fpa_examples(images, FPA(p1_max=0.25, p2=0.1, s_max=3))
 
     - `images` [M, C, H, W]: bytes, or floats from 0 to 1.
-    - `perturbation`: masks, bool [M, H, W], or an augmentation that draws one an image from `seed`, each as
-      if it were a mini-batch that is perturbed.
+    - `perturbation`: masks, bool [M, H, W], or an augmentation that draws one for each image from `seed`, as
+      if the image were a mini-batch that is perturbed.
     - `fill` [M, C, H, W]: what the fully masked images look like; default: mid-grey.
     - `names`: a title for every image.
     """
@@ -58,17 +48,17 @@ def fpa_examples(
     figure = Figure(figsize=(max(0.95 * count + 0.3, 2.4), 2.4))
     axes = figure.subplots(2, count, squeeze=False)
     for column in range(count):
-        _show(axes[0, column], images[column])
-        _show(axes[1, column], np.where(masks[column], fill[column], images[column]))
+        style.show_image(axes[0, column], images[column])
+        style.show_image(axes[1, column], np.where(masks[column], fill[column], images[column]))
         axes[1, column].set_xlabel(f"{masks[column].mean():.0%} masked", fontsize=8)
         if names:
-            axes[0, column].set_title(_plain(names[column], 12), fontsize=8)
+            axes[0, column].set_title(style.plain(names[column], 12), fontsize=8)
     axes[0, 0].set_ylabel("Original")
     axes[1, 0].set_ylabel("Perturbed")
     return figure
 
 
-@_styled
+@style.styled
 def sign_panel(
     image: NDArray[Any],
     scores: ArrayLike,
@@ -87,6 +77,7 @@ def sign_panel(
 
     - `image` [C, H, W], `scores` [H, W]: the image and its map.
     - `fractions`, `mif`, `lif` [K]: the curves of this image; they are divided by their first value.
+    - `estimator`: its name, for a title; it may contain Matplotlib's mathtext.
     """
     values = np.asarray(scores, dtype=np.float64)
     x, falling, staying = (np.asarray(numbers, dtype=np.float64) for numbers in (fractions, mif, lif))
@@ -98,13 +89,13 @@ def sign_panel(
     left, right = figure.subfigures(1, 2, width_ratios=(1, 1.75), squeeze=False)[0]
     pictures, plots = left.subplots(3, 1), right.subplots(3, 1, sharex=True)
 
-    _show(pictures[0], image)
-    pictures[0].set_title(f"Explained class:\n{_plain(class_name, 32)}" if class_name else "Image")
+    style.show_image(pictures[0], image)
+    pictures[0].set_title(f"Explained class:\n{style.plain(class_name, 24)}" if class_name else "Image")
     norm = CenteredNorm(0, float(np.percentile(np.abs(values), 99)) or 1.0)
-    called = f"{_estimator(estimator)} scores" if estimator else "Scores"
+    called = f"{estimator} scores" if estimator else "Scores"
     shown = {called: values, "The largest 2% by size": truncated(values)}
     for axis, (title, numbers) in zip(pictures[1:], shown.items(), strict=True):
-        drawn = axis.imshow(numbers, cmap=_SIGNS, norm=norm)
+        drawn = axis.imshow(numbers, cmap=style.SIGNS, norm=norm)
         axis.set(title=title, xticks=[], yticks=[])
         axis.spines[:].set_visible(True)
     bar = left.colorbar(drawn, ax=pictures[2], location="bottom", extend="both", shrink=0.65, pad=0.04)
@@ -112,12 +103,12 @@ def sign_panel(
     bar.update_ticks()
 
     plots[0].set_title("Normalised logit")
-    _mif_and_lif(plots[0], x, falling / falling[0], staying / staying[0])
+    style.mif_and_lif(plots[0], x, falling / falling[0], staying / staying[0])
     positive, negative = share_carrying(values)
     flat = np.sort(values, axis=None)
     parts = (
-        ("Negative scores, masked first by LIF", flat[flat < 0], negative, _LIF),
-        ("Positive scores, masked first by MIF", flat[flat > 0][::-1], positive, _MIF),
+        ("Negative scores, masked first by LIF", flat[flat < 0], negative, style.LIF_COLOUR),
+        ("Positive scores, masked first by MIF", flat[flat > 0][::-1], positive, style.MIF_COLOUR),
     )
     for axis, (title, part, share, colour) in zip(plots[1:], parts, strict=True):
         masked = np.arange(len(part)) / flat.size
@@ -126,38 +117,43 @@ def sign_panel(
         axis.set_title(title)
         sign = title.split()[0].lower()
         text = f"{share:.1%} of the pixels carry 90%\nof the {sign} score" if share else f"no {sign} scores"
-        axis.axvline(share, color=_GREY, linewidth=0.8, linestyle=(0, (2, 2)))
-        height, side = (0.08, "bottom") if colour == _LIF else (0.92, "top")
+        axis.axvline(share, color=style.GREY, linewidth=0.8, linestyle=(0, (2, 2)))
+        height, side = (0.08, "bottom") if colour == style.LIF_COLOUR else (0.92, "top")
         place = (min(share, 0.55) + 0.02, height)
-        axis.text(*place, text, transform=axis.transAxes, va=side, size=8, bbox=_BEHIND)
-        _axis(axis)
+        axis.text(*place, text, transform=axis.transAxes, va=side, size=8, bbox=style.BEHIND)
+        style.percent_axis(axis)
     plots[2].set_xlabel("Pixels masked")
     return figure
 
 
-def sign_fluctuation(
-    study: Study, which: int = 0, estimator: str = "ig_sum", augmentation: str = "fpa"
-) -> Figure:
-    """`sign_panel` for the example image number `which` of a study."""
-    model = _model(study, augmentation)
-    examples, evaluation = model.examples, model.evaluation
+def sign_fluctuation(results: Results, model: str, which: int = 0, estimator: str = "ig_sum") -> Figure:
+    """`sign_panel` for the example image number `which` of a model."""
+    chosen = of_model(results, model)
+    examples, evaluation = chosen.examples, chosen.evaluation
     if examples is None or not 0 <= which < len(examples.images):
         count = 0 if examples is None else len(examples.images)
-        raise InputError(f"there is no example image {which}: the model {augmentation!r} has {count}")
+        raise InputError(f"there is no example image {which}: the model {model!r} has {count}")
     if estimator not in examples.maps:
         raise unknown("estimator", estimator, examples.maps)
     rows = np.flatnonzero(evaluation.indices == examples.indices[which])
     if len(rows) == 0:
-        raise InputError(f"image {examples.indices[which]} of the test split has no curves in this study")
+        raise InputError(f"there are no curves of image {examples.indices[which]} in these results")
     return sign_panel(
         examples.images[which],
         examples.maps[estimator][which],
         evaluation.fractions,
         evaluation.mif[estimator][rows[0]],
         evaluation.lif[estimator][rows[0]],
-        estimator=estimator,
-        class_name=study.classes[examples.targets[which]],
+        estimator=estimator_names(results, style="mathtext", most=style.LONGEST)[estimator],
+        class_name=results.classes[examples.targets[which]],
     )
+
+
+def of_model(results: Results, name: str) -> Result:
+    """A model by its name, or the error that names those there are."""
+    if name not in results.models:
+        raise unknown("model", name, results.models)
+    return results.models[name]
 
 
 def share_carrying(scores: ArrayLike, level: float = 0.9) -> tuple[float, float]:
@@ -198,6 +194,8 @@ def _masks(
     if isinstance(perturbation, np.ndarray):
         masks = perturbation
     else:
+        import torch
+
         augment = copy.copy(perturbation)
         augment.p = 1.0
         source = torch.Generator().manual_seed(seed)

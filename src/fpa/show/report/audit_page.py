@@ -42,6 +42,7 @@ def write_audit(audit: Audit, path: str | Path) -> Path:
         audit=audit,
         meaning=meaning[0].upper() + meaning[1:],
         groups=_groups(audit),
+        names=_names(audit),
         figures=figures,
         marks=marks,
         colours=colours,
@@ -54,14 +55,15 @@ def write_audit(audit: Audit, path: str | Path) -> Path:
 
 def audit_fragment(audit: Audit) -> str:
     """The verdict with its evidence as HTML for a notebook, in the notebook's own style."""
-    return page_environment().get_template("audit-fragment.jinja").render(audit=audit, groups=_groups(audit))
+    page = page_environment().get_template("audit-fragment.jinja")
+    return page.render(audit=audit, groups=_groups(audit), names=_names(audit))
 
 
 def decay(audit: Audit) -> "Markup":
     """How the logit and the accuracy fall under random masking, with the limit of the rule."""
     left, right, top, bottom = 46, 20, 12, 34
-    high = max(1.0, *(found.high for found in (*audit.kept, *audit.right)))
-    low = min(0.0, *(found.low for found in (*audit.kept, *audit.right)))
+    high = max(1.0, *(estimate.high for estimate in (*audit.kept, *audit.right)))
+    low = min(0.0, *(estimate.low for estimate in (*audit.kept, *audit.right)))
     tall = 230
 
     def x(share: float) -> float:
@@ -79,30 +81,34 @@ def decay(audit: Audit) -> "Markup":
     for percent in MASKED:
         parts.append(_line("grid", x(percent / 100), y(high), x(percent / 100), y(low)))
     parts.append(_text(x(0.5), tall - 3, "pixels masked at random", "middle"))
-    for line, found in (("c2 d0", audit.kept), ("c1 d1", audit.right)):
-        if not found:  # too few labels
+    for line, estimates in (("c2 d0", audit.kept), ("c1 d1", audit.right)):
+        if not estimates:  # too few labels
             continue
-        up = [f"{x(f):.1f} {y(e.high):.1f}" for f, e in zip(audit.fractions, found, strict=True)]
-        down = [f"{x(f):.1f} {y(e.low):.1f}" for f, e in zip(audit.fractions, found, strict=True)]
-        middle = [f"{x(f):.1f} {y(e.value):.1f}" for f, e in zip(audit.fractions, found, strict=True)]
+        middle, down, up = (
+            [f"{x(at):.1f} {y(value):.1f}" for at, value in zip(audit.fractions, values, strict=True)]
+            for values in zip(*estimates, strict=True)
+        )
         parts.append(f'<path class="band {line}" d="M{"L".join([*up, *reversed(down)])}Z"/>')
         parts.append(f'<path class="line {line}" d="M{"L".join(middle)}"/>')
     at = x(MASKED[0] / 100)
     parts.append(_line("limit", at - 12, y(LEAST_KEPT), at + 12, y(LEAST_KEPT)))
-    return _svg(tall, parts, "The logit and the accuracy under random masking")
+    return _svg(tall, parts, "Logit and accuracy under random masking")
 
 
 def slopes(audit: Audit) -> "Markup":
     """The rank of every estimator by MIF and by LIF; lines of signed-unsigned contradictions are red."""
-    found = audit.reliability
-    assert found is not None
+    reliability = audit.reliability
+    assert reliability is not None
     left, right, top, step = 104, _WIDE - 104, 26, 24
     places = {
-        name: (top + step * found.by_mif.index(name) + 8, top + step * found.by_lif.index(name) + 8)
-        for name in found.by_mif
+        name: (
+            top + step * reliability.by_mif.index(name) + 8,
+            top + step * reliability.by_lif.index(name) + 8,
+        )
+        for name in reliability.by_mif
     }
-    opposite = [pair for pair in found.pairs if pair.kind == "signed-unsigned" and pair.opposite]
-    red = {name for pair in opposite if pair.contradiction for name in (pair.first, pair.second)}
+    mixed = [pair for pair in reliability.contradictions if pair.kind == "signed-unsigned"]
+    red = {name for pair in mixed for name in (pair.first, pair.second)}
     parts = [_text(left, 14, "rank by MIF", "middle"), _text(right, 14, "rank by LIF", "middle")]
     for name in sorted(places, key=lambda name: name in red):
         start, end = places[name]
@@ -111,17 +117,17 @@ def slopes(audit: Audit) -> "Markup":
         parts.append(f'<g class="slope {kind}{against}">{_line("", left, start, right, end)}')
         parts.append(_mark("circle" if audit.signed[name] else "square", left, start))
         parts.append(_mark("circle" if audit.signed[name] else "square", right, end))
-        parts.append(_estimator(left - 10, start + 4, name, "end") + _estimator(right + 10, end + 4, name))
+        shown = _estimator(audit, name)
+        parts.append(_text(left - 10, start + 4, shown, "end") + _text(right + 10, end + 4, shown))
         parts.append("</g>")
     return _svg(top + step * len(places), parts, "The rank of every estimator by MIF and by LIF")
 
 
 def dots(audit: Audit) -> "Markup":
     """A of every estimator under every masking, with its interval."""
-    found = audit.reliability
-    assert found is not None
+    assert audit.reliability is not None
     left, right, top, bottom, step = 84, 12, 4, 34, 24
-    names = found.by_area
+    names = audit.reliability.by_area
     ends = [end for areas in audit.areas.values() for name in names for end in areas[name][1:]]
     low, high = min(0.0, *ends), max(1.0, *ends)
     tall = top + step * len(names) + bottom
@@ -136,7 +142,7 @@ def dots(audit: Audit) -> "Markup":
     parts.append(_text(x((low + high) / 2), tall - 3, "fidelity A in percent", "middle"))
     for row, name in enumerate(names):
         middle = top + step * (row + 0.5)
-        parts.append(_estimator(left - 10, middle + 4, name, "end"))
+        parts.append(_text(left - 10, middle + 4, _estimator(audit, name), "end"))
         for place, areas in enumerate(audit.areas.values()):
             height = middle + (place - (len(audit.areas) - 1) / 2) * 4.5
             estimate = areas[name]
@@ -178,11 +184,17 @@ def _text(x: float, y: float, text: str, anchor: str = "start") -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{text}</text>'
 
 
-def _estimator(x: float, y: float, name: str, anchor: str = "start") -> str:
-    """The name of an estimator, its reduction as a subscript; long names are cut."""
-    shown = estimator_name(name, "html", most=14)
-    shown = shown.replace("<sub>", '<tspan class="below" dy="3">').replace("</sub>", "</tspan>")
-    return _text(x, y, shown, anchor)
+def _estimator(audit: Audit, name: str) -> str:
+    """The name of an estimator in a figure, its reduction as a subscript; long names are cut."""
+    shown = estimator_name(name, "html", label=audit.labels.get(name), most=14)
+    return shown.replace("<sub>", '<tspan class="below" dy="3">').replace("</sub>", "</tspan>")
+
+
+def _names(audit: Audit) -> "dict[str, Markup]":
+    """The estimators as the table of the evidence shows them."""
+    from markupsafe import Markup
+
+    return {name: Markup(estimator_name(name, "html", label=audit.labels.get(name))) for name in audit.signed}
 
 
 def _mark(shape: str, x: float, y: float, size: float = 4) -> str:

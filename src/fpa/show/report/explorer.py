@@ -1,4 +1,4 @@
-"""The example images of a study, packed small enough for a page."""
+"""The example images of results, packed small enough for a page."""
 
 import base64
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fpa.evaluation.examples import Examples
-from fpa.study.results import Study
+from fpa.evaluation.result import Examples, Results
+from fpa.show.summary import removed_unit
 
 STEPS = 200
 """Positions of the slider after the first: half a percent each. A pixel's position then fits in a byte."""
@@ -17,21 +17,23 @@ BUDGET = 13_500_000
 """About how many bytes of the page the examples may take; of large images fewer are shown."""
 
 
-def explorer_data(study: Study) -> dict[str, Any] | None:
+def explorer_data(results: Results) -> dict[str, Any] | None:
     """Images, positions, heat maps and curves of the examples that all models have; None if there are none.
 
     Every array is base64 of bytes. The position of a pixel, 0 to `STEPS` - 1, says when it is removed: in LIF
-    order it is gone at slider positions above its own, in MIF order at `STEPS` minus its own and above. As a
-    map's values follow its order, a heat map is one value a position: the mean of its pixels there.
+    order it is gone at slider positions above its own, in MIF order at `STEPS` minus its own and above. The
+    pixels of a patch share their position. As a map's values follow its order, a heat map is one value for
+    each position: the mean of its pixels there. Where patches are removed, `shares` has the share of the
+    patches that is gone at every position of the slider.
     """
-    models = {name: model for name, model in study.models.items() if model.examples is not None}
+    models = {name: model for name, model in results.models.items() if model.examples is not None}
     examples = [model.examples for model in models.values() if model.examples is not None]
     rows = [{int(i): row for row, i in enumerate(each.indices)} for each in examples]
     curve_rows = [{int(i): row for row, i in enumerate(m.evaluation.indices)} for m in models.values()]
     shared = (
         [int(i) for i in examples[0].indices if all(i in each for each in rows + curve_rows)] if rows else []
     )
-    estimators = [name for name in study.estimators if all(name in each.maps for each in examples)]
+    estimators = [name for name in results.estimators if all(name in each.maps for each in examples)]
     if not shared or not estimators:
         return None
     first = examples[0]
@@ -41,24 +43,28 @@ def explorer_data(study: Study) -> dict[str, Any] | None:
     bytes_a_pixel = 4 / 3 * (len(estimators) * len(models) + (4 if one_colour else 7))
     indices = shared[: max(1, int(BUDGET / (height * width * bytes_a_pixel)))]
     at = [rows[0][i] for i in indices]
-    names = list(study.models)
+    names, shares = list(results.models), None
+    if removed_unit(results) == "patches":
+        patches = _features(first.ranks[estimators[0]][0])
+        shares = numbers(_removed(patches, STEPS + 1) / patches)
     return {
         "height": height,
         "width": width,
         "steps": STEPS,
+        "shares": shares,
         "left_out": len(shared) - len(indices),
         "images": _base64(_rgb(first.images[at])),
         "fill": _base64(fill[0, 0, 0] if one_colour else fill[at]),
         "shapes": None if first.foreground is None else _base64(first.foreground[at].astype(np.uint8)),
         "examples": [
-            {"index": i, "label": _class(study, first.labels[row])}
+            {"index": i, "label": _class(results, first.labels[row])}
             for i, row in zip(indices, at, strict=True)
         ],
-        "estimators": [study.estimators.index(name) for name in estimators],
+        "estimators": [results.estimators.index(name) for name in estimators],
         "models": [
             {
-                "augmentation": names.index(name),
-                "targets": [_class(study, each.targets[own[i]]) for i in indices],
+                "model": names.index(name),
+                "targets": [_class(results, each.targets[own[i]]) for i in indices],
                 "maps": [
                     _packed_maps(each, estimator, [own[i] for i in indices]) for estimator in estimators
                 ],
@@ -85,11 +91,21 @@ def numbers(values: Any, digits: int = 5) -> list[float | None]:
 def positions(ranks: NDArray[np.integer[Any]]) -> NDArray[np.uint8]:
     """The slider position of every pixel: the last at which it is still there in LIF order.
 
-    With k = round(j / STEPS * pixels) pixels gone at position j, `positions(ranks) < j` is `ranks < k`, and
-    `positions(ranks) >= STEPS - j` is `ranks >= pixels - k` (a pixel off where k is rounded from a half).
+    Features are pixels, or patches whose pixels share a rank. With k = round(j / STEPS * features) of them
+    gone at position j, `positions(ranks) < j` is `ranks < k`, and `positions(ranks) >= STEPS - j` is
+    `ranks >= features - k` (a feature off where k is rounded from a half).
     """
-    removed = np.round(np.arange(STEPS) / STEPS * ranks.size).astype(np.int64)
+    removed = _removed(_features(ranks), STEPS)
     return (np.searchsorted(removed, ranks, side="right") - 1).astype(np.uint8)
+
+
+def _features(ranks: NDArray[np.integer[Any]]) -> int:
+    return int(ranks.max()) + 1
+
+
+def _removed(features: int, count: int) -> NDArray[np.int64]:
+    """How many features are gone at the first `count` positions of the slider."""
+    return np.round(np.arange(count) / STEPS * features).astype(np.int64)
 
 
 def _packed_maps(examples: Examples, estimator: str, rows: list[int]) -> dict[str, Any]:
@@ -120,7 +136,7 @@ def _base64(array: NDArray[Any]) -> str:
     return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
 
 
-def _class(study: Study, number: int) -> str:
+def _class(results: Results, number: int) -> str:
     if number < 0:
         return "unknown"
-    return study.classes[number] if number < len(study.classes) else f"class {number}"
+    return results.classes[number] if number < len(results.classes) else f"class {number}"

@@ -6,53 +6,39 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from fpa.evaluation.result import Results
 from fpa.files import writable_folder, write_text
-from fpa.scores.fidelity import Fidelity
-from fpa.show.names import augmentation_name, estimator_name
+from fpa.show import summary
+from fpa.show.looks import estimator_looks, model_looks
+from fpa.show.names import estimator_names, model_name
 from fpa.show.report.explorer import explorer_data, numbers
 from fpa.show.report.verdict import pairs_counted, verdict
-from fpa.show.tables import percent
 from fpa.statistics.contradictions import KINDS
-from fpa.study.results import SHOWN, ModelResult, Study
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 
-# Colour (c) and line style (d) classes of report.css, so that lines differ in more than colour; those of
-# augmentations and the order of the estimators' colours are those of figures.py.
-_AUGMENTATION_LINES = {"none": "c0 d1", "rectangle": "c1 d3", "fpa": "c2 d0"}
-
-
-_OTHER_LINES = ("c5 d0", "c2 d1", "c3 d3", "c4 d2")
-
-
-_ESTIMATOR_COLOURS = ("c5", "c2", "c3", "c4", "c6", "c1", "c0")
-
-
 _HISTORY = {"loss": "Training loss", "accuracy": "Training accuracy", "test_accuracy": "Test accuracy"}
 
+_MADE_WITH = ("versions", "device", "precision", "threads", "seeds")
 
-_MADE_WITH = ("versions", "device", "precision", "threads", "seeds", "settings")
 
+def write_report(results: Results, path: str | Path, command: str | None = None) -> Path:
+    """Write the report to `path`, an HTML file, in one piece; the same results give the same bytes.
 
-def write_report(study: Study, path: str | Path, command: str | None = None) -> Path:
-    """Write the report of a study to `path`, an HTML file, in one piece; the same study gives the same bytes.
-
-    `command` repeats the study when typed in a shell; without it the report says how to use its recipe.
+    `command` repeats the work when typed in a shell; without it the report says how to use the recipe of a
+    study, or the settings of an evaluation.
     """
     target = Path(path)
     writable_folder(target.parent)
-    write_text(target, _page(study, command))
+    write_text(target, _page(results, command))
     return target
 
 
 def page_environment() -> "Environment":
     """The templates of the package's pages, with the filters they use; text from data is escaped."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
 
     environment = Environment(
         loader=PackageLoader("fpa.show.report", ""),
@@ -61,175 +47,168 @@ def page_environment() -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
-        "number": _number,
-        "augmentation": augmentation_name,
-        "estimator": lambda name: Markup(estimator_name(name, "html")),
-        "estimator_text": estimator_name,
-    }
+    environment.filters |= {"number": _number, "model": model_name}
     return environment
 
 
-def _page(study: Study, command: str | None) -> str:
+def _page(results: Results, command: str | None) -> str:
+    import yaml
     from jinja2.utils import htmlsafe_json_dumps
     from markupsafe import Markup
 
-    environment = page_environment()
     files = resources.files("fpa.show.report")
-    explorer = explorer_data(study)
+    models, explorer = results.models, explorer_data(results)
     data = {
-        "fractions": numbers(next(iter(study.models.values())).evaluation.fractions),
+        "fractions": numbers(results.first.evaluation.fractions),
+        "unit": summary.removed_unit(results),
+        "output": summary.output_name(results),
+        "divided": results.first.evaluation.divided,
         "curves": [
-            [_mean_curves(model, name) for name in study.estimators] for model in study.models.values()
+            [
+                {
+                    side: [numbers(part) for part in summary.mean_curve(model, side, name)]
+                    for side in ("mif", "lif")
+                }
+                for name in results.estimators
+            ]
+            for model in models.values()
         ],
         "history": [
-            {
-                column: numbers(values)
-                for column, values in model.history.items()
-                if column in {"epoch", *_HISTORY}
-            }
-            for model in study.models.values()
+            {name: numbers(column) for name, column in model.history.items() if name in {"epoch", *_HISTORY}}
+            for model in models.values()
         ],
         "explorer": explorer,
     }
-    kind, pairs = pairs_counted(next(iter(study.models.values())).reliability)
-    return environment.get_template("report.html.jinja").render(
-        study=study,
-        verdict=verdict(study),
+    kind, pairs = pairs_counted(results.first.reliability)
+    scores = ["A", *results.score_titles]
+    # The stages that show results take another time whenever a report is made.
+    timings = {
+        key: value for key, value in results.about.get("timings", {}).items() if key not in summary.STAGES
+    }
+    template = page_environment().get_template("report.html.jinja")
+    return template.render(
+        results=results,
+        study=results.recipe is not None,
+        names={name: Markup(text) for name, text in estimator_names(results, style="html").items()},
+        plain_names=estimator_names(results),
+        subject=_subject(results),
+        trained={name: _trained(results, name) for name in models},
+        verdict=verdict(results),
         kind=kind,
         kinds=KINDS,
         pairs=pairs,
-        groups=_groups(study),
-        best={name: _best(study, model) for name, model in study.models.items()},
-        disagreements=_disagreements(study),
-        notes=_notes(study),
-        published=any(study.published.get(name) for name in study.models),
-        masked_reference=_reference(study) == "masked",
-        percent=percent,
-        augmentation_lines=_augmentation_lines(study),
-        estimator_lines=_estimator_lines(study),
-        shown_first=_shown_first(study),
-        history=[(c, t) for c, t in _HISTORY.items() if any(m.history.get(c) for m in study.models.values())],
+        summary=summary,
+        groups=summary.groups(results),
+        unit=data["unit"],
+        best={
+            name: {score: summary.best(results, model, score) for score in scores}
+            for name, model in models.items()
+        },
+        scores={name: model.scores for name, model in models.items()},
+        disagreements=_disagreements(results),
+        notes=_notes(results),
+        published=any(results.published.get(name) for name in models),
+        model_looks=model_looks(models),
+        estimator_looks=estimator_looks(results),
+        shown_first=_shown_first(results),
+        history=[(c, t) for c, t in _HISTORY.items() if any(m.history.get(c) for m in models.values())],
         explorer=explorer,
-        facts=list(_facts({key: study.manifest[key] for key in _MADE_WITH if key in study.manifest})),
-        timings=[(what, _duration(value)) for what, value in _facts(_timings(study))],
+        facts=list(_facts(_made_with(results))),
+        timings=[(what, _duration(value)) for what, value in _facts(timings)],
         command=command,
+        recipe=results.recipe and yaml.safe_dump(dict(results.recipe), sort_keys=False),
         css=Markup((files / "report.css").read_text(encoding="utf-8")),
         js=Markup((files / "report.js").read_text(encoding="utf-8")),
         data=htmlsafe_json_dumps(data, allow_nan=False, separators=(",", ":")),
     )
 
 
-def _mean_curves(model: ModelResult, estimator: str) -> dict[str, list[list[float | None]]]:
-    """For MIF and LIF the mean of the normalised curves of the images used, and half its 95 % interval."""
-    fidelity, found = model.fidelity[estimator], {}
-    for side, curves in (("mif", model.evaluation.mif), ("lif", model.evaluation.lif)):
-        kept = curves[estimator][fidelity.kept]
-        if fidelity.normalise == "each":
-            kept = kept / kept[:, :1]
-        spread = kept.std(axis=0, ddof=1) if len(kept) > 1 else np.full(kept.shape[1], np.nan)
-        found[side] = [numbers(kept.mean(axis=0)), numbers(1.96 * spread / math.sqrt(len(kept)))]
-    return found
+def _subject(results: Results) -> str:
+    """What was evaluated, in a line: "resnet-small on shapes, 500 test images"."""
+    recipe, images = results.recipe, len(results.first.evaluation.indices)
+    if recipe is not None:
+        return f"{recipe['model']} on {recipe['data']['name']}, {images} test images"
+    data, trained = results.first.about.get("data"), _trained(results, results.first.name)
+    words = [f"{results.first.name} on {data}" if isinstance(data, str) and data else "your own model"]
+    return ", ".join([*words, *([f"trained with {trained}"] if trained else []), f"{images} images"])
 
 
-def _groups(study: Study) -> list[tuple[str, list[str]]]:
-    """The estimators in the groups of the table, without empty ones."""
-    titles = {None: "Baseline", True: "Signed", False: "Unsigned"}
-    groups = {
-        title: [name for name in study.estimators if study.signed.get(name) is signed]
-        for signed, title in titles.items()
-    }
-    return [(title, names) for title, names in groups.items() if names]
+def _trained(results: Results, name: str) -> str:
+    """What a model was trained with, where its name does not say it."""
+    training = summary.trained_with(results, name)
+    return "" if training == name else model_name(training)
 
 
-def _best(study: Study, model: ModelResult) -> str:
-    """The estimator with the largest A; "random" and the like take no part."""
-    names = [name for name in study.estimators if name in study.signed] or study.estimators
-    return max(names, key=lambda name: model.fidelity[name].area)
+def _made_with(results: Results) -> dict[str, Any]:
+    """What the numbers depend on besides the model and the images: versions, device, arithmetic, the plan."""
+    first, plan = results.first.about.get("made_with", {}), results.first.plan
+    facts = {key: about[key] for about in (first, results.about) for key in _MADE_WITH if key in about}
+    forms = {name: model.about.get("made_with", {}).get("forms") for name, model in results.models.items()}
+    if len({str(form) for form in forms.values()}) == 1:
+        facts["arithmetic"] = first.get("forms") or {}
+    else:
+        facts["arithmetic"] = {model_name(name): form for name, form in forms.items() if form}
+    if results.recipe is None:  # a recipe says these itself
+        facts["plan"] = {key: plan[key] for key in ("masking", "features", "outputs", "seed") if key in plan}
+        facts["plan"]["points"] = len(results.first.evaluation.fractions)
+        for estimator in plan["estimators"].values():
+            raw = estimator.get("raw")
+            if isinstance(raw, Mapping) and "name" in raw:
+                facts["plan"][raw["name"]] = {key: raw[key] for key in raw if key != "name"}
+    return facts
 
 
-def _disagreements(study: Study) -> list[tuple[str, str, list[str]]]:
-    """Pairs that some model's MIF and LIF order oppositely, and for every model whether, and how surely."""
-    found: dict[tuple[str, str], dict[str, str]] = {}
-    for name, model in study.models.items():
+def _disagreements(results: Results) -> list[tuple[str, str, list[str]]]:
+    """Pairs in opposite order by MIF and by LIF for some model: for every model whether, and how surely."""
+    states: dict[tuple[str, str], dict[str, str]] = {}
+    for name, model in results.models.items():
         for pair in model.reliability.pairs:
-            said = "significant" if pair.contradiction else "opposite" if pair.opposite else ""
-            found.setdefault((pair.first, pair.second), {})[name] = said
+            state = "significant" if pair.contradiction else "opposite" if pair.opposite else ""
+            states.setdefault((pair.first, pair.second), {})[name] = state
     return [
-        (first, second, [said.get(name, "") for name in study.models])
-        for (first, second), said in found.items()
-        if any(said.values())
+        (first, second, [by_model.get(name, "") for name in results.models])
+        for (first, second), by_model in states.items()
+        if any(by_model.values())
     ]
 
 
-def _notes(study: Study) -> list[str]:
+def _notes(results: Results) -> list[str]:
     """What was left out and why, each reason once, with the models and estimators it holds for."""
-    found: dict[str, dict[str, list[str]]] = {}
-    for name, model in study.models.items():
-        fidelities: Mapping[str, Fidelity] = model.fidelity
-        for estimator, fidelity in fidelities.items():
+    shown = estimator_names(results)
+    reasons: dict[str, dict[str, list[str]]] = {}
+    for name, model in results.models.items():
+        for estimator, fidelity in model.fidelity.items():
             for note in fidelity.notes:
-                found.setdefault(note, {}).setdefault(name, []).append(estimator_name(estimator))
-        for problem in model.evaluation.problems:
-            found.setdefault(problem, {})[name] = list(fidelities)
-        if not model.evaluation.complete:
-            found.setdefault("the evaluation did not come to its end", {})[name] = list(fidelities)
+                reasons.setdefault(note, {}).setdefault(name, []).append(shown[estimator])
+        incomplete = [] if model.evaluation.complete else ["the evaluation did not run to its end"]
+        for problem in [*model.evaluation.problems, *incomplete]:
+            reasons.setdefault(problem, {})[name] = list(model.fidelity)
     lines = []
-    for note, where in found.items():
+    for reason, where in reasons.items():
         places = [
-            augmentation_name(name)
-            + (f" ({', '.join(names)})" if len(names) < len(study.models[name].fidelity) else "")
+            model_name(name)
+            + (f" ({', '.join(names)})" if len(names) < len(results.models[name].fidelity) else "")
             for name, names in where.items()
         ]
-        lines.append(f"{', '.join(places)}: {note}.")
+        lines.append(f"{', '.join(places)}: {reason}.")
     return lines
 
 
-def _augmentation_lines(study: Study) -> dict[str, str]:
-    others = [name for name in study.models if name not in _AUGMENTATION_LINES]
-    return _AUGMENTATION_LINES | {name: _OTHER_LINES[i % len(_OTHER_LINES)] for i, name in enumerate(others)}
-
-
-def _estimator_lines(study: Study) -> dict[str, str]:
-    """Signed ones are solid, unsigned ones dashed, the others dotted."""
-    lines: dict[str, str] = {}
-    for style, signed in (("d2", None), ("d0", True), ("d1", False)):
-        names = [name for name in study.estimators if study.signed.get(name) is signed]
-        colours = ("c7", *_ESTIMATOR_COLOURS) if signed is None else _ESTIMATOR_COLOURS
-        lines |= {name: f"{colours[i % len(colours)]} {style}" for i, name in enumerate(names)}
-    return lines
-
-
-def _shown_first(study: Study) -> set[str]:
+def _shown_first(results: Results) -> set[str]:
     """The estimators that the page starts with: the first signed and the first unsigned one."""
-    first = [
-        next((name for name in study.estimators if study.signed.get(name) is signed), None)
-        for signed in (True, False)
-    ]
-    return {name for name in first if name is not None} or set(study.estimators[:2])
-
-
-def _timings(study: Study) -> dict[str, Any]:
-    """The seconds of the stages that made the results; those that show them differ from report to report."""
-    timings: Mapping[str, Any] = study.manifest.get("timings", {})
-    return {stage: seconds for stage, seconds in timings.items() if stage not in SHOWN}
+    by_sign = summary.groups(results)
+    first = {names[0] for title, names in by_sign.items() if title != "Baseline"}
+    return first or set(results.estimators[:2])
 
 
 def _facts(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """A nested mapping as lines: "settings · points", 21; versions and seeds speak for themselves."""
+    """A nested mapping as lines: "arithmetic · gradients", "float32"; versions and seeds need no heading."""
     if isinstance(values, Mapping):
         for key, value in values.items():
-            plain = prefix in ("", "versions", "seeds")
+            plain = prefix in ("", "versions", "seeds", "plan")
             yield from _facts(value, str(key) if plain else f"{prefix} · {key}")
     else:
         yield prefix, ", ".join(map(str, values)) if isinstance(values, list | tuple) else values
-
-
-def _reference(study: Study) -> Any:
-    """Where integrated gradients start."""
-    if study.recipe is None:
-        return study.manifest.get("settings", {}).get("reference")
-    return study.recipe.evaluation.reference
 
 
 def _number(value: float, digits: int = 1, sign: bool = False) -> str:

@@ -9,7 +9,7 @@
     name: () => one(".name", chip).cloneNode(true),
     text: one(".name", chip).textContent,
   }));
-  const augmentations = names("augmentations"), estimators = names("estimators");
+  const models = names("models"), estimators = names("estimators");
 
   function make(parent, tag, attributes = {}, text = "") {
     const inSvg = parent.namespaceURI === namespace || tag === "svg";
@@ -185,6 +185,8 @@
 
   const shares = (x, width) => (width < 260 ? [0, 0.5, 1] : [0, 0.25, 0.5, 0.75, 1])
     .filter((value) => value <= x[x.length - 1] + 1e-9).map((value) => [value, `${100 * value} %`]);
+  const removedLabel = `${data.unit} removed`;
+  const output = data.output[0].toUpperCase() + data.output.slice(1);
   const checked = (selector) => all(`${selector} input:checked`).map((input) => Number(input.value));
 
   function curves() {
@@ -193,10 +195,10 @@
     const moveAll = (position) => { cursor = position; boards.forEach((board) => board.move(position)); };
 
     function draw() {
-      const chosen = [checked("#augmentations"), checked("#estimators")];
+      const chosen = [checked("#models"), checked("#estimators")];
       const linesAreEstimators = form.elements.lines.value === "estimators";
       const [panels, lines] = linesAreEstimators ? chosen : [chosen[1], chosen[0]];
-      const [panelNames, lineNames] = linesAreEstimators ? [augmentations, estimators] : [estimators, augmentations];
+      const [panelNames, lineNames] = linesAreEstimators ? [models, estimators] : [estimators, models];
       const curve = (panel, line) => linesAreEstimators ? data.curves[panel][line] : data.curves[line][panel];
       const seen = panels.flatMap((panel) => lines.flatMap((line) => ["mif", "lif"].flatMap((side) => {
         const [mean, half] = curve(panel, line)[side];
@@ -204,13 +206,14 @@
       })));
       const range = rangeOf([0, 1, ...seen]);
       place.replaceChildren();
-      if (!panels.length || !lines.length) make(place, "p", {}, "Choose at least one estimator and one augmentation.");
+      if (!panels.length || !lines.length) make(place, "p", {}, "Choose at least one estimator and one model.");
       boards = !lines.length ? [] : panels.map((panel) => {
         const board = new Board(place, {
           title: panelNames[panel].name(), titles: ["MIF: most important first", "LIF: least important first"],
-          subject: panelNames[panel].text, height: 200, xTicks: shares, xLabel: "pixels removed", onPoint: moveAll,
+          subject: panelNames[panel].text, height: 200, xTicks: shares, xLabel: removedLabel, onPoint: moveAll,
           format: [0, 1].map(() => (value) => percent(value, 0)), digits: [0, 1].map(() => (value) => percent(value)),
-          xText: (value) => `Logit in % of the unmasked one, ${percent(value, 0)} % of the pixels removed:`,
+          xText: (value) => `${output}${data.divided ? " in % of the unmasked one" : " in %"}, `
+            + `${percent(value, 0)} % of the ${removedLabel}:`,
         });
         board.position = cursor;
         board.show(data.fractions, lines.map((line) => ({
@@ -270,22 +273,22 @@
 
     const short = (value) => fixed(value, Math.abs(value) < 10 ? 2 : 1);
     const board = new Board(one("#example-board"), {
-      titles: ["Logit of the class explained"], height: 240, xTicks: shares, xLabel: "pixels removed", drag: true,
+      titles: [`${output} of the explained class`], height: 240, xTicks: shares, xLabel: removedLabel, drag: true,
       format: [(value) => String(Number(value.toPrecision(3))).replace("-", "−")], digits: [short],
-      xText: (value) => `With ${percent(value)} % of the pixels removed:`,
-      onPoint: (i) => { controls.position.value = Math.round(steps * data.fractions[i]); remove(); },
+      xText: (value) => `With ${percent(value)} % of the ${removedLabel}:`,
+      onPoint: (i) => { controls.position.value = positionOf(data.fractions[i]); remove(); },
     });
     let current;
 
     function choose() {
-      const image = Number(controls.image.value), model = found.models[controls.model.value];
+      const image = Number(controls.image.value), model = found.models[controls["shown-model"].value];
       const map = model.maps[controls.map.value], curves = model.curves[controls.map.value];
       const example = found.examples[image], target = model.targets[image];
       const order = unpacked(map.positions).subarray(image * pixels, (image + 1) * pixels);
       const heat = new Int8Array(unpacked(map.heat).buffer).subarray(image * steps, (image + 1) * steps);
       current = { image, order, curves: { mif: curves.mif[image], lif: curves.lif[image] } };
       one("#about").textContent = `Image ${example.index}, “${example.label}”. The model`
-        + `${example.label === target ? "" : " wrongly"} says “${target}”, and that is the class explained.`;
+        + `${example.label === target ? "" : " wrongly"} says “${target}”; that is the class explained.`;
       paint(one("#picture"), original(image));
       const heatColours = Array.from(heat, (value) => colour(value / 127));
       paint(one("#heat"), (p) => heatColours[order[p]]);
@@ -300,7 +303,7 @@
         if (path) for (let i = 0; i < 2; i++) make(overlay, "path", { d: path });
       }
       one("#picture").setAttribute("aria-label", `Image ${example.index}, ${example.label}`);
-      one("#heat").setAttribute("aria-label", `Importance of its pixels by ${controls.map.selectedOptions[0].text}`);
+      one("#heat").setAttribute("aria-label", `Importance of its ${data.unit} according to ${controls.map.selectedOptions[0].text}`);
       remove(true);
     }
 
@@ -309,9 +312,13 @@
       const position = Number(controls.position.value), gone = removedColour(image), there = original(image);
       const isGone = mif ? (p) => order[p] >= steps - position : (p) => order[p] < position;
       paint(one("#masked"), (p) => isGone(p) ? gone(p) : there(p));
-      let ofShape = 0, shape = 0;
-      if (shapes) for (let p = 0; p < pixels; p++) if (shapes[image * pixels + p]) { shape++; ofShape += isGone(p); }
-      const text = `${percent(position / steps)} %${shape ? `, ${percent(ofShape / shape, 0)} % of the shape` : ""}`;
+      let goneCount = 0, ofShape = 0, shape = 0;
+      for (let p = 0; p < pixels; p++) {
+        goneCount += isGone(p);
+        if (shapes && shapes[image * pixels + p]) { shape++; ofShape += isGone(p); }
+      }
+      const share = found.shares ? goneCount / pixels : position / steps;
+      const text = `${percent(share)} %${shape ? `, ${percent(ofShape / shape, 0)} % of the shape` : ""}`;
       one("#removed").textContent = text;
       controls.position.setAttribute("aria-valuetext", text);
       one("#masked").setAttribute("aria-label", `The image with ${text} removed, ${mif ? "most" : "least"} important first`);
@@ -323,7 +330,12 @@
         board.show(data.fractions, [line("mif", "mif d1", "MIF"), line("lif", "lif d0", "LIF")],
           [rangeOf([0, ...curves.mif, ...curves.lif])]);
       }
-      board.move(placeOf(position / steps));
+      board.move(placeOf(shareAt(position)));
+    }
+    /* The share of the pixels or patches that is gone at a position of the slider, and the other way round. */
+    const shareAt = (position) => found.shares ? found.shares[position] : position / steps;
+    function positionOf(share) {
+      return found.shares ? found.shares.findIndex((value) => value >= share - 1e-4) : Math.round(steps * share);
     }
     /* Where a share lies among the fractions of the curves, as a number of points. */
     function placeOf(share) {
@@ -356,7 +368,7 @@
     board.position = Math.max(0, x.length - 1);
     const ranges = columns.map(([column]) => rangeOf(data.history.flatMap((model) => values(model, column))));
     const draw = () => board.show(x, checked("#history-controls").map((i) => ({
-      ...augmentations[i], key: i, charts: columns.map(([column]) => ({ y: values(data.history[i], column) })),
+      ...models[i], key: i, charts: columns.map(([column]) => ({ y: values(data.history[i], column) })),
     })), ranges);
     one("#history-controls").addEventListener("change", draw);
     draw();

@@ -1,0 +1,147 @@
+"""What tables, figures and reports share: groups of estimators, the best one, counts, mean curves, titles."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fpa.evaluation.result import Result, Results
+
+Floats = NDArray[np.float64]
+
+STAGES = ("tables", "figures", "report")
+"""What is made of results, in this order."""
+
+FEWEST = 100
+"""Images under which results say that they are few; an audit asks for as many."""
+
+
+def groups(results: Results) -> dict[str, list[str]]:
+    """The estimators by "Baseline", "Signed" and "Unsigned", without empty groups."""
+    titles = {None: "Baseline", True: "Signed", False: "Unsigned"}
+    found: dict[str, list[str]] = {}
+    for name in results.estimators:
+        found.setdefault(titles[results.signed.get(name)], []).append(name)
+    return found
+
+
+def best(results: Results, model: Result, score: str = "A") -> str:
+    """The explanation with the best mean of a score; baselines take no part, unless there is nothing else."""
+    if score == "A":
+        values, sign = {name: fidelity.area for name, fidelity in model.fidelity.items()}, 1
+    else:
+        values = {name: summary.mean for name, summary in model.scores[score].items()}
+        sign = 1 if results.score_titles[score]["higher_is_better"] else -1
+    known = [name for name, value in values.items() if math.isfinite(value)]
+    names = [name for name in known if name in results.signed] or known
+    return max(names, key=lambda name: sign * values[name], default="")
+
+
+def direction(score: dict[str, Any]) -> str:
+    """Which way a score is good."""
+    return "higher is better" if score["higher_is_better"] else "lower is better"
+
+
+class Counts(NamedTuple):
+    """Pairs of a signed and an unsigned estimator."""
+
+    pairs: int
+    opposite: int
+    """Those that MIF and LIF rank in opposite order."""
+    significant: int
+    """Of these, those where both differences are significant."""
+
+
+def opposite_pairs(results: Results) -> dict[str, Counts]:
+    """For every model, how often MIF and LIF contradict each other over signed-unsigned pairs."""
+    counts = {}
+    for name, model in results.models.items():
+        pairs = [pair for pair in model.reliability.pairs if pair.kind == "signed-unsigned"]
+        opposite, significant = (
+            sum(pair.opposite for pair in pairs),
+            sum(pair.contradiction for pair in pairs),
+        )
+        counts[name] = Counts(len(pairs), opposite, significant)
+    return counts
+
+
+def mean_curve(model: Result, side: str, estimator: str) -> tuple[Floats, Floats]:
+    """The mean "mif" or "lif" curve over the images used and half its 95 % interval, [K] each.
+
+    A single image has no interval: NaN.
+    """
+    fidelity = model.fidelity[estimator]
+    curves = np.asarray(getattr(model.evaluation, side)[estimator], dtype=np.float64)[fidelity.kept]
+    if fidelity.normalise == "each":
+        curves = curves / curves[:, :1]
+    spread = curves.std(axis=0, ddof=1) if len(curves) > 1 else np.full(curves.shape[1], np.nan)
+    return curves.mean(axis=0), 1.96 * spread / math.sqrt(len(curves))
+
+
+def removed_unit(results: Results) -> str:
+    """What is removed: "pixels" or "patches"."""
+    return "pixels" if results.first.plan["features"] == "pixels" else "patches"
+
+
+def output_name(results: Results) -> str:
+    """What the curves show of the model: "logit", "probability", ..."""
+    return str(next(iter(results.first.plan["outputs"]), "logit"))
+
+
+def trained_with(results: Results, name: str) -> str:
+    """The augmentation of a model in the words of its card; a variant that says nothing is its own name."""
+    return results.models[name].augmentation or (name if results.recipe is not None else "")
+
+
+def by_training(results: Results) -> dict[str, str]:
+    """The names of the models by what a comparison matches them by.
+
+    That is the variant of a study; for a model evaluated alone what it was trained with, "" if not known.
+    """
+    if results.recipe is not None:
+        return {name: name for name in results.models}
+    alone = len(results.models) == 1
+    return {model.augmentation if alone else name: name for name, model in results.models.items()}
+
+
+def references(results: Results) -> list[Any]:
+    """Where integrated gradients start, each place once."""
+    raws = [estimator.get("raw") for estimator in results.first.plan["estimators"].values()]
+    starts = [raw.get("reference") for raw in raws if isinstance(raw, dict) and raw.get("name") == "ig"]
+    return [start for place, start in enumerate(starts) if start not in starts[:place]]
+
+
+def titles(several: Sequence[Results]) -> list[list[str]]:
+    """What tells each from the others: its name, its seed where names repeat, then its folder too."""
+    parts = [[results.name] for results in several]
+    seeds = [f"seed {results.first.plan['seed']}" for results in several]
+    folders = [f"({results.folder})" if results.folder else "" for results in several]
+    for more in (seeds, folders):
+        repeated = [parts.count(title) > 1 for title in parts]
+        for title, part, again in zip(parts, more, repeated, strict=True):
+            if again and part:
+                title.append(part)
+    return parts
+
+
+def with_interval(mean: float, interval: float) -> tuple[str, str]:
+    """A score and half its interval in digits that mean something: two of the interval's.
+
+    >>> with_interval(0.0398, 0.00031), with_interval(12.34, float("nan")), with_interval(-0.00001, 0.2)
+    (('0.03980', '0.00031'), ('12.3', 'nan'), ('0.00', '0.20'))
+    """
+    if not (math.isfinite(interval) and interval > 0):
+        return f"{mean:.3g}", f"{interval:.2g}"
+    digits = min(max(1 - math.floor(math.log10(interval)), 0), 6)
+    return f"{round(mean, digits) + 0.0:.{digits}f}", f"{interval:.{digits}f}"
+
+
+def percent(accuracy: float | None) -> str:
+    """An accuracy in front of people.
+
+    >>> percent(0.934), percent(None)
+    ('93.4 %', 'unknown')
+    """
+    return "unknown" if accuracy is None else f"{100 * accuracy:.1f} %"

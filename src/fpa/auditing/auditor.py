@@ -117,7 +117,7 @@ def audit(
         maskings=(called, *others),
         signed=signed,
         fractions=tuple(evaluation.fractions.tolist()),
-        labels={key: each.label(key).text for key, each in named.items()},
+        labels={key: each.label(key).to_json() for key, each in named.items()},
         name=name,
         made_with={
             "images": f"{size[0]} x {size[1]} pixels",

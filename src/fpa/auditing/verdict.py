@@ -70,8 +70,8 @@ class Audit:
     areas: dict[str, dict[str, Estimate]] = field(default_factory=dict)
     """A by masking and estimator, in percent."""
     reliability: Reliability | None = None
-    labels: dict[str, str] = field(default_factory=dict)
-    """How the estimators are called in front of people."""
+    labels: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By estimator: the parts of the name that people see, as in the plan."""
     name: str = ""
     """What was audited, in words."""
     made_with: dict[str, Any] = field(default_factory=dict)
@@ -154,6 +154,8 @@ class Audit:
         from rich.table import Table
         from rich.text import Text
 
+        from fpa.show.names import estimator_name
+
         yield Text(self.headline, style=f"bold {_COLOURS[self.verdict]}")
         for sentence in self.because:
             yield Padding(Text(sentence), (0, 0, 0, 2), expand=False)
@@ -171,7 +173,8 @@ class Audit:
                     group = row.group
                     table.add_row(Text(group, style="italic"))
                 state = Text(row.state, style=_STATES.get(row.state, ""))
-                table.add_row(Text(f"  {row.what}"), row.found, row.interval, row.limit, state)
+                what = estimator_name(row.what, label=self.labels.get(row.what))
+                table.add_row(Text(f"  {what}"), row.found, row.interval, row.limit, state)
             yield Text()
             yield table
         yield Text()
@@ -208,9 +211,7 @@ def _rows(audit: Audit) -> Iterator[Row]:
         yield Row(under, f"{what}, {share} % masked", *_shares(found), "", "")
     for name, found in evidence.rise.items():
         word = "rises" if found.low > 0 else "falls" if found.high < 0 else "unclear"
-        yield Row(
-            f"LIF over the first {MASKED[0]} %", audit.labels.get(name, name), *_shares(found, "+"), "", word
-        )
+        yield Row(f"LIF over the first {MASKED[0]} %", name, *_shares(found, "+"), "", word)
     for name, found in evidence.agreement.items():
         state = Criterion(found, SAME_RANKING, "above").state
         word = {"good": "survives", "bad": "differs"}.get(state, "unclear")

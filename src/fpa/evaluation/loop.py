@@ -76,7 +76,9 @@ def _check(plan: Plan, source: ImageSource, block: int | None) -> None:
         estimator.raw.check(name, range(source.count or 0), source.first.shape[1:])
     for score in plan.scores:
         if "masks" in score.needs and not source.has_masks:
-            raise InputError(f"the score {score.name} needs known masks of the objects: {source.name} has none")
+            raise InputError(
+                f"the score {score.name} needs known masks of the objects: {source.name} has none"
+            )
 
 
 @dataclass

@@ -374,7 +374,9 @@ def _write(path: Path, table: Any, notes: Mapping[str, Any], key: str) -> None:
         "checksum": _checksum(text, key),
     }  # Parquet checks its columns alone
     with replacing(path) as temporary:
-        named = [name for name in ("score", "estimator") if name in table.column_names]  # numbers hardly repeat
+        named = [
+            name for name in ("score", "estimator") if name in table.column_names
+        ]  # numbers hardly repeat
         how = {"use_dictionary": named or False, "compression": "zstd", "write_page_checksum": True}
         pq.write_table(table.replace_schema_metadata(metadata), temporary, **how)
 

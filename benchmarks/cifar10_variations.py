@@ -22,7 +22,7 @@ import torch
 
 from fpa.data.sets import load_data
 from fpa.data.splits import ImageData, first_images
-from fpa.engine.engine import Engine
+from fpa.engine import Engine
 from fpa.evaluation.loop import evaluate_blocks
 from fpa.evaluation.shards import Evaluation
 from fpa.explanation import Settings

@@ -31,8 +31,8 @@ import torchvision
 from torch import Tensor, nn
 
 from fpa.data.sets import load_data
-from fpa.engine.engine import Engine, Precision
-from fpa.engine.forms import fold_batch_norm
+from fpa.engine import Engine, Precision
+from fpa.engine.folding import fold_batch_norm
 from fpa.evaluation.loop import evaluate_blocks
 from fpa.evaluation.shards import Evaluation
 from fpa.explanation import PAPER, Settings, passes

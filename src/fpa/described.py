@@ -29,9 +29,8 @@ def described(value: Any) -> Any:
     if hasattr(value, "detach"):
         value = value.detach().cpu().contiguous().numpy()
     if hasattr(value, "tobytes"):
-        return {
-            "sha256": hashlib.sha256(f"{value.dtype} {value.shape}".encode() + value.tobytes()).hexdigest()
-        }
+        digest = hashlib.sha256(f"{value.dtype} {value.shape}".encode() + value.tobytes())
+        return {"sha256": digest.hexdigest()[:16]}
     if isinstance(value, partial):
         arguments = [*value.args, *([value.keywords] if value.keywords else [])]
         return {"name": name_of(value), "arguments": described(arguments)}

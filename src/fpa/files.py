@@ -256,3 +256,24 @@ def load_object(spec: str, kind: str) -> Any:
     finally:
         sys.path.remove(here)
     return value
+
+
+def call_object(spec: str, kind: str, *arguments: Any) -> Any:
+    """What the function `module:name` returns for these arguments; what it raises becomes an InputError.
+
+    >>> call_object("math:floor", "score", 2.5)
+    2
+    """
+    function = load_object(spec, kind)
+    if not callable(function):
+        raise InputError(
+            f"{spec} must be a function that returns a {kind}, it is a {type(function).__name__}"
+        )
+    try:
+        return function(*arguments)
+    except InputError:
+        raise
+    except Exception as error:  # whatever the user's own code raises
+        raise InputError(
+            f"{spec} failed with {type(error).__name__}: {first_line(error)} (--debug shows where)"
+        ) from error

@@ -253,6 +253,15 @@ class TestMeasurement:
             assert found.areas["constant"][name].value == pytest.approx(area, abs=1e-3)
         assert found.made_with["features"] == 3
 
+    def test_a_random_map_is_a_baseline_under_any_name(self):
+        images = (pictures(), torch.zeros(120, dtype=torch.int64))
+        usual = fpa.audit(Linear(weights()), images, **QUICK)
+        renamed = {"noise": "random", **{name: name for name in PAPER if name != "random"}}
+        found = fpa.audit(Linear(weights()), images, **QUICK | {"estimators": renamed})
+        assert "noise" not in found.signed
+        assert found.evidence.pairs == usual.evidence.pairs == 18
+        assert found.evidence.kept == usual.evidence.kept
+
     def test_too_few_patches_are_refused(self):
         with pytest.raises(fpa.InputError, match="at least 10; images of 8 x 8 pixels have 4 "):
             fpa.audit(Linear(weights()), pictures(20), features=4, **QUICK)

@@ -21,7 +21,7 @@ from torchvision.transforms import v2
 
 from fpa.data.loaders import image_batches, in_order
 from fpa.data.normalisation import Normalisation, as_normalisation
-from fpa.engine.engine import Engine
+from fpa.engine import Engine
 from fpa.errors import InputError
 from fpa.models.wrap import classifier, input_channels, warn_of_probabilities
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fpa.engine.engine import Engine, Precision
+from fpa.engine import Engine, Precision
 from fpa.evaluation.loop import evaluate_blocks
 from fpa.explanation import Settings, explain
 from fpa.models.architectures import build_model

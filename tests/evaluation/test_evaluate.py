@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import fpa
 from fpa.data.sets import load_data
-from fpa.engine.engine import Engine
+from fpa.engine import Engine
 from fpa.errors import InputError
 from fpa.explanation import Estimator, Settings
 from fpa.statistics.contradictions import reliability
@@ -96,7 +96,7 @@ def test_plot_and_report(result, tmp_path):
 
 def test_saved_and_loaded_it_is_the_same(result, tmp_path):
     path = result.save(tmp_path / "mine")
-    assert path == tmp_path / "mine.npz"
+    assert path == tmp_path / "mine"
     again = fpa.load_result(path)
     assert str(again) == str(result)
     assert again.table().equals(result.table())
@@ -109,16 +109,15 @@ def test_saved_and_loaded_it_is_the_same(result, tmp_path):
     assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
 
 
-def test_a_file_that_is_no_result_is_refused(tmp_path):
-    np.savez(tmp_path / "other.npz", a=np.zeros(3))
-    (tmp_path / "text.npz").write_text("no arrays")
-    for name, said in (
-        ("other.npz", "was not written by fpa's Result.save"),
-        ("text.npz", "damaged or missing"),
-        ("none.npz", "damaged or missing"),
-    ):
-        with pytest.raises(InputError, match=said):
-            fpa.load_result(tmp_path / name)
+def test_a_folder_that_holds_no_result_is_refused(result, tmp_path):
+    with pytest.raises(InputError, match="holds no evaluation: run fpa evaluate"):
+        fpa.load_result(tmp_path / "none")
+    result.save(tmp_path / "mine")
+    with pytest.raises(InputError, match="mine holds an evaluation already: choose another folder"):
+        result.save(tmp_path / "mine")
+    (tmp_path / "mine/evaluation.json").write_text("{}")
+    with pytest.raises(InputError, match=r"evaluation.json was written by another version of fpa"):
+        fpa.load_result(tmp_path / "mine")
 
 
 def test_without_labels_only_the_accuracy_is_missing(data, result):
@@ -329,15 +328,15 @@ def test_the_examples_are_the_pictures_and_the_maps_of_the_curves(data, result):
         ({"features": 64}, "64"),
         ({"model": "resnet18"}, "must be a torch.nn.Module, got str"),
         (
-            {"loader": (torch.zeros(2, 3, 32, 32), torch.tensor([3, 8]))},
+            {"data": (torch.zeros(2, 3, 32, 32), torch.tensor([3, 8]))},
             r"labels must be in 0\.\.7; 8 of image 1",
         ),
-        ({"loader": torch.zeros(0, 3, 32, 32)}, "no images"),
+        ({"data": torch.zeros(0, 3, 32, 32)}, "no images"),
     ],
 )
 def test_one_sentence_says_what_is_wrong_before_anything_is_computed(change, said, data):
     images, labels, found = data
-    given = {"model": fpa.load_model("shapes-fpa"), "loader": (images, labels)}
+    given = {"model": fpa.load_model("shapes-fpa"), "data": (images, labels)}
     given |= {"estimators": NAMES, "normalisation": found.normalisation, **QUICK} | change
     with pytest.raises(InputError, match=said) as raised:
         fpa.evaluate(**given)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from fpa.engine.engine import Engine
+from fpa.engine import Engine
 from fpa.errors import InputError
 from fpa.explanation import PAPER, Estimator, Settings, explain, get_estimators, passes
 from fpa.masking import Blur, Constant, Uniform, black, fully_masked

@@ -16,7 +16,7 @@ from fpa.auditing.evidence import gather
 from fpa.auditing.rule import FEWEST_IMAGES, MASKED, SAME_RANKING, Evidence, Verdict, judge, stops
 from fpa.auditing.verdict import Audit
 from fpa.data.normalisation import Normalisation, as_normalisation
-from fpa.engine.engine import Engine
+from fpa.engine import Engine
 from fpa.errors import InputError
 from fpa.evaluation.evaluator import class_names, model_name, open_engine, open_source
 from fpa.evaluation.loop import evaluate_blocks
@@ -179,6 +179,10 @@ def _scope(verdict: Verdict, evidence: Evidence, judged: str) -> tuple[str, ...]
 def _with_random(estimators: Mapping[str, Estimator]) -> dict[str, Estimator]:
     """The estimators and a random map, and the error that says which are missing."""
     signs = {name: each.sign for name, each in estimators.items()}
+    if signs.get("random", "baseline") != "baseline":
+        raise InputError(
+            "the name 'random' is taken by the random baseline: call the estimator something else"
+        )
     if not {"signed", "unsigned"} <= set(signs.values()):
         explanations = [name for name, sign in signs.items() if sign != "baseline"]
         raise InputError(
@@ -187,10 +191,6 @@ def _with_random(estimators: Mapping[str, Estimator]) -> dict[str, Estimator]:
         )
     if "baseline" in signs.values():
         return dict(estimators)
-    if "random" in estimators:
-        raise InputError(
-            "the name 'random' is that of the random baseline: call the estimator something else"
-        )
     return {**get_estimators("random"), **estimators}
 
 

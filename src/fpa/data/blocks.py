@@ -41,6 +41,14 @@ class Rows:
     stop: int
     foreground: Tensor | None = None
 
+    def between(self, start: int, stop: int) -> "Rows":
+        """The images at these places."""
+        first, last = torch.searchsorted(self.places, torch.tensor([start, stop])).tolist()
+        tensors = (self.places, self.images, self.labels, self.indices)
+        places, images, labels, indices = (values[first:last] for values in tensors)
+        foreground = None if self.foreground is None else self.foreground[first:last]
+        return Rows(places, images, labels, indices, stop, foreground)
+
 
 class ImageSource(ABC):
     """Images in numbered blocks, from `image_source`; all that an evaluation reads its images from."""
@@ -88,23 +96,6 @@ class ImageSource(ABC):
     @abstractmethod
     def _blocks(self, size: int, wanted: Callable[[int], bool]) -> Iterator[ImageBlock]: ...
 
-    def _block(self, number: int, size: int, held: Sequence[Rows]) -> ImageBlock:
-        """The block with this number, of all the rows that were read for it."""
-        parts: list[tuple[Tensor, Tensor, Tensor, Tensor | None]] = []
-        for rows in held:
-            chosen = rows.places // size == number
-            if chosen.any():
-                parts.append(_chosen(rows, chosen))
-        if not parts:
-            none = torch.zeros(0, dtype=torch.int64)
-            return ImageBlock(number, self.first[:0], none, [])
-        images, labels, indices = (
-            torch.cat(part) if len(parts) > 1 else part[0]
-            for part in zip(*(part[:3] for part in parts), strict=True)
-        )
-        masks = [part[3] for part in parts if part[3] is not None]
-        return ImageBlock(number, images, labels, indices.tolist(), torch.cat(masks) if masks else None)
-
     def pictures(self, images: Tensor, like: Tensor | None = None) -> NDArray[np.uint8]:
         """Normalised images [N, C, H, W] as bytes for people.
 
@@ -144,13 +135,15 @@ class IndexedSource(ImageSource):
         for rows in self._read(spans()):
             held.append(rows)
             while asked and min((asked[0] + 1) * size, self.count) <= rows.stop:
-                yield self._block(asked.popleft(), size, held)
+                yield joined(asked.popleft(), size, held)
             held = [part for part in held if asked and part.stop > asked[0] * size]
 
 
-def _chosen(rows: Rows, chosen: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Rows of one block, without a copy where it can be: they lie one after the other."""
-    first = int(chosen.nonzero()[0])
-    part = slice(first, first + int(chosen.sum()))
-    mask = None if rows.foreground is None else rows.foreground[part]
-    return rows.images[part], rows.labels[part], rows.indices[part], mask
+def joined(number: int, size: int, held: Sequence[Rows]) -> ImageBlock:
+    """The block with this number, from all the rows that were read for it."""
+    parts = [rows.between(number * size, (number + 1) * size) for rows in held]
+    images, labels, indices = (
+        torch.cat([getattr(part, name) for part in parts]) for name in ("images", "labels", "indices")
+    )
+    masks = [part.foreground for part in parts if part.foreground is not None]
+    return ImageBlock(number, images, labels, indices.tolist(), torch.cat(masks) if masks else None)

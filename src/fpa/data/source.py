@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +9,13 @@ import torch
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
-from fpa.data.blocks import ImageBlock, ImageSource, IndexedSource, Rows
+from fpa.data.blocks import ImageBlock, ImageSource, IndexedSource, Rows, joined
 from fpa.data.forms import is_batch, single_images
-from fpa.data.loaders import ImageBatches, in_order
+from fpa.data.loaders import ImageBatches, Normaliser, in_order
 from fpa.data.looks import looks, same_images
 from fpa.data.normalisation import Normalisation
 from fpa.data.sets import load_evaluation_data
-from fpa.data.splits import UNREADABLE, ArraySplit, ImageData, SeededImages, file_loader
+from fpa.data.splits import UNREADABLE, ImageData, read_batches, unreadable
 from fpa.errors import InputError
 
 __all__ = ["ImageBlock", "ImageSource", "image_source", "looks", "same_images"]
@@ -59,7 +58,8 @@ def image_source(
     if isinstance(data, str | Path):
         data = load_evaluation_data(str(data))
     if isinstance(data, ImageData):
-        return _Evaluation(data, normalisation, channels, _Labels(labels, data.classes), count, workers)
+        normalised = Normaliser(normalisation or data.normalisation, channels)
+        return _Evaluation(data, normalised, _Labels(labels, data.classes), count, workers)
     batches = ImageBatches(data, normalisation, channels)
     inner = getattr(data, "dataset", data)
     classes = getattr(inner, "classes", None)
@@ -71,10 +71,10 @@ def image_source(
     }
     if is_batch(data):
         return _Array(batches, **about)
-    read = _loader_batches(data)
-    if read is None and _holds_single_images(data) and len(batches.first) == 1:
-        read = _Batches(DataLoader(data, 1, collate_fn=_only, num_workers=workers), 1, len(data))
-    return _Stream(batches, **about) if read is None else _Indexed(batches, read, **about)
+    if _holds_single_images(data) and len(batches.first) == 1:
+        loader: DataLoader[Any] = DataLoader(data, 1, collate_fn=_only, num_workers=workers)
+        return _Indexed(batches, loader, **about)
+    return _Indexed(batches, data, **about) if _by_number(data) else _Stream(batches, **about)
 
 
 class _Labels:
@@ -103,21 +103,14 @@ class _Evaluation(IndexedSource):
     """The evaluation subset of an `ImageData`."""
 
     def __init__(
-        self,
-        data: ImageData,
-        normalisation: Normalisation | None,
-        channels: int | None,
-        labels: _Labels,
-        count: int | None,
-        workers: int,
+        self, data: ImageData, normalised: Normaliser, labels: _Labels, count: int | None, workers: int
     ) -> None:
         self.name, self.classes, self.lost = data.name, data.classes or None, set()
-        self.split, self.chosen, self.workers = data.test, data.evaluation, workers
+        self.data, self.chosen, self.workers = data, data.evaluation, workers
         self.has_masks = getattr(data.test, "foreground", None) is not None
         self.count = _counted(count, len(data.evaluation))
-        self._labels = labels
-        self._form = ImageBatches([], normalisation or data.normalisation, channels)
-        self.normalisation = self._form.normalisation
+        self._labels, self._normalised = labels, normalised
+        self.normalisation = normalised.normalisation
         few = (range(place, min(place + _PROBE, self.count)) for place in range(0, self.count, _PROBE))
         first = next((rows.images for rows in self._read(few, workers=0) if len(rows.images)), None)
         if first is None:
@@ -125,38 +118,27 @@ class _Evaluation(IndexedSource):
         self.first = first
 
     def _read(self, spans: Iterable[range], workers: int | None = None) -> Iterator[Rows]:
-        if isinstance(self.split, ArraySplit):
-            for span in spans:
-                chosen = self.chosen[span.start : span.stop]
-                known = self.split.foreground
-                yield self._rows(
-                    torch.arange(span.start, span.stop),
-                    self.split.images[chosen],
-                    self.split.labels[chosen],
-                    None if known is None else known[chosen],
-                )
-            return
-        parts: deque[range] = deque()
+        ahead: deque[range] = deque()  # the places of batches that workers have been asked for
 
-        def keys() -> Iterator[list[tuple[int, int]]]:
+        def batches() -> Iterator[Tensor]:
             for span in spans:
                 for start in range(span.start, span.stop, _DECODED):
-                    parts.append(range(start, min(start + _DECODED, span.stop)))
-                    yield [(0, int(self.chosen[place])) for place in parts[-1]]
+                    ahead.append(range(start, min(start + _DECODED, span.stop)))
+                    yield self.chosen[start : ahead[-1].stop]
 
-        loader = file_loader(SeededImages(self.split), keys(), self.workers if workers is None else workers)
-        for images, labels, indices in loader:
-            bad = labels == UNREADABLE
-            self.lost.update(self.split.paths[index] for index in indices[bad].tolist())
-            part = parts.popleft()
-            yield self._rows(torch.arange(part.start, part.stop), images, labels)
-
-    def _rows(self, places: Tensor, images: Tensor, labels: Tensor, foreground: Tensor | None = None) -> Rows:
-        good = labels != UNREADABLE
-        stop, places = int(places[-1]) + 1, places[good]
-        normalised = self._form.normalised(images[good], 0)
-        known = None if foreground is None else foreground[good]
-        return Rows(places, normalised, self._labels(labels[good]), self.chosen[places], stop, known)
+        split, foreground = self.data.test, getattr(self.data.test, "foreground", None)
+        workers = self.workers if workers is None else workers
+        for indices, images, labels in read_batches(split, batches(), workers=workers):
+            self.lost.update(unreadable(split, indices, labels))
+            place, good = ahead.popleft(), labels != UNREADABLE
+            yield Rows(
+                places=torch.arange(place.start, place.stop)[good],
+                images=self._normalised(images[good]),
+                labels=self._labels(labels[good]),
+                indices=indices[good],
+                stop=place.stop,
+                foreground=None if foreground is None else foreground[indices[good]],
+            )
 
 
 class _Brought(ImageSource):
@@ -191,74 +173,55 @@ class _Array(_Brought, IndexedSource):
             yield self._rows((images, labels, indices), span.start, span.stop)
 
 
-@dataclass(frozen=True)
-class _Batches:
-    """A loader whose batch k holds the images at the places k s, ..., k s + s - 1 of its data set."""
-
-    loader: DataLoader[Any]
-    size: int
-    count: int
-
-    def read(self, numbers: Iterable[int]) -> Iterator[Any]:
-        """The batches with these numbers, in order, made as the loader makes them."""
-        loader = self.loader
-        workers: dict[str, Any] = {}
-        if loader.num_workers:
-            names = ("timeout", "worker_init_fn", "multiprocessing_context", "prefetch_factor")
-            workers = {name: getattr(loader, name) for name in names}
-        places = (
-            list(range(number * self.size, min((number + 1) * self.size, self.count))) for number in numbers
-        )
-        return iter(
-            DataLoader(
-                loader.dataset,
-                batch_sampler=places,
-                collate_fn=loader.collate_fn,
-                num_workers=loader.num_workers,
-                pin_memory=loader.pin_memory,
-                generator=torch.Generator(),  # leaves the global one alone
-                **workers,
-            )
-        )
-
-
 class _Indexed(_Brought, IndexedSource):
-    """A data set, or a loader that reads its data set in order: its batches are addressed by number."""
+    """A loader that reads its data set in order: its batches are addressed by number."""
 
-    def __init__(self, batches: ImageBatches, read: _Batches, count: int | None, **about: Any) -> None:
+    def __init__(
+        self, batches: ImageBatches, loader: DataLoader[Any], count: int | None, **about: Any
+    ) -> None:
         super().__init__(batches, **about)
-        self.read = read
-        self.count = _counted(count, read.count)
+        sampler: Any = loader.batch_sampler
+        self.loader, self.size, total = loader, sampler.batch_size, len(sampler.sampler)
+        self.total = total - total % self.size if sampler.drop_last else total
+        self.count = _counted(count, self.total)
 
     def _read(self, spans: Iterable[range]) -> Iterator[Rows]:
-        size = self.read.size
-        asked: deque[int] = deque()
+        size = self.size
+        asked: deque[range] = deque()  # the places of batches that are on their way
 
-        def numbers() -> Iterator[int]:
-            places, done = iter(spans), 0
-            span = next(places, None)
+        def places() -> Iterator[list[int]]:
+            wanted, done = iter(spans), 0
+            span = next(wanted, None)
             while span is not None:
                 stop = (span.stop - 1) // size + 1
-                following = next(places, None)
+                following = next(wanted, None)
                 while following is not None and following.stop <= stop * size:  # needs no other batch
-                    following = next(places, None)
+                    following = next(wanted, None)
                 for number in range(max(span.start // size, done), stop):
-                    asked.append(number)
-                    yield number
+                    asked.append(range(number * size, min((number + 1) * size, self.total)))
+                    yield list(asked[-1])
                 done, span = stop, following
 
         self.batches.seen.clear()
-        for raw in self.read.read(numbers()):
-            number = asked.popleft()
-            at, stop = number * size, min((number + 1) * size, self.read.count)
-            batch = self.batches.converted(raw, number, at)
-            if len(batch[0]) > stop - at:
+        # Batches are made as the loader makes them, so that its collate_fn sees the same items together.
+        making = ("collate_fn", "worker_init_fn", "multiprocessing_context")
+        reading = ("num_workers", "prefetch_factor", "pin_memory", "timeout")
+        loader: DataLoader[Any] = DataLoader(
+            self.loader.dataset,
+            batch_sampler=places(),
+            generator=torch.Generator(),  # leaves the global one alone
+            **{name: getattr(self.loader, name) for name in (*making, *reading)},
+        )
+        for raw in loader:
+            place = asked.popleft()
+            batch = self.batches.converted(raw, place.start // size, place.start)
+            if len(batch[0]) > len(place):
                 raise InputError(
-                    f"batch {number} holds {len(batch[0])} images, but is made of {stop - at} items of the "
-                    "data set: every item must be one image"
+                    f"batch {place.start // size} holds {len(batch[0])} images, but is made of {len(place)} "
+                    "items of the data set: every item must be one image"
                 )
-            images, labels, indices = (part[: self.count - at] for part in batch)
-            yield self._rows((images, labels, indices), at, stop)
+            images, labels, indices = (part[: self.count - place.start] for part in batch)
+            yield self._rows((images, labels, indices), place.start, place.stop)
 
 
 class _Stream(_Brought):
@@ -289,13 +252,13 @@ class _Stream(_Brought):
             at += left
             while at >= (number + 1) * size:
                 if wanted(number):
-                    yield self._block(number, size, held)
+                    yield joined(number, size, held)
                 number += 1
             held = [rows for rows in held if rows.stop > number * size]
             if at == self.limit:
                 break
         if at > number * size and wanted(number):
-            yield self._block(number, size, held)
+            yield joined(number, size, held)
 
 
 def _counted(count: int | None, total: int) -> int:
@@ -310,15 +273,10 @@ def _holds_single_images(data: Any) -> bool:
     return sized and single_images(data)
 
 
-def _loader_batches(loader: Any) -> _Batches | None:
-    """How to read the batches of a loader by number; None where they can only be read in order."""
-    if type(loader) is not DataLoader or not in_order(loader) or loader.batch_sampler is None:
-        return None
-    sampler = loader.batch_sampler
-    if isinstance(loader.dataset, IterableDataset) or not isinstance(sampler, BatchSampler):
-        return None
-    size, count = sampler.batch_size, len(sampler.sampler)  # type: ignore[arg-type]
-    return _Batches(loader, size, count - count % size if sampler.drop_last else count)
+def _by_number(loader: Any) -> bool:
+    """Whether the batches of a loader can be read by number, instead of one after the other."""
+    plain = type(loader) is DataLoader and type(loader.batch_sampler) is BatchSampler
+    return plain and in_order(loader) and not isinstance(loader.dataset, IterableDataset)
 
 
 def _only(items: list[Any]) -> Any:

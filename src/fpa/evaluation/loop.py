@@ -27,7 +27,7 @@ from fpa.evaluation.plan import Plan
 from fpa.evaluation.shards import FORMAT, EvaluationFolder, block_key, curve_column
 from fpa.explanation.explainer import maps_of
 from fpa.explanation.task import Task
-from fpa.files import clear_temporaries, folder_lock, writable_folder
+from fpa.files import clear_temporaries, folder_lock
 from fpa.models.saved import fingerprint
 from fpa.perturbation.curves import Curves, curves_of, not_finite, problems
 from fpa.perturbation.features import features_of
@@ -46,7 +46,7 @@ def evaluate_blocks(
     engine: Engine,
     source: ImageSource,
     plan: Plan,
-    folder: Path,
+    folder: Path | str,
     *,
     about: Mapping[str, Any] | None = None,
     examples: int = 0,
@@ -60,8 +60,9 @@ def evaluate_blocks(
     with their maps. The folder is locked meanwhile: another run into it is refused.
     """
     _check(plan, source, block)
-    with folder_lock(writable_folder(folder)):
-        return _Evaluating(engine, source, plan, folder, examples).run(about or {}, block, progress)
+    path = Path(folder)
+    with folder_lock(path):
+        return _Evaluating(engine, source, plan, path, examples).run(about or {}, block, progress)
 
 
 def _check(plan: Plan, source: ImageSource, block: int | None) -> None:
@@ -76,7 +77,7 @@ def _check(plan: Plan, source: ImageSource, block: int | None) -> None:
     for score in plan.scores:
         if "masks" in score.needs and not source.has_masks:
             raise InputError(
-                f"the score {score.name} needs the true pixels of the objects, which {source.name} has not"
+                f"the score {score.name} needs known masks of the objects: {source.name} has none"
             )
 
 
@@ -146,7 +147,7 @@ class _Evaluating:
                 )
             about |= {
                 "images": seen,
-                "made_with": {**about["made_with"], "forms": getattr(engine, "forms_used", {})},
+                "made_with": {**about["made_with"], "forms": engine.forms_used},
             }
             folder.describe(about)
             picker.write(self.path, engine, source, plan)

@@ -5,7 +5,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, get_args
 
 from fpa.data.normalisation import Normalisation
-from fpa.engine.engine import Engine, Precision, PrecisionName
+from fpa.engine.engine import Engine
+from fpa.engine.forms import Precision, PrecisionName
 from fpa.errors import InputError, unknown
 from fpa.explanation.estimator import Estimator, Estimators, get_estimators, passes
 from fpa.explanation.raw import Settings

@@ -13,7 +13,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,17 @@ FILES = (DESCRIPTION, "blocks/block-[0-9]*.parquet", "blocks/scores-[0-9]*.parqu
 """The names of an evaluation's files, as patterns."""
 
 Arrays = Mapping[str, NDArray[Any]]
+
+
+class StoredBlock(NamedTuple):
+    """A block as it was stored."""
+
+    columns: dict[str, NDArray[Any]]
+    """[N] or [N, K]."""
+    values: dict[str, dict[str, NDArray[Any]]]
+    """By score and estimator, [N]."""
+    notes: dict[str, Any]
+    """Problems, fractions, and the sums of sorted importance scores."""
 
 
 class EvaluationFolder:
@@ -143,43 +154,47 @@ class EvaluationFolder:
         table, _ = self._read(self.block(number), self.key)
         return {name: _array(table, name) for name in names}
 
-    def read(self) -> tuple[dict[str, Any] | None, list[Any], list[Any], list[dict[str, Any]]]:
-        """evaluation.json, the tables of curves and of scores, and the notes; names all that are damaged."""
+    def read(self) -> tuple[dict[str, Any] | None, list["StoredBlock"]]:
+        """evaluation.json, None where there is none, and the blocks; names all files that are damaged."""
         about: dict[str, Any] | None = None
-        tables: list[Any] = []
-        scores: list[Any] = []
-        notes: list[dict[str, Any]] = []
+        blocks: list[StoredBlock] = []
         damaged: dict[Path, object] = {}
         try:
             about = self.about()
         except DamagedError as error:
             damaged |= error.reasons
-        needed = set() if about is None else set(_columns(about["plan"]))
         for number in self.blocks:
             try:
                 if about is None:
                     raise DamagedError({self.block(number): f"no {DESCRIPTION} describes it"})
-                table, note = self._read(self.block(number), block_key(about))
-                if missing := sorted(needed - set(table.column_names)):
-                    reason = f"it is no block of this evaluation, it has no {', '.join(missing[:3])}"
-                    raise DamagedError({self.block(number): reason})
-                scores.append(self._read(self.scores(number), block_key(about))[0])
-                tables.append(table)
-                notes.append(note)
+                blocks.append(self._stored(number, about))
             except DamagedError as error:
                 damaged |= error.reasons
         if damaged:
             raise DamagedError(damaged)
-        return about, tables, scores, notes
+        return about, blocks
+
+    def _stored(self, number: int, about: Mapping[str, Any]) -> "StoredBlock":
+        path, key = self.block(number), block_key(about)
+        table, notes = self._read(path, key)
+        if missing := sorted(set(_columns(about["plan"])) - set(table.column_names)):
+            reason = f"it is no block of this evaluation, it has no {', '.join(missing[:3])}"
+            raise DamagedError({path: reason})
+        long, _ = self._read(self.scores(number), key)
+        try:
+            columns = {name: _array(table, name) for name in table.column_names}
+            path = self.scores(number)
+            return StoredBlock(columns, _values(long, len(table)), notes)
+        except Exception as error:  # other types than were written
+            raise DamagedError({path: error}) from error
 
     def _read(self, path: Path, key: str) -> tuple[Any, dict[str, Any]]:
         import pyarrow.parquet as pq
 
         try:
             table = pq.read_table(path, page_checksum_verification=True)
-            metadata = {
-                name.decode(): value.decode() for name, value in (table.schema.metadata or {}).items()
-            }
+            raw = table.schema.metadata or {}
+            metadata = {name.decode(): value.decode() for name, value in raw.items()}
             notes: dict[str, Any] = json.loads(metadata["notes"])
         except KeyError as error:
             raise DamagedError({path: f"it is no block of an evaluation, it has no {error}"}) from error
@@ -203,28 +218,27 @@ class EvaluationFolder:
 
 def read_evaluation(folder: Path | str) -> tuple[Evaluation, dict[str, Any]]:
     """The curves and scores stored in a folder, as far as the evaluation came, and what describes them."""
-    stored = EvaluationFolder(folder)
-    about, tables, scores, notes = stored.read()
-    if about is None or not tables:
+    about, blocks = EvaluationFolder(folder).read()
+    if about is None or not blocks:
         raise InputError(f"{folder} holds no evaluation: run fpa evaluate with this folder first")
-    plan = about["plan"]
+    plan, first = about["plan"], blocks[0]
     names, outputs = list(plan["estimators"]), plan["outputs"]
 
     def column(name: str) -> NDArray[Any]:
-        return np.concatenate([_array(table, name) for table in tables])
+        return np.concatenate([block.columns[name] for block in blocks])
 
-    uneven = f"share/mif/{names[0]}" in tables[0].column_names
+    uneven = f"share/mif/{names[0]}" in first.columns
     shares = {
         f"shares_{side}": {name: column(f"share/{side}/{name}") for name in names} if uneven else None
         for side in ("mif", "lif")
     }
     shared: dict[str, Any] = {
-        "fractions": np.array(notes[0]["fractions"]),
+        "fractions": np.array(first.notes["fractions"]),
         "indices": column("index"),
         "labels": column("label"),
         "targets": column("target"),
-        "problems": [problem for note in notes for problem in note["problems"]],
-        "complete": about["images"] == sum(len(table) for table in tables),
+        "problems": [problem for block in blocks for problem in block.notes["problems"]],
+        "complete": about["images"] == sum(len(block.columns["index"]) for block in blocks),
         **shares,
     }
 
@@ -240,8 +254,13 @@ def read_evaluation(folder: Path | str) -> tuple[Evaluation, dict[str, Any]]:
         curves(
             "",
             outputs[0],
-            values=_values(scores, names),
-            importance=_importance(notes),
+            values={
+                score: {
+                    name: np.concatenate([block.values[score][name] for block in blocks]) for name in names
+                }
+                for score in plan["scores"]
+            },
+            importance=_importance(blocks),
             others={output: curves("", output) for output in outputs[1:]},
             under={masking: curves(masking, outputs[0]) for masking in plan["maskings"]},
         ),
@@ -312,29 +331,20 @@ def _columns(plan: Mapping[str, Any]) -> Iterable[str]:
             yield from (curve_column("", output, side, name) for name in plan["estimators"])
 
 
-def _values(scores: Sequence[Any], names: Sequence[str]) -> dict[str, dict[str, NDArray[Any]]]:
-    """The long form as arrays [N] by score and estimator, in the order of the blocks."""
-    import pyarrow as pa
-
-    long = pa.concat_tables([table.drop_columns(["image"]) for table in scores], promote_options="default")
-    long = long.unify_dictionaries()
-    parts = {name: long[name].combine_chunks() for name in ("score", "estimator")}
-    codes = {name: part.indices.to_numpy() for name, part in parts.items()}
-    texts = {name: part.dictionary.to_pylist() for name, part in parts.items()}
-    value = long["value"].to_numpy()
-    return {
-        score: {
-            name: value[(codes["score"] == at) & (codes["estimator"] == texts["estimator"].index(name))]
-            for name in names
-        }
-        for at, score in enumerate(texts["score"])
-    }
+def _values(long: Any, count: int) -> dict[str, dict[str, NDArray[Any]]]:
+    """The long form of a block of `count` images as arrays [N] by score and estimator."""
+    values: dict[str, dict[str, NDArray[Any]]] = {}
+    scores, names = (long[column].to_pylist()[::count] for column in ("score", "estimator"))
+    rows = long["value"].to_numpy().reshape(-1, count)
+    for score, name, row in zip(scores, names, rows, strict=True):
+        values.setdefault(score, {})[name] = row
+    return values
 
 
-def _importance(notes: Sequence[Mapping[str, Any]]) -> dict[str, NDArray[Any]]:
+def _importance(blocks: Sequence[StoredBlock]) -> dict[str, NDArray[Any]]:
     sums: dict[str, Any] = {}
-    for note in notes:
-        for name, values in note["importance"].items():
+    for block in blocks:
+        for name, values in block.notes["importance"].items():
             sums[name] = sums.get(name, 0) + np.array(values)
     return {name: values[1:] / max(values[0], 1) for name, values in sums.items()}
 
@@ -364,7 +374,11 @@ def _write(path: Path, table: Any, notes: Mapping[str, Any], key: str) -> None:
         "checksum": _checksum(text, key),
     }  # Parquet checks its columns alone
     with replacing(path) as temporary:
-        pq.write_table(table.replace_schema_metadata(metadata), temporary, write_page_checksum=True)
+        named = [
+            name for name in ("score", "estimator") if name in table.column_names
+        ]  # numbers hardly repeat
+        how = {"use_dictionary": named or False, "compression": "zstd", "write_page_checksum": True}
+        pq.write_table(table.replace_schema_metadata(metadata), temporary, **how)
 
 
 def _checksum(notes: str, key: str) -> str:

@@ -103,10 +103,10 @@ class Captum(RawMap):
             place = [fitted.layer(self.layer) if self.layer else fitted.last_convolution(name, first)]
         explainer = self._class(fitted, *place)
         accepted = inspect.signature(explainer.attribute).parameters
-        random = "n_samples" in accepted
+        own, random = self.configured(Settings()), "n_samples" in accepted
         baselines = None
         if "baselines" in accepted:
-            baselines = reference_images("masked" if self.reference is None else self.reference, task)
+            baselines = reference_images("masked" if own.reference is None else own.reference, task)
         of_layer = isinstance(explainer, _captum().LayerAttribution)
 
         def run(rows: Tensor, at: slice) -> Tensor:
@@ -114,7 +114,7 @@ class Captum(RawMap):
             chosen = {
                 "baselines": None if baselines is None else baselines[at].to(rows),
                 "abs": False,  # the reduction's affair
-                "n_steps": self.steps,
+                "n_steps": own.steps,
                 "internal_batch_size": 2 * len(rows),  # LayerConductance takes no less
                 "perturbations_per_eval": max(1, batch // len(rows)),
                 "interpolate_mode": "bilinear",

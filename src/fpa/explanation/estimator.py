@@ -82,11 +82,8 @@ class Estimator:
             return "baseline"
         if self.kind is not None:
             return self.kind
-        return (
-            "signed"
-            if self.reduction == "sum" and (self.times_input or not self.raw.nonnegative)
-            else "unsigned"
-        )
+        nonnegative = self.raw.nonnegative and not self.times_input
+        return "unsigned" if self.reduction == "abs" or nonnegative else "signed"
 
     @property
     def signed(self) -> bool:
@@ -99,7 +96,8 @@ class Estimator:
 
     def described(self) -> dict[str, Any]:
         """JSON that differs where the maps would."""
-        return {"raw": self.raw.described(), "reduction": self.reduction, "times_input": self.times_input}
+        raw = self.raw.configured(Settings()).described()
+        return {"raw": raw, "reduction": self.reduction, "times_input": self.times_input}
 
     @classmethod
     def from_json(cls, parts: Mapping[str, Any]) -> "Estimator":
@@ -175,15 +173,14 @@ def get_estimators(
     Besides the ten of the set "paper" every `vg`, `ig`, `sg`, `sqsg`, with an `x` for times input where
     it makes sense, can be had as `_sum` and as `_abs`. `captum:DeepLift` is a method of Captum's (also
     `captum:DeepLift_abs`, `captum:LayerGradCam@layer4`), `maps:FILE` or `maps:FILE#ARRAY` precomputed maps.
-    Sets can stand among names, and functions, which then go by their own names. What the raw maps leave open
-    is taken from `settings`: nothing else carries these numbers afterwards.
+    Sets can stand among names, and functions, which then go by their own names. With `settings`, what the
+    raw maps leave open is taken from there, and nothing else carries these numbers afterwards.
 
     >>> list(get_estimators(["vg_sum", "random"]))
     ['vg_sum', 'random']
     >>> get_estimators({"mine": "ig_sum"}, Settings(ig_steps=50))["mine"].raw.steps
     50
     """
-    settings = settings or Settings()
     if isinstance(estimators, Mapping):
         entries = [(str(name), source) for name, source in estimators.items()]
     else:
@@ -197,7 +194,9 @@ def get_estimators(
         for member, content in members.items():
             estimator = by_name(content) if isinstance(content, str) else content
             estimator = estimator if isinstance(estimator, Estimator) else Estimator(estimator)
-            named[member] = replace(estimator, raw=estimator.raw.configured(settings))
+            if settings is not None:
+                estimator = replace(estimator, raw=estimator.raw.configured(settings))
+            named[member] = estimator
     if repeated:
         raise InputError(f"estimators named twice: {', '.join(sorted(set(repeated)))}")
     if not named:

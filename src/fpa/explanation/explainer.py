@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from fpa.engine.engine import Engine
+from fpa.engine import Engine
 from fpa.explanation.estimator import Estimator, Estimators, get_estimators
 from fpa.explanation.raw import GradientMap, RawMap, Settings, gradient_maps
 from fpa.explanation.task import Task, check_indices, some
@@ -42,7 +42,7 @@ def explain(
     >>> maps["ig_sum"].shape
     torch.Size([4, 2, 2])
     """
-    named, engine = get_estimators(estimators, settings), Engine.of(model)
+    named, engine = get_estimators(estimators, settings or Settings()), Engine.of(model)
     images = engine.images(images)
     indices = check_indices(indices, len(images))
     removal = get_masking(masking)

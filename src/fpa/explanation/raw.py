@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fpa.described import described_fields, name_of
-from fpa.engine.engine import Work
+from fpa.engine import Work
 from fpa.errors import InputError, unknown
 from fpa.explanation.task import Task
 

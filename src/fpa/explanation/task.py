@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fpa.engine.engine import Engine
+from fpa.engine import Engine
 from fpa.errors import InputError
 from fpa.masking import Masking
 

@@ -12,7 +12,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from fpa.engine.engine import Engine, Work
+from fpa.engine import Engine, Work
 from fpa.errors import InputError
 from fpa.explanation.task import Task, check_indices, some
 from fpa.masking import Fill, MaskingLike, fully_masked, get_masking, noise_by_image

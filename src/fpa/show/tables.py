@@ -5,25 +5,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fpa.evaluation.result import Result, Results
+from fpa.show import summary
 from fpa.show.names import estimator_names, model_name
-from fpa.show.summary import (
-    FEWEST,
-    best,
-    by_training,
-    direction,
-    groups,
-    opposite_pairs,
-    percent,
-    references,
-    removed_unit,
-    titles,
-    trained_with,
-    with_interval,
-)
 
 if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console, Group
+    from rich.table import Table
 
 
 COUNTED = "Signed-unsigned pairs that MIF and LIF rank in opposite order (significant ones in brackets)"
@@ -44,17 +32,17 @@ def notes(results: Results) -> list[str]:
     }
     used = results.images_used
     left_out = max(each.left_out for model in results.models.values() for each in model.fidelity.values())
-    patches = removed_unit(results) == "patches"
+    patches = summary.removed_unit(results) == "patches"
     return [
         "A is the area between the LIF and the MIF curve in percent: mean over images ± half-width of the "
         "paired 95 % interval.",
         *(
-            f"{name} is {score['title']} ({direction(score)}; {score['source']})."
+            f"{name} is {score['title']} ({summary.direction(score)}; {score['source']})."
             for name, score in results.score_titles.items()
         ),
         *(
             f"Integrated gradients start from {starts.get(str(start), start)}."
-            for start in references(results)
+            for start in summary.references(results)
         ),
         *([f"Patches of {results.first.plan['features']} px are removed, not pixels."] if patches else []),
         f"{used} images used, {left_out} left out.",
@@ -62,7 +50,11 @@ def notes(results: Results) -> list[str]:
             f"The model {model_name(name)} is no better than chance: there is nothing to explain."
             for name in results.not_above_chance
         ),
-        *([] if used >= FEWEST else [f"{used} images are too few for conclusions: use {FEWEST} or more."]),
+        *(
+            []
+            if used >= summary.FEWEST
+            else [f"{used} images are too few for conclusions: use {summary.FEWEST} or more."]
+        ),
     ]
 
 
@@ -71,7 +63,7 @@ def results_table(results: Results) -> "pd.DataFrame":
     import pandas as pd
 
     rows: list[dict[str, Any]] = []
-    counts = opposite_pairs(results)
+    counts = summary.opposite_pairs(results)
     for name, model in results.models.items():
         scores = {score: model.scores[score] for score in results.score_titles}
         for estimator in results.estimators:
@@ -79,7 +71,7 @@ def results_table(results: Results) -> "pd.DataFrame":
             published, _ = results.published.get(name, {}).get(estimator, (None, None))
             row = {
                 "model": name,
-                "augmentation": trained_with(results, name),
+                "augmentation": summary.trained_with(results, name),
                 "accuracy": model.accuracy,
                 "signed_unsigned_pairs": counts[name].pairs,
                 "ordered_oppositely": counts[name].opposite,
@@ -106,7 +98,6 @@ def results_table(results: Results) -> "pd.DataFrame":
 
 def markdown(results: Results) -> str:
     """The table in Markdown; a table of its own for every further score where there are several models."""
-    names = estimator_names(results)
     lines = [f"# {results.name}", "", f"**{headline(results)}.**", ""]
     for heading, columns in _sheets(results):
         lines += [f"## {heading}", ""] if heading else []
@@ -114,44 +105,39 @@ def markdown(results: Results) -> str:
             _piped("estimator", *(column.title for column in columns)),
             "|---" * (len(columns) + 1) + "|",
         ]
-        for kind, label, cells in _rows(results, columns):
-            if kind == "group":
-                lines.append(f"| *{label}* |" + " |" * len(columns))
-            elif label != "opposite order":  # they are in the headline
-                texts = (f"**{cell.text}**" if cell.best else cell.text for cell in cells)
-                lines.append(_piped(names.get(label, label), *texts))
+        for kind, label, cells in _rows([results], columns):
+            texts = (f"**{cell.text}**" if cell.best else cell.text for cell in cells)
+            lines.append(_piped(f"*{label}*" if kind == "group" else label, *texts))
         lines.append("")
     return "\n".join([*lines, " ".join(notes(results)), ""])
 
 
 def latex(results: Results) -> str:
     """The table in LaTeX, ready to paste into a table environment; it needs the package booktabs."""
-    names = estimator_names(results, style="latex")
+    counts = summary.opposite_pairs(results)
     lines = ["% For a table environment; needs \\usepackage{booktabs}."]
     if results.published:  # six columns do not fit a page of text otherwise
         lines.append("\\footnotesize\\setlength{\\tabcolsep}{3pt}")
     for heading, columns in _sheets(results):
-        width = len(columns) + 1
+        across = f"\\multicolumn{{{len(columns) + 1}}}{{l}}"
         lines += [f"\\begin{{tabular}}{{l{'r' * len(columns)}}}", "\\toprule"]
-        lines += [f"\\multicolumn{{{width}}}{{l}}{{{_in_latex(heading)}}} \\\\"] if heading else []
-        shown = ["published" if column.published else _in_latex(column.title) for column in columns]
-        lines.append(" & ".join(["Estimator", *shown]) + " \\\\ \\midrule")
-        for kind, label, cells in _rows(results, columns):
+        lines += [f"{across}{{{_in_latex(heading)}}} \\\\"] if heading else []
+        titles = ["published" if column.model is None else _in_latex(column.title) for column in columns]
+        lines.append(" & ".join(["Estimator", *titles]) + " \\\\ \\midrule")
+        for kind, label, cells in _rows([results], columns, style="latex"):
             if kind == "group":
-                lines.append(f"\\midrule \\multicolumn{{{width}}}{{l}}{{\\emph{{{label}}}}} \\\\")
-            elif kind == "fact":
-                lines.append(
-                    " & ".join([label.capitalize(), *(_in_latex(cell.text) for cell in cells)]) + " \\\\"
-                )
+                lines.append(f"\\midrule {across}{{\\emph{{{label}}}}} \\\\")
+                continue
+            if kind == "fact":
+                texts = [label.capitalize(), *(_in_latex(cell.text) for cell in cells)]
             else:
-                texts = [cell.text.replace(" ± ", " \\pm ").replace(" (", "\\ (") for cell in cells]
-                bold = [
-                    f"\\mathbf{{{text}}}" if cell.best else text
-                    for text, cell in zip(texts, cells, strict=True)
-                ]
-                lines.append(
-                    " & ".join([names[label], *(f"${text}$" if text else "" for text in bold)]) + " \\\\"
-                )
+                bold = (f"\\mathbf{{{cell.text}}}" if cell.best else cell.text for cell in cells)
+                values = (text.replace(" ± ", " \\pm ").replace(" (", "\\ (") for text in bold)
+                texts = [label, *(f"${text}$" if text else "" for text in values)]
+            lines.append(" & ".join(texts) + " \\\\")
+            if label == "accuracy":  # the headline of the other forms
+                opposite = [_count(counts[column.model]) if column.model else "" for column in columns]
+                lines.append(" & ".join(["Opposite order", *opposite]) + " \\\\")
         lines += ["\\bottomrule", "\\end{tabular}", "\\par\\smallskip"]
     below = [
         *notes(results),
@@ -169,20 +155,13 @@ def terminal(results: Results) -> "Group":
     from rich.table import Table
     from rich.text import Text
 
-    names, parts = estimator_names(results), []
+    parts: list[Table | Text] = []
     for heading, columns in _sheets(results):
-        table = Table(box=None, padding=(0, 2, 0, 0))
-        table.add_column("estimator")
+        table = Table("estimator", box=None, padding=(0, 2, 0, 0))
         for column in columns:
             table.add_column(Text(column.title), justify="right")
-        for kind, label, cells in _rows(results, columns):
-            if kind == "group":
-                table.add_row(Text(label, style="italic"))
-            elif label != "opposite order":  # they are in the headline
-                texts = (Text(cell.text, style="bold" if cell.best else "") for cell in cells)
-                table.add_row(Text(names.get(label, label)), *texts)
-        parts += [Text(f"\n{heading}", style="bold")] if heading else []
-        parts.append(table)
+        _add_rows(table, [results], columns)
+        parts += [Text(f"\n{heading}", style="bold"), table] if heading else [table]
     return Group(*parts)
 
 
@@ -200,13 +179,13 @@ def notebook(result: Result) -> str:
     """A result as HTML for a notebook, in the notebook's own style."""
     results = result.results
     names = estimator_names(results, style="html")
-    columns = [_cells(results, result, score) for score in results.score_titles]
+    columns = [_column(results, result.name, score).cells for score in results.score_titles]
 
     def line(first: str, *cells: str, tag: str = "td") -> str:
         return f"<tr><th>{first}</th>{''.join(f'<{tag}>{cell}</{tag}>' for cell in cells)}</tr>"
 
     extra = [html.escape(score) for score in results.score_titles]
-    lines = [line("accuracy", "", percent(result.accuracy), *[""] * (2 + len(extra)))]
+    lines = [line("accuracy", "", summary.percent(result.accuracy), *[""] * (2 + len(extra)))]
     for name, row in result.table().iterrows():
         areas = f"{row.area:.1f} ± {row.interval:.1f}", f"{row.area_mif:.1f}", f"{row.area_lif:.1f}"
         lines.append(line(names[str(name)], row.kind, *areas, *(cells[str(name)].text for cells in columns)))
@@ -223,7 +202,7 @@ def comparison_table(several: Sequence[Results]) -> "pd.DataFrame":
     import pandas as pd
 
     parts = []
-    for title, results in zip(titles(several), several, strict=True):
+    for title, results in zip(summary.titles(several), several, strict=True):
         part = results_table(results)
         part.insert(0, "study", " ".join(title))
         parts.append(part)
@@ -239,39 +218,30 @@ def comparison(several: Sequence[Results]) -> "Group":
     from rich.table import Table
     from rich.text import Text
 
+    titles = summary.titles(several)
     counted = [
         f"{' '.join(title)}: {_counted(results) or 'no such pairs'}"
-        for title, results in zip(titles(several), several, strict=True)
+        for title, results in zip(titles, several, strict=True)
     ]
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("estimator")
+    table = Table("estimator", box=None, padding=(0, 2, 0, 0))
     few = len(several) <= 4  # 80 columns have room for intervals then; the CSV file always has them
-    for title in titles(several):
+    for title in titles:
         table.add_column(Text("\n".join(title)), justify="right", overflow="fold", min_width=12 if few else 6)
-    names = estimator_names(*several)
-    matched = [by_training(results) for results in several]
+    models = [summary.by_training(results) for results in several]
+    trainings = dict.fromkeys(training for names in models for training in names)
     scores = dict.fromkeys(["A", *(score for results in several for score in results.score_titles)])
-    trainings = dict.fromkeys(key for keys in matched for key in keys)
     for training in trainings:
-        pairs = [(results, keys.get(training)) for results, keys in zip(several, matched, strict=True)]
-        models = [(results, None if name is None else results.models[name]) for results, name in pairs]
         table.add_row()
         if training or len(trainings) > 1:
             table.add_row(Text(model_name(training) or "Other models", style="bold"))
-        table.add_row("accuracy", *("" if model is None else percent(model.accuracy) for _, model in models))
         for score in scores:
-            cells = [{} if model is None else _cells(results, model, score, few) for results, model in models]
-            if score != "A" and any(cells):
+            columns = [
+                _column(results, names.get(training), score, interval=few)
+                for results, names in zip(several, models, strict=True)
+            ]
+            if score != "A" and any(column.cells for column in columns):
                 table.add_row(Text(score, style="bold"))
-            for heading in ("Baseline", "Signed", "Unsigned"):
-                group = dict.fromkeys(name for each in several for name in groups(each).get(heading, []))
-                rows = [name for name in group if any(name in column for column in cells)]
-                if heading != "Baseline" and rows:
-                    table.add_row(Text(heading.lower(), style="italic"))
-                for name in rows:
-                    shown = [column.get(name, Cell("")) for column in cells]
-                    texts = (Text(cell.text, style="bold" if cell.best else "") for cell in shown)
-                    table.add_row(Text(names[name]), *texts)
+            _add_rows(table, several, columns)
     return Group(Text("\n".join([f"{COUNTED}:", *counted]), style="bold"), table)
 
 
@@ -290,85 +260,92 @@ class Column(NamedTuple):
     """By estimator."""
     facts: dict[str, str]
     """What is above the estimators: the accuracy, ..."""
-    published: bool = False
+    model: str | None = None
+    """None where it is of the paper, or of no model."""
 
 
 def _sheets(results: Results) -> list[tuple[str, list[Column]]]:
     """The tables to write, with their headings: models side by side, or the scores of a single one."""
-    scores = list(results.score_titles)
-    if len(results.models) == 1 and scores:
-        ((name, model),) = results.models.items()
-        areas, *more = _area_columns(results, name)
-        further = [Column(score, _cells(results, model, score), {}) for score in scores]
-        return [(model_name(name), [areas._replace(title="A"), *more, *further])]
-    areas = [column for name in results.models for column in _area_columns(results, name)]
+    areas = []
+    for name, model in results.models.items():
+        areas.append(_column(results, name))
+        if published := results.published.get(name):
+            beside = {
+                estimator: Cell(f"{area:.1f} ({model.fidelity[estimator].area - area:+.1f})")
+                for estimator, (area, _) in published.items()
+                if estimator in model.fidelity
+            }
+            areas.append(Column(f"{model_name(name)}, published (difference)", beside, {}))
+    scores = {
+        score: [_column(results, name, score) for name in results.models] for score in results.score_titles
+    }
+    if len(results.models) > 1 or not scores:
+        ways = {score: summary.direction(about) for score, about in results.score_titles.items()}
+        further = [(f"{score} ({ways[score]})", columns) for score, columns in scores.items()]
+        return [("A" if scores else "", areas), *further]
+    areas[0] = areas[0]._replace(title="A")
     return [
-        ("A" if scores else "", areas),
-        *(
-            (
-                f"{score} ({direction(results.score_titles[score])})",
-                [
-                    Column(model_name(name), _cells(results, model, score), {})
-                    for name, model in results.models.items()
-                ],
-            )
-            for score in scores
-        ),
+        (
+            model_name(results.first.name),
+            areas + [column._replace(title=score) for score, (column,) in scores.items()],
+        )
     ]
 
 
-def _area_columns(results: Results, name: str) -> list[Column]:
-    """A of a model and, where there are any, the published values beside it."""
-    model, counts = results.models[name], opposite_pairs(results)[name]
-    facts = {"accuracy": percent(model.accuracy)}
-    if any(trained_with(results, other) not in ("", other) for other in results.models):
-        facts["trained with"] = model_name(trained_with(results, name)) or "unknown"
-    facts["opposite order"] = f"{counts.opposite} of {counts.pairs} ({counts.significant})"
-    columns = [Column(model_name(name), _cells(results, model), facts)]
-    if published := results.published.get(name):
-        beside = {
-            estimator: Cell(f"{area:.1f} ({model.fidelity[estimator].area - area:+.1f})")
-            for estimator, (area, _) in published.items()
-            if estimator in model.fidelity
-        }
-        columns.append(Column(f"{model_name(name)}, published (difference)", beside, {}, published=True))
-    return columns
-
-
-def _cells(results: Results, model: Result, score: str = "A", interval: bool = True) -> dict[str, Cell]:
-    """A score of every estimator of a model, the best one marked; nothing where the model lacks it."""
+def _column(results: Results, name: str | None, score: str = "A", *, interval: bool = True) -> Column:
+    """A score of every estimator of a model, the best one marked; empty where there is none."""
+    if name is None or score not in ("A", *results.score_titles):
+        return Column("", {}, {})
+    model = results.models[name]
+    facts = {}
     if score == "A":
         areas = model.fidelity.items()
-        values = {name: (f"{round(each.area, 1) + 0.0:.1f}", f"{each.interval:.1f}") for name, each in areas}
-    elif score in results.score_titles:
-        summaries = model.scores[score].items()
-        values = {name: with_interval(each.mean, each.interval) for name, each in summaries}
+        values = {key: (f"{round(each.area, 1) + 0.0:.1f}", f"{each.interval:.1f}") for key, each in areas}
+        facts["accuracy"] = summary.percent(model.accuracy)
+        trainings = {key: summary.trained_with(results, key) for key in results.models}
+        if any(training not in ("", key) for key, training in trainings.items()):
+            facts["trained with"] = model_name(trainings[name]) or "unknown"
     else:
-        return {}
-    winner = best(results, model, score)
-    return {
-        name: Cell(f"{value} ± {half}" if interval else value, name == winner)
-        for name, (value, half) in values.items()
+        values = {key: summary.with_interval(*each[:2]) for key, each in model.scores[score].items()}
+    best = summary.best(results, model, score)
+    cells = {
+        key: Cell(f"{value} ± {half}" if interval else value, key == best)
+        for key, (value, half) in values.items()
     }
+    return Column(model_name(name), cells, facts, name)
 
 
-def _rows(results: Results, columns: Sequence[Column]) -> Iterator[tuple[str, str, list[Cell]]]:
+def _rows(
+    several: Sequence[Results], columns: Sequence[Column], style: str = "text"
+) -> Iterator[tuple[str, str, list[Cell]]]:
     """The lines of a table: facts, headings of groups, estimators; each with its label and its cells."""
-    for fact in columns[0].facts:
+    names = estimator_names(*several, style=style)
+    for fact in dict.fromkeys(fact for column in columns for fact in column.facts):
         yield "fact", fact, [Cell(column.facts.get(fact, "")) for column in columns]
-    for title, estimators in groups(results).items():
-        if title != "Baseline":
-            yield "group", title.lower(), []
-        for name in estimators:
-            yield "estimator", name, [column.cells.get(name, Cell("")) for column in columns]
+    for title in ("Baseline", "Signed", "Unsigned"):
+        group = dict.fromkeys(name for results in several for name in summary.groups(results).get(title, []))
+        shown = [name for name in group if any(name in column.cells for column in columns)]
+        if shown and title != "Baseline":
+            yield "group", title.lower(), [Cell("")] * len(columns)
+        for name in shown:
+            yield "estimator", names[name], [column.cells.get(name, Cell("")) for column in columns]
+
+
+def _add_rows(table: "Table", several: Sequence[Results], columns: Sequence[Column]) -> None:
+    from rich.text import Text
+
+    for kind, label, cells in _rows(several, columns):
+        texts = (Text(cell.text, style="bold" if cell.best else "") for cell in cells)
+        table.add_row(Text(label, style="italic" if kind == "group" else ""), *texts)
+
+
+def _count(counts: summary.Counts) -> str:
+    return f"{counts.opposite} of {counts.pairs} ({counts.significant})"
 
 
 def _counted(results: Results) -> str:
-    return ", ".join(
-        f"{model_name(name)} {counts.opposite} of {counts.pairs} ({counts.significant})"
-        for name, counts in opposite_pairs(results).items()
-        if counts.pairs
-    )
+    counts = summary.opposite_pairs(results)
+    return ", ".join(f"{model_name(name)} {_count(each)}" for name, each in counts.items() if each.pairs)
 
 
 def _warnings(results: Results) -> list[str]:

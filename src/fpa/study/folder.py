@@ -21,7 +21,7 @@ from typing import Any
 from fpa.errors import DamagedError, InputError, differences
 from fpa.evaluation.result import Examples
 from fpa.evaluation.shards import EXAMPLES, FILES, EvaluationFolder
-from fpa.files import clear_temporaries, read_json, writable_folder, write_text
+from fpa.files import LOCK, clear_temporaries, read_json, writable_folder, write_text
 from fpa.progress import Display
 from fpa.study.recipe import AUGMENTATIONS, Recipe, load_recipe, recipe_values
 
@@ -73,7 +73,7 @@ class StudyFolder:
 
     @property
     def files(self) -> list[Path]:
-        """The files that have the names of a study's; the recipe last, without it the rest is somebody else's."""
+        """The files that have the names of a study's; the recipe last: without it the rest is not its own."""
         patterns = [
             "manifest.json",
             *(f"{name}/{file}" for name in self.variants for file in (*TRAINED, *FILES)),
@@ -86,7 +86,10 @@ class StudyFolder:
         """Remove a study's files; a folder that holds something else is refused."""
         if not self.path.exists():
             return
-        if any(self.path.iterdir()) and not (self.path / "recipe.yaml").exists():
+        if (
+            any(path.name != LOCK for path in self.path.iterdir())
+            and not (self.path / "recipe.yaml").exists()
+        ):
             raise InputError(f"{self.path} is not empty and holds no study: nothing was removed")
         for path in self.files:
             path.unlink()

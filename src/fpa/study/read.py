@@ -60,7 +60,7 @@ def read_study(folder: Path | str) -> Results:
         )
         for name, (evaluation, about) in evaluations.items()
     }
-    return Results(recipe.name, models, manifest, published(recipe), recipe.to_dict(), folder)
+    return Results(recipe.name, models, manifest, published(recipe), recipe=recipe.to_dict(), folder=folder)
 
 
 def published(recipe: Recipe) -> dict[str, dict[str, tuple[float, float]]]:

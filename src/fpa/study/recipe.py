@@ -56,7 +56,7 @@ class DataSettings:
 
 @dataclass
 class EvaluationSettings:
-    """Explaining, perturbing and scoring; see fpa.explanation.estimator.Settings.
+    """Explaining, perturbing and scoring; see fpa.Settings.
 
     Attributes:
         estimators: The set paper, or names of estimators, also captum:METHOD and maps:FILE.
@@ -64,9 +64,9 @@ class EvaluationSettings:
         sg_samples: Noisy copies of SmoothGrad and its squared variant.
         sigma: Standard deviation of their noise, as a share of each image's range.
         reference: Where integrated gradients start, masked (the fully masked image) or black.
-        points: Points of a perturbation curve, evenly from 0 to 100 % of the features.
-        features: What is removed together: pixels, or the side of square patches in pixels.
-        outputs: What is followed: logit, probability, margin or accuracy; the first is scored.
+        points: Points of a perturbation curve, evenly from 0 to 100 % of the pixels.
+        features: What is removed together, pixels or the side of square patches.
+        outputs: What is followed, the first is scored: logit, probability, margin, accuracy.
         scores: Names of scores, or module:NAME; A is always among them.
         precision: auto, or float32, tf32 or bfloat16 for gradients and forwards alike.
         examples: Images shown with their maps in figures and report.
@@ -79,7 +79,7 @@ class EvaluationSettings:
     sigma: float = 0.15
     reference: Literal["masked", "black"] = "masked"
     points: int = 21
-    features: int | str = "pixels"
+    features: str | int = "pixels"
     outputs: list[str] = field(default_factory=lambda: ["logit"])
     scores: list[str] = field(default_factory=lambda: ["A"])
     precision: Literal["auto", "float32", "tf32", "bfloat16"] = "auto"

@@ -2,6 +2,7 @@
 
 import platform
 import shlex
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,12 @@ from fpa.evaluation.plan import Plan, make_plan
 from fpa.evaluation.result import Results
 from fpa.evaluation.shards import EXAMPLES, EvaluationFolder, read_evaluation
 from fpa.explanation.raw import Settings
-from fpa.files import folder_lock, writable_folder
+from fpa.files import folder_lock
 from fpa.models.saved import fingerprint, load_model
 from fpa.progress import Display, curves_stage, training_stage
 from fpa.study.folder import SHOWN, Manifest, StudyFolder
 from fpa.study.read import read_results, read_study
-from fpa.study.recipe import Recipe
+from fpa.study.recipe import Recipe, Variant
 from fpa.study.trainings import check_data, load_recipe_data, train
 
 
@@ -56,39 +57,77 @@ def run_study(
     if len(data.evaluation) < 2:
         raise InputError("data.evaluation_images must be at least 2")
     with folder_lock(folder):
-        return _run(recipe, folder, data, plan, device, display, overwrite, repair)
+        StudyFolder(folder, list(recipe.trainings())).claim(
+            recipe, display, overwrite=overwrite, repair=repair
+        )
+        return _Study(recipe, folder, data, plan, device, display).run()
 
 
-def _run(
-    recipe: Recipe,
-    folder: Path,
-    data: ImageData,
-    plan: Plan,
-    device: str | None,
-    display: Display,
-    overwrite: bool,
-    repair: bool,
-) -> Results:
-    variants = recipe.trainings()
-    StudyFolder(folder, list(variants)).claim(recipe, display, overwrite=overwrite, repair=repair)
-    manifest = Manifest(folder, recipe.seed, circumstances(device))
-    stages = {name: training_stage(name, variant.seed or recipe.seed) for name, variant in variants.items()}
-    display.plan(
-        list(stages.values()), [curves_stage(name) for name in variants], *([stage] for stage in SHOWN)
-    )
-    missing = [name for name in variants if not (folder / name / "model.safetensors").exists()]
-    for name in variants.keys() - missing:
-        display.skipped(stages[name])
-    if missing:
-        with manifest.stage("train"):
-            train(recipe, folder, data=data, device=device, display=display, timings=manifest.compilation)
-    else:  # still checks that the models there are the recipe's
-        train(recipe, folder, data=data, device=device)
-    for name in variants:
-        _evaluate(folder / name, recipe, data, plan, device, display, manifest)
-    results = read_study(folder)
-    show(results, folder, repeat_command(folder), display, manifest)
-    return results
+@dataclass
+class _Study:
+    """A study on its way."""
+
+    recipe: Recipe
+    folder: Path
+    data: ImageData
+    plan: Plan
+    device: str | None
+    display: Display
+
+    def run(self) -> Results:
+        """Do what is not done yet."""
+        recipe, folder, display = self.recipe, self.folder, self.display
+        manifest = Manifest(folder, recipe.seed, circumstances(self.device))
+        variants = recipe.trainings()
+        stages = {name: training_stage(name, variant.seed or 0) for name, variant in variants.items()}
+        curves = [curves_stage(name) for name in variants]
+        display.plan(list(stages.values()), curves, *([stage] for stage in SHOWN))
+        missing = [name for name in variants if not (folder / name / "model.safetensors").exists()]
+        for name in variants.keys() - missing:
+            display.skipped(stages[name])
+        training: dict[str, Any] = {"data": self.data, "device": self.device}
+        if missing:
+            with manifest.stage("train"):
+                train(recipe, folder, display=display, timings=manifest.compilation, **training)
+        else:  # still checks that the models there are the recipe's
+            train(recipe, folder, **training)
+        for name, variant in variants.items():
+            self._evaluate(name, variant, manifest)
+        results = read_study(folder)
+        _show(results, folder, display, manifest)
+        return results
+
+    def _evaluate(self, name: str, variant: Variant, manifest: Manifest) -> None:
+        """Explain, perturb and score with one model, unless that is done."""
+        folder, display = self.folder / name, self.display
+        model: Any = load_model(folder / "model.safetensors", chosen_device(self.device))
+        stored = EvaluationFolder(folder)
+        about = stored.about()
+        if about is not None and about["model"] != fingerprint(model):
+            display.say(f"{name}: the curves were made with another model; making them again")
+            stored.clear()
+            about = None
+        complete = about is not None and bool(stored.blocks) and read_evaluation(folder)[0].complete
+        if complete and (folder / EXAMPLES).exists():
+            display.skipped(curves_stage(name))
+            return
+        settings = {"fpa": variant.fpa, "rectangle": variant.rectangle}.get(variant.augmentation)
+        described = {
+            "name": name,
+            "classes": model.card.classes,
+            "data": self.data.name,
+            "augmentation": variant.augmentation,
+            "training": {} if settings is None else asdict(settings),
+        }
+        engine = Engine(model, precision=self.plan.precision)
+        source = image_source(self.data, workers=self.recipe.data.workers)
+        how: dict[str, Any] = {"about": described, "examples": self.recipe.evaluation.examples}
+        with manifest.stage(f"evaluate {name}"), display.evaluating(name, source.count) as tell:
+            about = evaluate_blocks(engine, source, self.plan, folder, progress=tell, **how)
+            display.unreadable(source.lost)
+            manifest.values["blocks"][name] = about["block"]
+            if engine.compile_seconds:
+                manifest.compilation[f"evaluate {name}"] = round(engine.compile_seconds, 2)
 
 
 def recipe_plan(recipe: Recipe, data: ImageData) -> Plan:
@@ -119,93 +158,40 @@ def recipe_settings(recipe: Recipe, data: ImageData) -> Settings:
     return Settings(chosen.ig_steps, chosen.sg_samples, chosen.sigma, reference)
 
 
-def _evaluate(
-    folder: Path,
-    recipe: Recipe,
-    data: ImageData,
-    plan: Plan,
-    device: str | None,
-    display: Display,
-    manifest: Manifest,
-) -> None:
-    """Explain, perturb and score with one model, unless that is done."""
-    model: Any = load_model(folder / "model.safetensors", chosen_device(device))
-    stored = EvaluationFolder(folder)
-    about = stored.about()
-    if about is not None and about["model"] != fingerprint(model):
-        display.say(f"{folder.name}: the curves were made with another model; making them again")
-        stored.clear()
-        about = None
-    complete = about is not None and bool(stored.blocks) and read_evaluation(folder)[0].complete
-    if complete and (folder / EXAMPLES).exists():
-        display.skipped(curves_stage(folder.name))
-        return
-    variant = recipe.trainings()[folder.name]
-    engine = Engine(model, precision=plan.precision)
-    source = image_source(data, workers=recipe.data.workers)
-    described = {
-        "name": folder.name,
-        "classes": model.card.classes,
-        "data": data.name,
-        "augmentation": variant.augmentation,
-        "training": recipe.description(variant).get(variant.augmentation, {}),
-    }
-    with (
-        manifest.stage(f"evaluate {folder.name}"),
-        display.evaluating(folder.name, source.count) as tell,
-    ):
-        about = evaluate_blocks(
-            engine, source, plan, folder, about=described, examples=recipe.evaluation.examples, progress=tell
-        )
-        display.unreadable(source.lost)
-        manifest.values["blocks"][folder.name] = about["block"]
-        if engine.compile_seconds:
-            manifest.compilation[f"evaluate {folder.name}"] = round(engine.compile_seconds, 2)
+def _show(results: Results, folder: Path, display: Display, manifest: Manifest) -> None:
+    """Make the tables, figures and report of a study, each unless it is there, unchanged."""
+    from fpa.show.write import show_all
 
-
-def show(
-    results: Results,
-    folder: Path,
-    command: str,
-    display: Display | None = None,
-    manifest: Manifest | None = None,
-) -> None:
-    """Make the tables, figures and report of results, each unless it is there, unchanged."""
-    from fpa.show import show_all
-
-    display = display or Display(quiet=True)
-    if manifest is None:
-        show_all(results, folder, command)
-        return
     for stage in SHOWN:
         if manifest.shown(stage):
             display.skipped(stage)
         else:
             with display.making(stage), manifest.stage(stage):
-                manifest.note_files(stage, show_all(results, folder, command, only=[stage])[stage])
+                paths = show_all(results, folder, repeat_command(folder), only=[stage])[stage]
+                manifest.note_files(stage, paths)
 
 
 def show_again(folder: Path, output: Path, *, overwrite: bool = False) -> Results:
     """Make the tables, figures and report of a study or an evaluation again, into `output`."""
+    from fpa.show.write import show_all
+
     results = read_results(folder)
-    if output.resolve() == folder.resolve():
-        with folder_lock(folder):
-            manifest = None
-            if results.recipe is not None:
-                manifest = Manifest(folder, int(results.recipe["seed"]), {})
-                for stage in SHOWN:
-                    manifest.values["timings"].pop(stage, None)
-            show(results, folder, repeat_command(folder), manifest=manifest)
-        return results
-    if not overwrite:
-        StudyFolder(output, []).refuse_others("or --overwrite to replace them")
-    with folder_lock(writable_folder(output)):
-        show(results, output, repeat_command(folder))
+    elsewhere = output.resolve() != folder.resolve()
+    if elsewhere and not overwrite:
+        StudyFolder(output).refuse_others("or --overwrite to replace them")
+    with folder_lock(output):
+        if elsewhere or results.recipe is None:
+            show_all(results, output, repeat_command(folder))
+        else:
+            manifest = Manifest(folder, int(results.recipe["seed"]), {})
+            for stage in SHOWN:
+                manifest.values["timings"].pop(stage, None)
+            _show(results, folder, Display(quiet=True), manifest)
     return results
 
 
 def repeat_command(folder: Path) -> str:
-    """What to type to make the results in a folder once more, into a folder beside it: in its own all is done.
+    """What to type to make the results in a folder once more; a study into a folder beside its own.
 
     >>> repeat_command(Path("my runs/shapes"))
     "fpa run 'my runs/shapes/recipe.yaml' --output 'my runs/shapes-again'"
@@ -229,10 +215,3 @@ def circumstances(device: str | None) -> dict[str, Any]:
         "device": torch.cuda.get_device_name(place) if place.startswith("cuda") else place,
         "threads": torch.get_num_threads(),
     }
-
-
-def compare_results(results: list[Results], output: Path) -> None:
-    """Write the tables and figures that put several results side by side."""
-    from fpa.show import write_comparison
-
-    write_comparison(results, writable_folder(output))

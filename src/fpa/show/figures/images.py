@@ -12,19 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fpa.errors import InputError, unknown
 from fpa.evaluation.result import Result, Results
-from fpa.show.figures.style import (
-    BEHIND,
-    GREY,
-    LIF,
-    LONGEST,
-    MIF,
-    SIGNS,
-    mif_and_lif,
-    percent_axis,
-    plain,
-    show_image,
-    styled,
-)
+from fpa.show.figures import style
 from fpa.show.names import estimator_names
 from fpa.show.summary import Floats
 
@@ -32,7 +20,7 @@ if TYPE_CHECKING:
     from fpa.training.augment import FPA, Rectangle
 
 
-@styled
+@style.styled
 def fpa_examples(
     images: NDArray[Any],
     perturbation: "NDArray[np.bool_] | FPA | Rectangle",
@@ -60,17 +48,17 @@ def fpa_examples(
     figure = Figure(figsize=(max(0.95 * count + 0.3, 2.4), 2.4))
     axes = figure.subplots(2, count, squeeze=False)
     for column in range(count):
-        show_image(axes[0, column], images[column])
-        show_image(axes[1, column], np.where(masks[column], fill[column], images[column]))
+        style.show_image(axes[0, column], images[column])
+        style.show_image(axes[1, column], np.where(masks[column], fill[column], images[column]))
         axes[1, column].set_xlabel(f"{masks[column].mean():.0%} masked", fontsize=8)
         if names:
-            axes[0, column].set_title(plain(names[column], 12), fontsize=8)
+            axes[0, column].set_title(style.plain(names[column], 12), fontsize=8)
     axes[0, 0].set_ylabel("Original")
     axes[1, 0].set_ylabel("Perturbed")
     return figure
 
 
-@styled
+@style.styled
 def sign_panel(
     image: NDArray[Any],
     scores: ArrayLike,
@@ -101,13 +89,13 @@ def sign_panel(
     left, right = figure.subfigures(1, 2, width_ratios=(1, 1.75), squeeze=False)[0]
     pictures, plots = left.subplots(3, 1), right.subplots(3, 1, sharex=True)
 
-    show_image(pictures[0], image)
-    pictures[0].set_title(f"Explained class:\n{plain(class_name, 24)}" if class_name else "Image")
+    style.show_image(pictures[0], image)
+    pictures[0].set_title(f"Explained class:\n{style.plain(class_name, 24)}" if class_name else "Image")
     norm = CenteredNorm(0, float(np.percentile(np.abs(values), 99)) or 1.0)
     called = f"{estimator} scores" if estimator else "Scores"
     shown = {called: values, "The largest 2% by size": truncated(values)}
     for axis, (title, numbers) in zip(pictures[1:], shown.items(), strict=True):
-        drawn = axis.imshow(numbers, cmap=SIGNS, norm=norm)
+        drawn = axis.imshow(numbers, cmap=style.SIGNS, norm=norm)
         axis.set(title=title, xticks=[], yticks=[])
         axis.spines[:].set_visible(True)
     bar = left.colorbar(drawn, ax=pictures[2], location="bottom", extend="both", shrink=0.65, pad=0.04)
@@ -115,12 +103,12 @@ def sign_panel(
     bar.update_ticks()
 
     plots[0].set_title("Normalised logit")
-    mif_and_lif(plots[0], x, falling / falling[0], staying / staying[0])
+    style.mif_and_lif(plots[0], x, falling / falling[0], staying / staying[0])
     positive, negative = share_carrying(values)
     flat = np.sort(values, axis=None)
     parts = (
-        ("Negative scores, masked first by LIF", flat[flat < 0], negative, LIF),
-        ("Positive scores, masked first by MIF", flat[flat > 0][::-1], positive, MIF),
+        ("Negative scores, masked first by LIF", flat[flat < 0], negative, style.LIF_COLOUR),
+        ("Positive scores, masked first by MIF", flat[flat > 0][::-1], positive, style.MIF_COLOUR),
     )
     for axis, (title, part, share, colour) in zip(plots[1:], parts, strict=True):
         masked = np.arange(len(part)) / flat.size
@@ -129,11 +117,11 @@ def sign_panel(
         axis.set_title(title)
         sign = title.split()[0].lower()
         text = f"{share:.1%} of the pixels carry 90%\nof the {sign} score" if share else f"no {sign} scores"
-        axis.axvline(share, color=GREY, linewidth=0.8, linestyle=(0, (2, 2)))
-        height, side = (0.08, "bottom") if colour == LIF else (0.92, "top")
+        axis.axvline(share, color=style.GREY, linewidth=0.8, linestyle=(0, (2, 2)))
+        height, side = (0.08, "bottom") if colour == style.LIF_COLOUR else (0.92, "top")
         place = (min(share, 0.55) + 0.02, height)
-        axis.text(*place, text, transform=axis.transAxes, va=side, size=8, bbox=BEHIND)
-        percent_axis(axis)
+        axis.text(*place, text, transform=axis.transAxes, va=side, size=8, bbox=style.BEHIND)
+        style.percent_axis(axis)
     plots[2].set_xlabel("Pixels masked")
     return figure
 
@@ -156,7 +144,7 @@ def sign_fluctuation(results: Results, model: str, which: int = 0, estimator: st
         evaluation.fractions,
         evaluation.mif[estimator][rows[0]],
         evaluation.lif[estimator][rows[0]],
-        estimator=estimator_names(results, style="mathtext", most=LONGEST)[estimator],
+        estimator=estimator_names(results, style="mathtext", most=style.LONGEST)[estimator],
         class_name=results.classes[examples.targets[which]],
     )
 

@@ -15,40 +15,14 @@ from numpy.typing import ArrayLike
 
 from fpa.errors import InputError, unknown
 from fpa.evaluation.result import Results
+from fpa.show import summary
+from fpa.show.figures import style
 from fpa.show.figures.images import fpa_examples, of_model, sign_fluctuation
-from fpa.show.figures.style import (
-    GREY,
-    LIF,
-    LONGEST,
-    MIF,
-    PALE,
-    RED,
-    draw_mean,
-    finish,
-    grid,
-    legend,
-    mif_and_lif,
-    plain,
-    plain_model,
-    save,
-    styled,
-)
 from fpa.show.looks import estimator_looks, model_looks
 from fpa.show.names import estimator_names
-from fpa.show.summary import (
-    best,
-    by_training,
-    groups,
-    mean_curve,
-    opposite_pairs,
-    output_name,
-    removed_unit,
-    titles,
-    trained_with,
-)
 
 
-@styled
+@style.styled
 def definition_of_area(
     fractions: ArrayLike,
     mif: ArrayLike,
@@ -68,8 +42,10 @@ def definition_of_area(
     figure = Figure(figsize=(3.4, 2.7))
     axis = figure.subplots()
     axis.fill_between(x, low, high, where=high >= low, interpolate=True, color="#D6E6F2", lw=0)
-    axis.fill_between(x, low, high, where=high < low, interpolate=True, fc=PALE, ec=GREY, hatch="////", lw=0)
-    mif_and_lif(axis, x, low, high)
+    axis.fill_between(
+        x, low, high, where=high < low, interpolate=True, fc=style.PALE, ec=style.GREY, hatch="////", lw=0
+    )
+    style.mif_and_lif(axis, x, low, high)
     gap = int(np.argmax(np.abs(high - low)))
     if abs(high[gap] - low[gap]) > 0.2 * (max(high.max(), low.max()) - min(high.min(), low.min())):
         axis.text(x[gap], (high[gap] + low[gap]) / 2, "A", size=13, style="italic", ha="center", va="center")
@@ -78,7 +54,7 @@ def definition_of_area(
     return figure
 
 
-@styled
+@style.styled
 def perturbation_curves(results: Results, signed: bool | None = True) -> Figure:
     """Perturbation curves, MIF above LIF: a column per estimator (baselines first), a line per model.
 
@@ -88,20 +64,22 @@ def perturbation_curves(results: Results, signed: bool | None = True) -> Figure:
     """
     names = results.estimators if signed is None else _with_baselines(results, signed)
     shown, looks = _names(results), model_looks(results.models)
-    figure, axes = grid(2, len(names), _x_label(results))
+    figure, axes = style.grid(2, len(names), _x_label(results))
     for row, side in zip(axes, ("mif", "lif"), strict=True):
         for axis, name in zip(row, names, strict=True):
             for model, look in looks.items():
-                draw_mean(axis, results.models[model], (side, name), look, label=model)
+                style.draw_mean(axis, results.models[model], (side, name), look, label=model)
         row[0].set_ylabel(f"{side.upper()}\n{_y_label(results)}")
-    finish(axes)
+    style.finish(axes)
     for axis, name in zip(axes[0], names, strict=True):
         axis.set_title(shown[name])
-    legend(figure, _legend_title(results), {plain_model(name): look for name, look in looks.items()})
+    style.legend(
+        figure, _legend_title(results), {style.plain_model(name): look for name, look in looks.items()}
+    )
     return figure
 
 
-@styled
+@style.styled
 def lif_over_scores(results: Results, model: str, estimators: Sequence[str] | None = None) -> Figure:
     """LIF curves above the importance of the pixels in the order they are masked, on the same x axis.
 
@@ -109,38 +87,38 @@ def lif_over_scores(results: Results, model: str, estimators: Sequence[str] | No
     shaded. Default: the signed estimators. The importance has its own scale in every column.
     """
     chosen, importance = of_model(results, model), of_model(results, model).evaluation.importance
-    names = list(estimators or groups(results).get("Signed") or results.signed)
+    names = list(estimators or summary.groups(results).get("Signed") or results.signed)
     for name in names:
         if name not in importance:
             raise unknown("estimator with sorted scores", name, importance)
-    shown, unit = _names(results), removed_unit(results)
-    figure, axes = grid(2, len(names), f"{_x_label(results)}, in LIF order", sharey=False)
+    shown, unit = _names(results), summary.removed_unit(results)
+    figure, axes = style.grid(2, len(names), f"{_x_label(results)}, in LIF order", sharey=False)
     look = model_looks(results.models)[model]
     for (above, below), name in zip(axes.T, names, strict=True):
         above.sharey(axes[0, 0])
-        draw_mean(above, chosen, ("lif", name), look, label=model)
+        style.draw_mean(above, chosen, ("lif", name), look, label=model)
         scores = np.asarray(importance[name], dtype=np.float64)
         x = np.linspace(0, 1, len(scores))
         below.plot(x, scores, color="black", linewidth=1.2)
-        below.fill_between(x, scores, where=scores >= 0, color=MIF, alpha=0.25, linewidth=0)
-        below.fill_between(x, scores, where=scores <= 0, color=LIF, alpha=0.25, linewidth=0)
+        below.fill_between(x, scores, where=scores >= 0, color=style.MIF_COLOUR, alpha=0.25, linewidth=0)
+        below.fill_between(x, scores, where=scores <= 0, color=style.LIF_COLOUR, alpha=0.25, linewidth=0)
         negative = float(np.mean(scores < 0))
         if negative > 0:
             for axis in (above, below):
-                axis.axvspan(0, negative, color=PALE, alpha=0.5, linewidth=0, zorder=0)
+                axis.axvspan(0, negative, color=style.PALE, alpha=0.5, linewidth=0, zorder=0)
             note = f"{negative:.0%} of the {unit}\nnegative"
             below.text(0.04, 0.96, note, transform=below.transAxes, va="top", size=8)
         above.set_title(shown[name])
-    finish(axes)
+    style.finish(axes)
     for axis in axes[0, 1:]:
         axis.tick_params(labelleft=False)
-    axes[0, 0].set_ylabel(f"LIF, {plain_model(model)}\n{_y_label(results)}")
+    axes[0, 0].set_ylabel(f"LIF, {style.plain_model(model)}\n{_y_label(results)}")
     axes[1, 0].set_ylabel("Importance score")
     figure.align_ylabels(axes[:, 0])
     return figure
 
 
-@styled
+@style.styled
 def overview(
     several: Sequence[Results], signed: bool = True, trainings: Sequence[str] | None = None
 ) -> Figure:
@@ -150,46 +128,49 @@ def overview(
     its own: the lines of two would hide each other. By default these are "none" and "fpa" and those of models
     evaluated alone, or all where there are none of these. Results without such estimators have no row.
     """
-    titled = zip(several, titles(several), strict=True)
+    titled = zip(several, summary.titles(several), strict=True)
     rows = [(results, title) for results, title in titled if _of_sign(results, signed)]
     if not rows:
         raise InputError(f"there are no {'signed' if signed else 'unsigned'} estimators in these results")
     if trainings is None:
-        known = dict.fromkeys(key for results, _ in rows for key in by_training(results))
-        alone = {key for results, _ in rows if results.recipe is None for key in by_training(results)}
+        known = dict.fromkeys(key for results, _ in rows for key in summary.by_training(results))
+        alone = {key for results, _ in rows if results.recipe is None for key in summary.by_training(results)}
         trainings = [key for key in known if key in alone or key in ("none", "fpa")] or list(known)
     columns = [(side, training) for side in ("mif", "lif") for training in trainings]
     drawn = {name for results, _ in rows for name in _with_baselines(results, signed)}
     looks = {name: look for name, look in estimator_looks(*several).items() if name in drawn}
-    figure, axes = grid(len(rows), len(columns), _x_label(*(results for results, _ in rows)))
+    figure, axes = style.grid(len(rows), len(columns), _x_label(*(results for results, _ in rows)))
     for row, (results, (name, *more)) in zip(axes, rows, strict=True):
-        models = by_training(results)
+        models = summary.by_training(results)
         for axis, (side, training) in zip(row, columns, strict=True):
             if training not in models:
-                axis.text(0.5, 0.5, "no model", transform=axis.transAxes, ha="center", color=GREY)
+                axis.text(0.5, 0.5, "no model", transform=axis.transAxes, ha="center", color=style.GREY)
                 continue
             for estimator in _with_baselines(results, signed):
                 model, look = results.models[models[training]], looks[estimator]
-                draw_mean(axis, model, (side, estimator), look, label=estimator, marker=look.marker)
+                style.draw_mean(axis, model, (side, estimator), look, label=estimator, marker=look.marker)
         # Of a long path the end tells more.
-        words = [plain(name, 16), *(plain(part if len(part) <= 18 else f"…{part[-17:]}") for part in more)]
+        words = [
+            style.plain(name, 16),
+            *(style.plain(part if len(part) <= 18 else f"…{part[-17:]}") for part in more),
+        ]
         row[0].set_ylabel("\n".join([*words, _y_label(results)]))
-    finish(axes)
+    style.finish(axes)
     for axis, (side, training) in zip(axes[0], columns, strict=True):
-        below = f"\ntrained with: {plain_model(training)}" if training else ""
+        below = f"\ntrained with: {style.plain_model(training)}" if training else ""
         axis.set_title(side.upper() + below)
     shown = _names(*several)
-    legend(figure, "Estimator", {shown[name]: look for name, look in looks.items()}, markers=True)
+    style.legend(figure, "Estimator", {shown[name]: look for name, look in looks.items()}, markers=True)
     return figure
 
 
-@styled
+@style.styled
 def fidelity_dots(results: Results) -> Figure:
     """A with its 95 % interval for all estimators and models; hollow: what the paper published."""
     rows: dict[str, float] = {}
     headings: dict[float, str] = {}
     place = 0.0
-    for heading, names in groups(results).items():
+    for heading, names in summary.groups(results).items():
         if heading != "Baseline":
             headings[place] = heading
             place += 0.8
@@ -200,8 +181,8 @@ def fidelity_dots(results: Results) -> Figure:
     axis = figure.subplots()
     looks = model_looks(results.models)
     for row in rows.values():
-        axis.axhline(row, color=PALE, linewidth=0.7, zorder=0)
-    axis.axvline(0, color=GREY, linewidth=0.8, zorder=0)
+        axis.axhline(row, color=style.PALE, linewidth=0.7, zorder=0)
+    axis.axvline(0, color=style.GREY, linewidth=0.8, zorder=0)
     for number, (model, look) in enumerate(looks.items()):
         fidelity, published = results.models[model].fidelity, results.published.get(model, {})
         y = {
@@ -227,12 +208,12 @@ def fidelity_dots(results: Results) -> Figure:
     axis.tick_params(axis="y", length=0, labelsize=9)
     axis.spines["left"].set_visible(False)
     axis.set(ylim=(place - 0.4, -0.6), xlabel=f"Fidelity A in percent, with 95% interval{hollow}")
-    dots = {plain_model(name): look._replace(dashes="none") for name, look in looks.items()}
-    legend(figure, _legend_title(results), dots, markers=True)
+    dots = {style.plain_model(name): look._replace(dashes="none") for name, look in looks.items()}
+    style.legend(figure, _legend_title(results), dots, markers=True)
     return figure
 
 
-@styled
+@style.styled
 def rank_slopes(results: Results) -> Figure:
     """The rank of every estimator by MIF and by LIF, joined by a line; a panel per model.
 
@@ -240,8 +221,8 @@ def rank_slopes(results: Results) -> Figure:
     contradiction, the crossing has a red dot and both lines are red.
     """
     count = max(len(model.reliability.by_mif) for model in results.models.values())
-    counts, shown = opposite_pairs(results), _names(results)
-    longest = max(map(len, estimator_names(results, most=LONGEST).values()))
+    counts, shown = summary.opposite_pairs(results), _names(results)
+    longest = max(map(len, estimator_names(results, most=style.LONGEST).values()))
     figure = Figure(figsize=(max((1.3 + 0.145 * longest) * len(results.models), 3.4), 1.05 + 0.24 * count))
     axes = figure.subplots(1, len(results.models), squeeze=False, gridspec_kw={"wspace": 0.12})[0]
     for axis, (name, model) in zip(axes, results.models.items(), strict=True):
@@ -254,7 +235,7 @@ def rank_slopes(results: Results) -> Figure:
         red = {estimator for pair in pairs for estimator in pair}
         for estimator in reliability.by_mif:
             ends, signed = (by_mif[estimator], by_lif[estimator]), results.signed.get(estimator)
-            colour, width = (RED, 1.4) if estimator in red else (GREY, 0.9)
+            colour, width = (style.RED, 1.4) if estimator in red else (style.GREY, 0.9)
             axis.plot(
                 (0, 1), ends, marker="o" if signed else "s", markersize=4.5, label=estimator, color=colour,
                 markerfacecolor=None if signed else "white", linewidth=width, clip_on=False,
@@ -268,20 +249,23 @@ def rank_slopes(results: Results) -> Figure:
             start, end = by_mif[first] - by_mif[second], by_lif[first] - by_lif[second]
             cross = start / (start - end)
             height = by_mif[first] + cross * (by_lif[first] - by_mif[first])
-            axis.plot(cross, height, "o", color=RED, markeredgecolor="white", markersize=4.5, zorder=4)
+            axis.plot(cross, height, "o", color=style.RED, markeredgecolor="white", markersize=4.5, zorder=4)
         plural = "" if len(pairs) == 1 else "s"
-        title = f"{plain_model(name)}: {len(pairs)} contradiction{plural}\nin {len(reliability.pairs)} pairs"
+        lines = [f"{style.plain_model(name)}: {len(pairs)} contradiction{plural}"]
+        lines.append(f"in {len(reliability.pairs)} pairs")
         mixed = counts[name]  # what tables and report count
-        title += f"\n(signed-unsigned: {mixed.significant} of {mixed.pairs})" if mixed.pairs else ""
-        axis.set_title(title)
+        lines += [f"(signed-unsigned: {mixed.significant} of {mixed.pairs})"] if mixed.pairs else []
+        axis.set_title("\n".join(lines))
         axis.set(xlim=(-0.05, 1.05), ylim=(count + 0.5, 0.5), yticks=[])
         axis.set_xticks((0, 1), ("Rank by MIF", "Rank by LIF"))
         axis.tick_params(length=0)
         axis.spines[:].set_visible(False)
     handles = [
-        Line2D([], [], color=GREY, marker="o", linestyle="none", label="signed"),
-        Line2D([], [], color=GREY, marker="s", markerfacecolor="white", linestyle="none", label="unsigned"),
-        Line2D([], [], color=RED, marker="o", markersize=4.5, label="contradiction"),
+        Line2D([], [], color=style.GREY, marker="o", linestyle="none", label="signed"),
+        Line2D(
+            [], [], color=style.GREY, marker="s", markerfacecolor="white", linestyle="none", label="unsigned"
+        ),
+        Line2D([], [], color=style.RED, marker="o", markersize=4.5, label="contradiction"),
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=8, columnspacing=1.2)
     return figure
@@ -289,7 +273,7 @@ def rank_slopes(results: Results) -> Figure:
 
 def all_figures(results: Results) -> dict[str, Figure]:
     """All figures by the names of their files; those that need what the results do not have are left out."""
-    with_fpa = [name for name in results.models if trained_with(results, name) == "fpa"]
+    with_fpa = [name for name in results.models if summary.trained_with(results, name) == "fpa"]
     shown = next(iter(with_fpa), list(results.models)[-1])
     model = results.models[shown]
     signed, examples, settings = _of_sign(results, True), model.examples, model.about.get("training")
@@ -305,11 +289,11 @@ def all_figures(results: Results) -> dict[str, Figure]:
             names=[results.classes[label] if label >= 0 else "" for label in examples.labels[few]],
             seed=model.plan["seed"],
         )
-    finest = best(results, model)
+    finest = summary.best(results, model)
     figures["definition-of-area"] = definition_of_area(
         model.evaluation.fractions,
-        *(mean_curve(model, side, finest)[0] for side in ("mif", "lif")),
-        title=f"{_names(results)[finest]}, {_legend_title(results).lower()}: {plain_model(shown)}",
+        *(summary.mean_curve(model, side, finest)[0] for side in ("mif", "lif")),
+        title=f"{_names(results)[finest]}, {_legend_title(results).lower()}: {style.plain_model(shown)}",
         labels=(_x_label(results), _y_label(results)),
     )
     for sign, group in ((True, "signed"), (False, "unsigned")):
@@ -318,7 +302,12 @@ def all_figures(results: Results) -> dict[str, Figure]:
     sorted_ones = [name for name in signed or results.signed if name in model.evaluation.importance]
     if sorted_ones:
         figures["lif-over-scores"] = lif_over_scores(results, shown, sorted_ones)
-    if examples is not None and signed and removed_unit(results) == "pixels" and model.evaluation.divided:
+    if (
+        examples is not None
+        and signed
+        and summary.removed_unit(results) == "pixels"
+        and model.evaluation.divided
+    ):
         estimator = "ig_sum" if "ig_sum" in signed else signed[0]
         usable = np.isin(examples.indices, model.evaluation.indices[model.fidelity[estimator].kept])
         usable &= np.isfinite(examples.maps[estimator]).all(axis=(1, 2))
@@ -333,31 +322,35 @@ def all_figures(results: Results) -> dict[str, Figure]:
 def save_figures(results: Results, folder: str | Path) -> list[Path]:
     """Make all figures and write them to `folder`, as PNG and PDF."""
     return [
-        path for name, figure in all_figures(results).items() for path in save(figure, Path(folder) / name)
+        path
+        for name, figure in all_figures(results).items()
+        for path in style.save(figure, Path(folder) / name)
     ]
 
 
 def _of_sign(results: Results, signed: bool) -> list[str]:
-    return groups(results).get("Signed" if signed else "Unsigned", [])
+    return summary.groups(results).get("Signed" if signed else "Unsigned", [])
 
 
 def _with_baselines(results: Results, signed: bool) -> list[str]:
     names = _of_sign(results, signed)
     if not names:
         raise InputError(f"{results.name!r} has no {'signed' if signed else 'unsigned'} estimators")
-    return groups(results).get("Baseline", []) + names
+    return summary.groups(results).get("Baseline", []) + names
 
 
 def _names(*several: Results) -> dict[str, str]:
-    return estimator_names(*several, style="mathtext", most=LONGEST)
+    return estimator_names(*several, style="mathtext", most=style.LONGEST)
 
 
 def _x_label(*several: Results) -> str:
-    return f"{' or '.join(sorted({removed_unit(results) for results in several})).capitalize()} masked"
+    return (
+        f"{' or '.join(sorted({summary.removed_unit(results) for results in several})).capitalize()} masked"
+    )
 
 
 def _y_label(results: Results) -> str:
-    name = output_name(results)
+    name = summary.output_name(results)
     return f"Normalised {name}" if results.first.evaluation.divided else name.capitalize()
 
 

@@ -33,7 +33,10 @@ _STYLE = {
 
 styled = style.context(["default", _STYLE])
 
-MIF, LIF = "#1B7837", "#762A83"  # the ends of the colour map below: MIF removes the positive scores first
+MIF_COLOUR, LIF_COLOUR = (
+    "#1B7837",
+    "#762A83",
+)  # the ends of the colour map below: MIF removes the positive scores first
 SIGNS = "PRGn"
 BEHIND = {"facecolor": "white", "edgecolor": "none", "boxstyle": "square,pad=0.15"}  # text on lines
 LONGEST = 16
@@ -139,13 +142,16 @@ def finish(axes: NDArray[Any]) -> None:
 
 def mif_and_lif(axis: Axes, x: Floats, mif: Floats, lif: Floats) -> None:
     """The two curves, their names written on them where they are far apart."""
-    for name, curve, colour, dashes in (("LIF", lif, LIF, "-"), ("MIF", mif, MIF, (0, (3.5, 1.6)))):
-        axis.plot(x, curve, color=colour, linestyle=dashes, label=name)
-    percent_axis(axis)
     gap = x[int(np.argmax(np.abs(lif - mif)))]
-    for name, curve, colour, place in (("LIF", lif, LIF, (gap + 1) / 2), ("MIF", mif, MIF, gap / 2)):
+    lines = (
+        ("LIF", lif, LIF_COLOUR, "-", (gap + 1) / 2),
+        ("MIF", mif, MIF_COLOUR, (0, (3.5, 1.6)), gap / 2),
+    )
+    for name, curve, colour, dashes, place in lines:
+        axis.plot(x, curve, color=colour, linestyle=dashes, label=name)
         height = float(np.interp(place, x, curve))
         axis.text(place, height, name, color=colour, weight="bold", ha="center", va="center", bbox=BEHIND)
+    percent_axis(axis)
 
 
 def legend(figure: Figure, title: str, looks: Mapping[str, Look], markers: bool = False) -> None:

@@ -5,7 +5,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fpa.auditing.auditor import Audit
+from fpa.auditing.verdict import Audit
 from fpa.auditing.rule import FEWEST_IMAGES, LEAST_KEPT, MASKED, MEANINGS
 from fpa.files import writable_folder, write_text
 from fpa.show.names import estimator_name

@@ -8,23 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from fpa.evaluation.result import Results
 from fpa.files import writable_folder, write_text
+from fpa.show import summary
 from fpa.show.looks import estimator_looks, model_looks
 from fpa.show.names import estimator_names, model_name
 from fpa.show.report.explorer import explorer_data, numbers
 from fpa.show.report.verdict import pairs_counted, verdict
-from fpa.show.summary import (
-    STAGES,
-    best,
-    direction,
-    groups,
-    mean_curve,
-    output_name,
-    percent,
-    references,
-    removed_unit,
-    trained_with,
-    with_interval,
-)
 from fpa.statistics.contradictions import KINDS
 
 if TYPE_CHECKING:
@@ -72,12 +60,15 @@ def _page(results: Results, command: str | None) -> str:
     models, explorer = results.models, explorer_data(results)
     data = {
         "fractions": numbers(results.first.evaluation.fractions),
-        "unit": removed_unit(results),
-        "output": output_name(results),
+        "unit": summary.removed_unit(results),
+        "output": summary.output_name(results),
         "divided": results.first.evaluation.divided,
         "curves": [
             [
-                {side: [numbers(part) for part in mean_curve(model, side, name)] for side in ("mif", "lif")}
+                {
+                    side: [numbers(part) for part in summary.mean_curve(model, side, name)]
+                    for side in ("mif", "lif")
+                }
                 for name in results.estimators
             ]
             for model in models.values()
@@ -91,48 +82,44 @@ def _page(results: Results, command: str | None) -> str:
     kind, pairs = pairs_counted(results.first.reliability)
     scores = ["A", *results.score_titles]
     # The stages that show results take another time whenever a report is made.
-    timings = {key: value for key, value in results.about.get("timings", {}).items() if key not in STAGES}
-    return (
-        page_environment()
-        .get_template("report.html.jinja")
-        .render(
-            results=results,
-            study=results.recipe is not None,
-            names={name: Markup(text) for name, text in estimator_names(results, style="html").items()},
-            plain_names=estimator_names(results),
-            subject=_subject(results),
-            trained={name: _trained(results, name) for name in models},
-            verdict=verdict(results),
-            kind=kind,
-            kinds=KINDS,
-            pairs=pairs,
-            groups=groups(results),
-            best={
-                name: {score: best(results, model, score) for score in scores}
-                for name, model in models.items()
-            },
-            scores={name: model.scores for name, model in models.items()},
-            direction=direction,
-            with_interval=with_interval,
-            disagreements=_disagreements(results),
-            notes=_notes(results),
-            published=any(results.published.get(name) for name in models),
-            masked_reference="masked" in references(results),
-            percent=percent,
-            unit=removed_unit(results),
-            model_looks=model_looks(models),
-            estimator_looks=estimator_looks(results),
-            shown_first=_shown_first(results),
-            history=[(c, t) for c, t in _HISTORY.items() if any(m.history.get(c) for m in models.values())],
-            explorer=explorer,
-            facts=list(_facts(_made_with(results))),
-            timings=[(what, _duration(value)) for what, value in _facts(timings)],
-            command=command,
-            recipe=results.recipe and yaml.safe_dump(dict(results.recipe), sort_keys=False),
-            css=Markup((files / "report.css").read_text(encoding="utf-8")),
-            js=Markup((files / "report.js").read_text(encoding="utf-8")),
-            data=htmlsafe_json_dumps(data, allow_nan=False, separators=(",", ":")),
-        )
+    timings = {
+        key: value for key, value in results.about.get("timings", {}).items() if key not in summary.STAGES
+    }
+    template = page_environment().get_template("report.html.jinja")
+    return template.render(
+        results=results,
+        study=results.recipe is not None,
+        names={name: Markup(text) for name, text in estimator_names(results, style="html").items()},
+        plain_names=estimator_names(results),
+        subject=_subject(results),
+        trained={name: _trained(results, name) for name in models},
+        verdict=verdict(results),
+        kind=kind,
+        kinds=KINDS,
+        pairs=pairs,
+        summary=summary,
+        groups=summary.groups(results),
+        unit=data["unit"],
+        best={
+            name: {score: summary.best(results, model, score) for score in scores}
+            for name, model in models.items()
+        },
+        scores={name: model.scores for name, model in models.items()},
+        disagreements=_disagreements(results),
+        notes=_notes(results),
+        published=any(results.published.get(name) for name in models),
+        model_looks=model_looks(models),
+        estimator_looks=estimator_looks(results),
+        shown_first=_shown_first(results),
+        history=[(c, t) for c, t in _HISTORY.items() if any(m.history.get(c) for m in models.values())],
+        explorer=explorer,
+        facts=list(_facts(_made_with(results))),
+        timings=[(what, _duration(value)) for what, value in _facts(timings)],
+        command=command,
+        recipe=results.recipe and yaml.safe_dump(dict(results.recipe), sort_keys=False),
+        css=Markup((files / "report.css").read_text(encoding="utf-8")),
+        js=Markup((files / "report.js").read_text(encoding="utf-8")),
+        data=htmlsafe_json_dumps(data, allow_nan=False, separators=(",", ":")),
     )
 
 
@@ -148,7 +135,7 @@ def _subject(results: Results) -> str:
 
 def _trained(results: Results, name: str) -> str:
     """What a model was trained with, where its name does not say it."""
-    training = trained_with(results, name)
+    training = summary.trained_with(results, name)
     return "" if training == name else model_name(training)
 
 
@@ -158,7 +145,7 @@ def _made_with(results: Results) -> dict[str, Any]:
     facts = {key: about[key] for about in (first, results.about) for key in _MADE_WITH if key in about}
     forms = {name: model.about.get("made_with", {}).get("forms") for name, model in results.models.items()}
     if len({str(form) for form in forms.values()}) == 1:
-        facts["arithmetic"] = results.first.about.get("made_with", {}).get("forms") or {}
+        facts["arithmetic"] = first.get("forms") or {}
     else:
         facts["arithmetic"] = {model_name(name): form for name, form in forms.items() if form}
     if results.recipe is None:  # a recipe says these itself
@@ -209,7 +196,7 @@ def _notes(results: Results) -> list[str]:
 
 def _shown_first(results: Results) -> set[str]:
     """The estimators that the page starts with: the first signed and the first unsigned one."""
-    by_sign = groups(results)
+    by_sign = summary.groups(results)
     first = {names[0] for title, names in by_sign.items() if title != "Baseline"}
     return first or set(results.estimators[:2])
 

@@ -63,6 +63,7 @@ def audit(
                 source,
                 maskings=maskings,
                 folder=output,
+                overwrite=run.overwrite,
                 name=f"{subject.name} on {source.name}",
                 progress=tell,
                 **how.plan(subject.normalisation),

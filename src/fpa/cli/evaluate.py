@@ -73,7 +73,16 @@ def evaluate(
         if note:
             display.say(note)
         with display.evaluating(subject.name, source.count) as tell:
-            evaluate_blocks(engine, source, plan, output, about=about, examples=examples, progress=tell)
+            evaluate_blocks(
+                engine,
+                source,
+                plan,
+                output,
+                about=about,
+                examples=examples,
+                overwrite=run.overwrite,
+                progress=tell,
+            )
         display.unreadable(source.lost)
         results = read_results(output)
         for stage in STAGES:
@@ -83,21 +92,18 @@ def evaluate(
 
 
 def claim(folder: Path, *, overwrite: bool) -> None:
-    """Take a folder for an evaluation: refuse one that holds something else, clear it on request."""
-    from fpa.evaluation.shards import DESCRIPTION, EvaluationFolder
+    """Refuse a folder that holds something else than an evaluation; on request, remove what shows it."""
+    from fpa.evaluation.shards import DESCRIPTION
     from fpa.study.folder import SHOWN_FILES
 
-    own = (*SHOWN_FILES, "audit.json", "audit.html")
-    present = [name for name in ("recipe.yaml", *own) if (folder / name).exists()]
-    if present and ("recipe.yaml" in present or not (folder / DESCRIPTION).exists()):
+    evaluated = (folder / DESCRIPTION).exists()
+    shown = [name for name in SHOWN_FILES if (folder / name).exists()]
+    if (folder / "recipe.yaml").exists() or (shown and not evaluated):
         raise InputError(
-            f"{folder} holds files of something else ({', '.join(present[:3])}): choose another --output"
+            f"{folder} holds tables, figures or a report of something else: choose another --output"
         )
-    if not overwrite:
-        return
-    others = [path.name for path in folder.iterdir() if not path.name.startswith(".fpa-")]
-    if others and not (folder / DESCRIPTION).exists():
+    if overwrite and not evaluated and any(not path.name.startswith(".fpa-") for path in folder.iterdir()):
         raise InputError(f"{folder} is not empty and holds no evaluation: nothing was deleted")
-    for name in present:
-        (folder / name).unlink()
-    EvaluationFolder(folder).clear()
+    if overwrite:
+        for name in shown:
+            (folder / name).unlink()

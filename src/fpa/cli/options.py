@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from fpa.data.normalisation import Normalisation
     from fpa.data.source import ImageSource
-    from fpa.engine.engine import Engine, Precision
+    from fpa.engine import Engine, Precision
     from fpa.evaluation.result import Results
     from fpa.explanation.raw import Settings
 
@@ -169,7 +169,7 @@ class EvaluationOptions:
     def engine(self, model: "nn.Module", source: "ImageSource", device: str | None) -> "Engine":
         """The model, ready for many passes."""
         from fpa.engine.devices import chosen_device
-        from fpa.engine.engine import Engine
+        from fpa.engine import Engine
         from fpa.models.wrap import classifier
 
         network = classifier(model, source.first, chosen_device(device))
@@ -185,7 +185,7 @@ class EvaluationOptions:
 
     @property
     def _precision(self) -> "Precision | None":
-        from fpa.engine.engine import Precision
+        from fpa.engine import Precision
 
         return None if self.precision == "auto" else Precision(self.precision, self.precision)
 

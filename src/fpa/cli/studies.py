@@ -110,12 +110,12 @@ def compare(folders: list[str], *, output: Path = Path("runs/comparison"), quiet
     """
     from rich.console import Console
 
+    from fpa.show import write_comparison
     from fpa.show.tables import comparison
     from fpa.study.read import read_results
-    from fpa.study.run import compare_results
 
     several = [read_results(Path(folder)) for folder in folders]
-    compare_results(several, output)
+    write_comparison(several, output)
     if not quiet:
         Console().print(comparison(several))
         print(f"tables and figures: {output}")

@@ -43,6 +43,7 @@ def evaluate(
     from fpa.files import folder_lock
     from fpa.progress import Display
     from fpa.show import STAGES, show_all
+    from fpa.study.folder import SHOWN_FILES
     from fpa.study.read import read_results
 
     check_device(run.device)
@@ -84,6 +85,8 @@ def evaluate(
                 progress=tell,
             )
         display.unreadable(source.lost)
+        for name in SHOWN_FILES:  # they may be of an evaluation that was overwritten
+            (output / name).unlink(missing_ok=True)
         results = read_results(output)
         for stage in STAGES:
             with display.making(stage):
@@ -92,18 +95,15 @@ def evaluate(
 
 
 def claim(folder: Path, *, overwrite: bool) -> None:
-    """Refuse a folder that holds something else than an evaluation; on request, remove what shows it."""
+    """Refuse a folder that holds something else, before any work."""
     from fpa.evaluation.shards import DESCRIPTION
     from fpa.study.folder import SHOWN_FILES
 
     evaluated = (folder / DESCRIPTION).exists()
-    shown = [name for name in SHOWN_FILES if (folder / name).exists()]
+    shown = any((folder / name).exists() for name in SHOWN_FILES)
     if (folder / "recipe.yaml").exists() or (shown and not evaluated):
         raise InputError(
             f"{folder} holds tables, figures or a report of something else: choose another --output"
         )
     if overwrite and not evaluated and any(not path.name.startswith(".fpa-") for path in folder.iterdir()):
         raise InputError(f"{folder} is not empty and holds no evaluation: nothing was deleted")
-    if overwrite:
-        for name in shown:
-            (folder / name).unlink()

@@ -470,8 +470,11 @@ class TestCommand:
         assert "Too few images: 6 could be used, at least 100 are needed." in out
         left = sorted(path.name for path in tmp_path.iterdir())
         assert left == ["audit.html", "audit.json", "blocks", "evaluation.json"]
+        (block,) = (tmp_path / "blocks").glob("block-*")
+        written = block.stat().st_mtime_ns
         assert main([*command, "--quiet"]) == 4
         assert capsys.readouterr() == ("", "")
+        assert block.stat().st_mtime_ns == written  # it continues with what is there
         assert main([*command, "--quiet", "--features", "4"]) == 2
         assert "holds an evaluation with other features" in capsys.readouterr().err
         assert main([*command, "--quiet", "--features", "4", "--overwrite"]) == 4
@@ -520,6 +523,10 @@ class TestCommand:
         said = "fpa finetune shapes-none --data shapes --masking blur"
         assert said in capsys.readouterr().out
         assert said in Path("here/audit.html").read_text(encoding="utf-8")
+        four = ["--maskings", "[{name: blur, sigma: 4}]", *quick, "--overwrite", "--quiet"]
+        assert main(["audit", "shapes-none", *four]) == 3
+        command = json.loads(Path("here/audit.json").read_text())["command"]
+        assert command == "fpa finetune shapes-none --data shapes --masking.name blur --masking.sigma 4"
         own = ["--model", "shapes-none", "--mean", "[0.5,0.5,0.5]", "--std", "[0.5,0.5,0.5]"]
         assert main(["audit", *own, "--maskings", "constant", *quick, "--quiet", "--overwrite"]) == 3
         command = json.loads(Path("here/audit.json").read_text())["command"]

@@ -468,12 +468,15 @@ class TestCommand:
         out = capsys.readouterr().out
         assert out.startswith("Cannot tell: ")
         assert "Too few images: 6 could be used, at least 100 are needed." in out
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["audit.html", "audit.json"]
+        left = sorted(path.name for path in tmp_path.iterdir())
+        assert left == ["audit.html", "audit.json", "blocks", "evaluation.json"]
         assert main([*command, "--quiet"]) == 4
         assert capsys.readouterr() == ("", "")
-        assert main([*command, "--quiet", "--features", "4"]) == 4
+        assert main([*command, "--quiet", "--features", "4"]) == 2
+        assert "holds an evaluation with other features" in capsys.readouterr().err
+        assert main([*command, "--quiet", "--features", "4", "--overwrite"]) == 4
         assert json.loads((tmp_path / "audit.json").read_text())["made_with"]["features"] == 4
-        assert main([*command, "--features", "16"]) == 2
+        assert main([*command, "--features", "16", "--overwrite"]) == 2
         assert "use smaller patches" in capsys.readouterr().err
 
     def test_a_model_of_ones_own_with_photos_of_ones_own(self, capsys, tmp_path, monkeypatch):
@@ -518,11 +521,9 @@ class TestCommand:
         assert said in capsys.readouterr().out
         assert said in Path("here/audit.html").read_text(encoding="utf-8")
         own = ["--model", "shapes-none", "--mean", "[0.5,0.5,0.5]", "--std", "[0.5,0.5,0.5]"]
-        assert main(["audit", *own, "--maskings", "[constant]", *quick, "--quiet"]) == 3
+        assert main(["audit", *own, "--maskings", "constant", *quick, "--quiet", "--overwrite"]) == 3
         command = json.loads(Path("here/audit.json").read_text())["command"]
-        assert command == (
-            "fpa finetune --model shapes-none --data shapes --mean '[0.5,0.5,0.5]' --std '[0.5,0.5,0.5]'"
-        )
+        assert command == ("fpa finetune shapes-none --data shapes --mean 0.5,0.5,0.5 --std 0.5,0.5,0.5")
         # It is a command: with a device that does not exist it gets as far as the device.
         assert main([*shlex.split(command)[1:], "--device", "tpu"]) == 2
         assert "device must be cpu, cuda, cuda:N or mps" in capsys.readouterr().err

@@ -50,6 +50,7 @@ def audit(
     normalisation: Normalisation | None = None,
     device: torch.device | str | None = None,
     folder: str | Path | None = None,
+    overwrite: bool = False,
     name: str = "",
     progress: bool | Tell = True,
 ) -> Audit:
@@ -65,7 +66,8 @@ def audit(
     - `points`: of a perturbation curve.
     - `features`: what is removed, "pixels" or the side of square patches (16 for most vision transformers).
     - `device`: where to work; by default where the model is.
-    - `folder`: where every block of images is stored at once, so that the same call continues after a crash.
+    - `folder`: where every block of images is stored at once, so that the same call continues after a crash;
+      with `overwrite` it starts afresh.
     - `name`: what is audited, for the page.
 
     >>> import fpa
@@ -99,7 +101,7 @@ def audit(
         place = Path(folder or temporary)
         classes = class_names(None, engine, source, model)
         described = {"name": name or model_name(engine), "classes": classes, "data": source.name}
-        evaluate_blocks(engine, source, plan, place, about=described, progress=progress)
+        evaluate_blocks(engine, source, plan, place, about=described, overwrite=overwrite, progress=progress)
         evaluation, about = read_evaluation(place)
     signed, size = signs(about["plan"]), (source.first.shape[2], source.first.shape[3])
     called = next(iter(judged))

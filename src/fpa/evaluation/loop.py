@@ -51,17 +51,21 @@ def evaluate_blocks(
     about: Mapping[str, Any] | None = None,
     examples: int = 0,
     block: int | None = None,
+    overwrite: bool = False,
     progress: "bool | Tell" = True,
 ) -> dict[str, Any]:
     """Carry out a plan on all images of a source, block after block; returns what evaluation.json says.
 
     `about` is written into evaluation.json beside the plan (name, classes, data, ...). Images, maps or logits
     that are not finite are named, left out (NaN) and counted; the rest goes on. `examples` images are kept
-    with their maps. The folder is locked meanwhile: another run into it is refused.
+    with their maps. With `overwrite` an evaluation that is there is thrown away, but not before it is known
+    that the new one can start. The folder is locked meanwhile: another run into it is refused.
     """
     _check(plan, source, block)
     path = Path(folder)
     with folder_lock(path):
+        if overwrite:
+            EvaluationFolder(path).clear()
         return _Evaluating(engine, source, plan, path, examples).run(about or {}, block, progress)
 
 

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fpa.engine.compiling import compiled
-from fpa.masking import Fill
 from fpa.models.wrap import logits_of
 from fpa.training.augment import FPA, Draws, Rectangle
 from fpa.training.run import Run
@@ -112,9 +111,8 @@ def next_batch(run: Run, precision: str, captured: bool = False) -> tuple[Tensor
     augment, batch_size, draws, noise = run.job.augment, run.batches.batch_size, None, None
     if augment is not None:
         draws = augment.draw((batch_size, *images.shape[2:]), images.device, run.draws)
-        if isinstance(augment.masking, Fill):
-            noise = augment.masking.noise(images.new_empty((batch_size, *images.shape[1:])), run.draws)
-            noise = None if noise is None else noise[run.batches.mine]
+        noise = augment.masking.noise(images.new_empty((batch_size, *images.shape[1:])), run.draws)
+        noise = None if noise is None else noise[run.batches.mine]
     prepared = _compiled_prepare if captured else prepare
     perturbed = prepared(
         images,
@@ -150,9 +148,7 @@ def prepare(
     if augment is None or draws is None:
         return normalised
     mask = augment.mask_of(draws, (batch_size, *images.shape[2:]))[mine]
-    if isinstance(augment.masking, Fill):
-        return augment.masking(normalised, mask, noise)
-    return augment.masking(normalised, mask)
+    return augment.masking(normalised, mask, noise)
 
 
 _compiled_prepare = compiled(prepare, repeatable=True)

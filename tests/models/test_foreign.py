@@ -205,12 +205,12 @@ def test_which_output_stands_for_which_class(tmp_path):
     assert class_numbers(folders, 1000) is None
     assert class_numbers(folders, 2) == [0, 1]
     assert class_numbers([], 2) is None
-    assert class_numbers(folders, 1000, given="[0, 491]") == [0, 491]
+    assert class_numbers(folders, 1000, class_index="[0, 491]") == [0, 491]
     keras = {"0": ["n01440764", "tench"], "491": ["n03000684", "chain_saw"]}
     (tmp_path / "index.json").write_text(json.dumps(keras))
-    assert class_numbers(folders, 1000, given=str(tmp_path / "index.json")) == [0, 491]
+    assert class_numbers(folders, 1000, class_index=str(tmp_path / "index.json")) == [0, 491]
     (tmp_path / "names.json").write_text(json.dumps({"n01440764": 0, "n03000684": 491}))
-    assert class_numbers(folders, 1000, given=str(tmp_path / "names.json")) == [0, 491]
+    assert class_numbers(folders, 1000, class_index=str(tmp_path / "names.json")) == [0, 491]
     # "crane" is two classes of ImageNet, a bird and a machine: its name tells nothing.
     assert class_numbers(["crane"], 3, ["crane", "tench", "crane"]) is None
     for given, said in (
@@ -221,9 +221,9 @@ def test_which_output_stands_for_which_class(tmp_path):
         ('{"n01440764": 0}', "does not name the class 'n03000684'"),
     ):
         with pytest.raises(InputError, match=said):
-            class_numbers(folders, 1000, given=given)
+            class_numbers(folders, 1000, class_index=given)
     with pytest.raises(InputError, match="the images have no classes"):
-        class_numbers([], 1000, given="[0]")
+        class_numbers([], 1000, class_index="[0]")
 
 
 def test_the_order_of_classes_is_not_taken_for_their_names():

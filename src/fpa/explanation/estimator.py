@@ -225,10 +225,9 @@ def passes(estimators: Estimators = "paper", settings: Settings | None = None) -
     >>> passes("paper")
     216
     """
-    raws = {estimator.raw for estimator in get_estimators(estimators, settings).values()}
-    shared = {raw.at for raw in raws if isinstance(raw, GradientMap)}
-    others = [raw for raw in raws if not isinstance(raw, GradientMap)]
-    return sum(points.gradients for points in shared) + sum(raw.gradients for raw in others)
+    raws = [estimator.raw for estimator in get_estimators(estimators, settings or Settings()).values()]
+    by_points = {raw.points if isinstance(raw, GradientMap) else raw: raw.gradients for raw in raws}
+    return sum(by_points.values())
 
 
 def needs_numbers(estimators: Mapping[str, Estimator]) -> bool:

@@ -234,7 +234,7 @@ def test_descriptions_differ_where_the_maps_would(reference):
 
 
 def test_what_has_no_name_cannot_be_made_of_its_description():
-    with pytest.raises(InputError, match="cannot be made of its description"):
+    with pytest.raises(InputError, match="cannot be rebuilt from its description"):
         Estimator.from_json(Estimator(torch.ones(2, 4, 4)).described())
 
 

@@ -18,7 +18,7 @@ from fpa.explanation.raw import RawMap, Reduction, register
 from fpa.explanation.task import Task, in_parts
 from fpa.seeds import Stream, derive
 
-_GRID = 8  # windows a side: of Occlusion (which moves by half of one) and of the methods that remove patches
+_GRID = 8  # windows per side, for Occlusion (in half steps) and for the methods that remove patches
 
 
 # Methods that fit the pattern of the others but not an evaluation image by image.
@@ -112,7 +112,7 @@ class Captum(RawMap):
             batch = task.engine.batch_size("gradients", task.images[:1])
             chosen = {
                 "baselines": None if baselines is None else baselines[at].to(rows),
-                "abs": False,  # the reduction's affair
+                "abs": False,  # left to the reduction
                 "n_steps": self.steps,
                 "internal_batch_size": 2 * len(rows),  # LayerConductance takes no less
                 "perturbations_per_eval": max(1, batch // len(rows)),

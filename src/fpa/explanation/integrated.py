@@ -1,4 +1,4 @@
-"""IG, integrated gradients: the gradients on the straight way from a reference to the image."""
+"""IG, integrated gradients: gradients along the straight line from a reference to the image."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class IntegratedGradients(GradientMap):
 
     @property
     def gradients(self) -> int:
-        """One a step."""
+        """One per step."""
         return self.steps or 0
 
     @property
@@ -47,17 +47,17 @@ class IntegratedGradients(GradientMap):
         return IntegratedGradients, self.steps, self.reference
 
     def prepare(self, task: Task) -> Tensor:
-        """The way from the reference to the image."""
+        """The difference between the image and the reference."""
         return task.images - reference_images(self.reference, task)
 
     def rows(self, task: Task, prepared: Tensor, at: slice, image: Tensor) -> Tensor:
-        """The points of the right Riemann sum, k = 1 .. steps: the reference is left out."""
+        """The points of the right Riemann sum, k = 1 .. steps."""
         step = torch.arange(at.start, at.stop, device=image.device) - image * self.gradients + 1
         back = (step.to(prepared.dtype) / self.gradients - 1)[:, None, None, None]
         return task.images.index_select(0, image).addcmul_(back, prepared.index_select(0, image))
 
     def finish(self, total: Tensor, prepared: Tensor) -> Tensor:
-        """The mean gradient times the way."""
+        """The mean gradient times that difference."""
         return total.mul_(prepared).div_(self.gradients)
 
 

@@ -1,4 +1,4 @@
-"""What a family of estimators is: a class of raw maps that says its passes, its sign and its settings.
+"""What a family of estimators is: a class of raw maps that declares its passes, its sign and its settings.
 
 Families made of gradients say at which points the gradients are taken and what becomes of them. All passes of
 a task are one list of rows, and raw maps with equal points share them.
@@ -42,7 +42,7 @@ class Settings:
     """Standard deviation of their noise, as a share of each image's range max - min."""
     reference: Any = "masked"
     """Where integrated gradients start: "masked" (the fully masked image), "black" (-1, for images scaled to
-    [-1, 1]; otherwise the masking `fpa.masking.black(mean, std)`), a number, one number a channel, a tensor
+    [-1, 1]; otherwise the masking `fpa.masking.black(mean, std)`), a number, one number per channel, a tensor
     that broadcasts to the images, or a masking."""
 
     def __post_init__(self) -> None:
@@ -64,9 +64,9 @@ class RawMap:
     family: ClassVar[str] = ""
     """The name in `FAMILIES`."""
     baseline: ClassVar[bool] = False
-    """Whether it explains nothing and is what explanations are compared with: neither signed nor unsigned."""
+    """Whether it is no explanation but what explanations are compared with: neither signed nor unsigned."""
     input_inside: ClassVar[bool] = False
-    """Whether the input is a factor already, so that there is no name with an `x`."""
+    """Whether it already contains the input as a factor, so that no name with an `x` exists."""
     needs_numbers: ClassVar[bool] = False
     """Whether the maps depend on the numbers of the images in their data set."""
     from_settings: ClassVar[Mapping[str, str]] = {}
@@ -84,7 +84,7 @@ class RawMap:
 
     @property
     def gradients(self) -> int:
-        """Gradient passes an image, as far as they are the engine's."""
+        """Gradient passes per image that the engine runs."""
         return 0
 
     @classmethod
@@ -135,19 +135,19 @@ class GradientMap(RawMap):
         return self
 
     def prepare(self, task: Task) -> Any:
-        """What `rows` and `finish` need, made once a task."""
+        """What `rows` and `finish` need, made once per task."""
         return None
 
     def rows(self, task: Task, prepared: Any, at: slice, image: Tensor) -> Tensor:
-        """The rows `at` of the list of all points, an image's after the other's; `image` is each row's."""
+        """The rows `at` of the list of all points, image by image; `image` [rows] says whose each row is."""
         raise NotImplementedError
 
     def each(self, gradients: Tensor) -> Tensor:
-        """What of each gradient is added up."""
+        """What is summed up for each gradient."""
         return gradients
 
     def finish(self, total: Tensor, prepared: Any) -> Tensor:
-        """The raw map, made of the sum [N, C, H, W] in place: by default the mean."""
+        """The raw map from the sum [N, C, H, W], computed in place; by default the mean."""
         return total.div_(self.gradients)
 
 

@@ -31,7 +31,7 @@ class SmoothGrad(GradientMap):
 
     @property
     def gradients(self) -> int:
-        """One a copy."""
+        """One per copy."""
         return self.samples or 0
 
     @property

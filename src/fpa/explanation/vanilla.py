@@ -1,4 +1,4 @@
-"""VG, the vanilla gradient: how the logit answers to a small change of each value of the image."""
+"""VG, the vanilla gradient: how the logit responds to a small change of each value of the image."""
 
 from dataclasses import dataclass
 from typing import Any

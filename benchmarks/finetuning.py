@@ -18,8 +18,7 @@ from fpa.data.splits import ImageData
 from fpa.engine.engine import Engine
 from fpa.evaluation.loop import evaluate_blocks
 from fpa.evaluation.shards import Evaluation
-from fpa.explanation.estimator import Settings
-from fpa.explanation.explainer import PAPER
+from fpa.explanation import PAPER, Settings
 from fpa.files import write_text
 from fpa.masking import Constant
 from fpa.progress import Display

@@ -168,8 +168,8 @@ class EvaluationOptions:
 
     def engine(self, model: "nn.Module", source: "ImageSource", device: str | None) -> "Engine":
         """The model, ready for many passes."""
-        from fpa.engine.devices import chosen_device
         from fpa.engine import Engine
+        from fpa.engine.devices import chosen_device
         from fpa.models.wrap import classifier
 
         network = classifier(model, source.first, chosen_device(device))

@@ -191,7 +191,9 @@ def test_it_continues_refuses_and_overwrites(here, capsys):
     assert "letters is not empty and holds no evaluation: nothing was deleted" in err
     (here / "study").mkdir()
     (here / "study" / "table.csv").write_text("of a study")
-    assert "study holds tables, figures or a report of something else" in run(capsys, *command[:-1], "study")[2]
+    assert (
+        "study holds tables, figures or a report of something else" in run(capsys, *command[:-1], "study")[2]
+    )
     assert run(capsys, *command, "--features", "64", "--overwrite")[0] == 2
     assert block.exists()
 

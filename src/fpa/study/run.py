@@ -100,7 +100,9 @@ class _Study:
     def _evaluate(self, name: str, variant: Variant, manifest: Manifest) -> None:
         """Explain, perturb and score with one model, unless that is done."""
         folder, display = self.folder / name, self.display
-        model: Any = load_model(folder / "model.safetensors", chosen_device(self.device))
+        model: Any = load_model(
+            folder / "model.safetensors", chosen_device(self.device), architecture=self.recipe.model
+        )
         stored = EvaluationFolder(folder)
         about = stored.about()
         if about is not None and about["model"] != fingerprint(model):

@@ -20,7 +20,7 @@ import pandas as pd
 
 from fpa.explanation import PAPER
 from fpa.scores.fidelity import Fidelity
-from fpa.show.names import augmentation_name, estimator_name
+from fpa.show.names import model_name
 from fpa.statistics.contradictions import Reliability, reliability
 from fpa.statistics.intervals import spearman
 from fpa.statistics.paired import holm, paired_test
@@ -30,6 +30,11 @@ UNSIGNED = [name for name, estimator in PAPER.items() if not estimator.signed an
 AUGMENTATIONS = ("none", "rectangle", "fpa")
 LEAST_ACCURACY = {"none": 0.923, "rectangle": 0.924, "fpa": 0.920}
 LEAST_RATIO = {"ig_sum": 3.0, "vgx_sum": 3.0, "sgx_sum": 1.6}
+
+
+def estimator_name(name: str) -> str:
+    """One of the paper's estimators as people see it."""
+    return PAPER[name].label(name).text
 
 
 @dataclass
@@ -88,7 +93,7 @@ def conclusions(results: Results) -> list[Finding]:
     table = results.table
     for name, least in LEAST_ACCURACY.items():
         accuracy = float(table[table.augmentation == name].accuracy.iloc[0])
-        statement = f"accuracy, {augmentation_name(name)}: at least {100 * least:.1f} %"
+        statement = f"accuracy, {model_name(name)}: at least {100 * least:.1f} %"
         found.append(Finding(statement, accuracy >= least, f"{100 * accuracy:.2f} %"))
     fpa = {name: results.area("fpa", name) for name in PAPER}
     lowest, highest = min(SIGNED, key=fpa.__getitem__), max(UNSIGNED, key=fpa.__getitem__)
@@ -121,7 +126,7 @@ def conclusions(results: Results) -> list[Finding]:
             for row in first.values()
         )
         statement = "LIF curves of signed estimators " + (
-            "rise above 1 first with FPA" if rises else f"fall at once, {augmentation_name(name)}"
+            "rise above 1 first with FPA" if rises else f"fall at once, {model_name(name)}"
         )
         seen = ", ".join(f"{estimator_name(one)} {row['mean']:.3f}" for one, row in first.items())
         found.append(Finding(statement, holds, f"at 5 %: {seen}"))
@@ -130,21 +135,21 @@ def conclusions(results: Results) -> list[Finding]:
         Finding(
             "A of random is within 0.5 of 0",
             max(map(abs, random.values())) < 0.5,
-            ", ".join(f"{augmentation_name(name)} {area:+.2f}" for name, area in random.items()),
+            ", ".join(f"{model_name(name)} {area:+.2f}" for name, area in random.items()),
         )
     )
     for name in ("none", "fpa"):
         published = results.published(name)
         ours = [results.area(name, one) for one in PAPER]
         correlation = float(spearman(ours, [published[one] for one in PAPER]))
-        statement = f"rank correlation with the published A at least 0.9, {augmentation_name(name)}"
+        statement = f"rank correlation with the published A at least 0.9, {model_name(name)}"
         found.append(Finding(statement, correlation >= 0.9, f"{correlation:.3f}"))
     for name in AUGMENTATIONS:
         pairs = [pair for pair in results.reliability[name].pairs if pair.kind == "signed-unsigned"]
         count = sum(pair.contradiction for pair in pairs)
         holds = count <= 2 if name == "fpa" else count >= 12
         limit = "at most 2" if name == "fpa" else "at least 12"
-        statement = f"signed-unsigned contradictions, {augmentation_name(name)}: {limit} of 18"
+        statement = f"signed-unsigned contradictions, {model_name(name)}: {limit} of 18"
         found.append(Finding(statement, holds, f"{count} of {len(pairs)}"))
     return found
 
@@ -156,7 +161,7 @@ def claims(results: Results) -> list[Finding]:
         scores = results.scores[name]
         rivals = [one for one in UNSIGNED if one != "sqsg_sum"]
         tests = {one: paired_test(scores["sqsg_sum"], scores[one]) for one in rivals}
-        found.append(_all_of(f"SQ-SG is the best unsigned estimator, {augmentation_name(name)}", tests))
+        found.append(_all_of(f"SQ-SG is the best unsigned estimator, {model_name(name)}", tests))
     tests = {
         one: paired_test(results.scores["fpa"][one], results.scores["none"][one], of="mif") for one in PAPER
     }
@@ -164,7 +169,7 @@ def claims(results: Results) -> list[Finding]:
     for name in AUGMENTATIONS:
         scores = results.scores[name]
         tests = {one: paired_test(scores[one], scores["random"]) for one in PAPER if one != "random"}
-        found.append(_all_of(f"every estimator beats random, {augmentation_name(name)}", tests))
+        found.append(_all_of(f"every estimator beats random, {model_name(name)}", tests))
     for name in AUGMENTATIONS:
         # An image's normalised curve minus its own start, 1, at every point; the images are many.
         points = pd.concat(
@@ -177,7 +182,7 @@ def claims(results: Results) -> list[Finding]:
         seen = f"{rising.sum()} of {len(points)} points above 1; "
         place = f"{estimator_name(top.estimator)} at {100 * top.fraction:.0f} %"
         seen += f"highest {top['mean']:.3f} ({place}, {_p(top.p)})"
-        statement = f"unsigned LIF curves do not rise, {augmentation_name(name)}"
+        statement = f"unsigned LIF curves do not rise, {model_name(name)}"
         found.append(Finding(statement, not rising.any(), seen))
     return found
 
@@ -221,7 +226,7 @@ def spread_table(folder: Path) -> list[str]:
     head += ["± over images", "mean-then-divide", "published", "difference"]
     lines = ["| " + " | ".join(head) + " |", "|---|---|" + "---:|" * (len(head) - 2)]
     for row in table.to_dict("records"):
-        cells = [augmentation_name(row["augmentation"]), estimator_name(row["estimator"])]
+        cells = [model_name(row["augmentation"]), estimator_name(row["estimator"])]
         shown = [*seeds, "spread_over_seeds", "interval_over_images", "mean_then_divide"]
         cells += [f"{round(row[name], 1) + 0.0:.1f}" for name in shown]  # no minus sign before a zero
         published = row["published"]

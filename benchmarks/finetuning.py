@@ -18,7 +18,7 @@ from fpa.data.splits import ImageData
 from fpa.engine import Engine
 from fpa.evaluation.loop import evaluate_blocks
 from fpa.evaluation.shards import Evaluation
-from fpa.explanation import Settings
+from fpa.explanation import PAPER, Settings
 from fpa.files import write_text
 from fpa.masking import Constant
 from fpa.progress import Display
@@ -160,9 +160,13 @@ def write_tables(table: pd.DataFrame, folder: Path) -> None:
         elif column.startswith("A "):
             widths = table[f"interval {column.removeprefix('A ')}"]
             cells = [f"{a:.1f} ± {w:.1f}" for a, w in zip(table[column], widths, strict=True)]
-            line(f"A of {estimator_name(column.removeprefix('A '))}", cells)
+            line(f"A of {_estimator(column.removeprefix('A '))}", cells)
     line("seconds of fine-tuning", ["" if pd.isna(s) else f"{s:.0f}" for s in table["seconds"]])
     write_text(folder / "table.md", "\n".join(lines) + "\n")
+
+
+def _estimator(name: str, style: str = "text") -> str:
+    return estimator_name(name, style, label=PAPER[name].label(name).to_json())
 
 
 def draw(table: pd.DataFrame, stem: Path, lines: dict[str, str]) -> None:
@@ -174,7 +178,7 @@ def draw(table: pd.DataFrame, stem: Path, lines: dict[str, str]) -> None:
     for name, (colour, marker) in DRAWN.items():
         middle.errorbar(
             places, tuned[f"A {name}"], tuned[f"interval {name}"],
-            color=colour, marker=marker, ms=4, label=estimator_name(name, "mathtext"),
+            color=colour, marker=marker, ms=4, label=_estimator(name, "mathtext"),
         )  # fmt: skip
     left.plot(places, 100 * tuned["accuracy"], color="#000000", marker="o", ms=4, label="unmasked")
     for share, colour in zip(SHARES, ("#555555", "#8C8C8C", "#B5B5B5"), strict=True):

@@ -1,4 +1,4 @@
-"""What an evaluation of 5,000 images and ten estimators takes on the disk: curves, and one score in long form.
+"""What 5,000 images and ten estimators take on the disk: the curves, and one score in long form.
 
     python benchmarks/storage.py
 
@@ -23,7 +23,7 @@ def main() -> None:
             folder = EvaluationFolder(name)
             for number, start in enumerate(range(0, IMAGES, block)):
                 index = np.arange(start, min(start + block, IMAGES))
-                columns = {key: index for key in ("index", "label", "target")}
+                columns = dict.fromkeys(("index", "label", "target"), index)
                 columns["looks"] = rng.normal(size=(len(index), 16)).astype(np.float32)
                 columns["unmasked/logit"] = rng.normal(size=len(index)).astype(np.float32)
                 for side in ("mif", "lif"):

@@ -6,7 +6,6 @@ from rich.console import Console
 
 from fpa.explanation import PAPER
 from fpa.progress import Display
-from fpa.show.names import estimator_name
 from fpa.study.recipe import load_recipe
 from fpa.study.run import run_study
 
@@ -42,7 +41,7 @@ def test_a_study_shows_all_its_stages_the_estimator_it_is_at_and_the_time(tmp_pa
     assert list(shown) == [*stages, "tables", "figures", "report"]
     assert all("100%" in line and "taken" in line for line in shown.values())
     assert max(len(line) for line in shown.values()) <= 80
-    for estimator in ("IG", *map(estimator_name, PAPER)):
+    for estimator in ("IG", *(estimator.label(name).text for name, estimator in PAPER.items())):
         assert any(line.startswith(f"fpa curves: {estimator} ") for line in said)
     assert any(line.startswith("fpa curves: VG'_sum ") and "images/s" in line for line in said)
 

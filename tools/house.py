@@ -2,8 +2,8 @@
 
 - A room imports only from the rooms above it in `ROOMS`, also inside functions. `SHOW_THEMSELVES` are the
   exceptions: objects that print, plot or report themselves ask `show` when they are asked to.
-- No module has more than `LINES` lines, and the package no more than `CODE` lines of code: lines that are neither
-  blank, comment nor docstring.
+- No module has more than `LINES` lines, and the package no more than `CODE` lines of code: lines that are
+  neither blank, comment nor docstring.
 - No call has more than `POSITIONAL` positional arguments.
 - Every room says in its `__init__.py` what it does.
 
@@ -108,7 +108,7 @@ def problems(name: str, text: str) -> Iterator[str]:
             yield f"{name}:{line}: imports the private module {other}"
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and len(node.args) > POSITIONAL:
-            yield f"{name}:{node.lineno}: a call with {len(node.args)} positional arguments, at most {POSITIONAL}"
+            yield f"{name}:{node.lineno}: {len(node.args)} positional arguments, at most {POSITIONAL}"
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fpa"):
             for alias in node.names:
                 if alias.name.startswith("_") and not alias.name.startswith("__"):

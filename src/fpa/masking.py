@@ -82,7 +82,7 @@ class Fill(Masking):
 
 @dataclass(frozen=True)
 class Constant(Fill):
-    """Masked pixels take one value, or one value a channel; 0 after normalisation is the paper's.
+    """Masked pixels take one value, or one value per channel; 0 after normalisation is the paper's.
 
     >>> images, mask = torch.ones(1, 3, 2, 2), torch.tensor([[[True, False], [False, False]]])
     >>> Constant()(images, mask)[0, 0].tolist()

@@ -151,7 +151,7 @@ def test_trains_with_fields_overridden(capsys, tmp_path):
         (["audit", "shapes-fpa", "--count", "-3"], "--count must be at least 1, got -3"),
         (["finetune", "shapes-none", "--epochs", "0"], "fpa: epochs must be at least 1, got 0"),
         (["evaluate", "weights.pth"], "--model torchvision:NAME --weights weights.pth"),
-        (["evaluate", "--model", "resnet18", "--data", "x"], "did you mean torchvision:resnet18?"),
+        (["evaluate", "--model", "resnet18", "--data", "x"], "resnet18 needs weights"),
         (["evaluate", "--model", "torchvision:resnet17", "--data", "x"], "did you mean 'resnet18'"),
         (["evaluate", "--model", "shapes-fpa", "--estimators", "vg_abs,ig_sm"], "unknown estimator 'ig_sm'"),
         (["evalute", "shapes-fpa"], "unknown command 'evalute': did you mean 'evaluate'"),

@@ -214,7 +214,9 @@ class Tight(nn.Module):
 def test_out_of_memory_halves_the_batch_and_tells():
     rows, targets = images(21), torch.arange(21) % 5
     engine = Engine(Tight(3), batch_size=16)
-    with pytest.warns(UserWarning, match=r"out of memory at 4 rows a batch \(gradients\): continuing with 2"):
+    with pytest.warns(
+        UserWarning, match=r"out of memory at 4 rows per batch \(gradients\): continuing with 2"
+    ):
         found = gradients(engine, rows, targets)
     torch.testing.assert_close(found, plain_gradients(small(), rows, targets), rtol=1e-4, atol=1e-6)
     assert engine.batch_size("gradients", rows[:1]) == 2

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import fpa
+from fpa import functional
 from fpa.engine import Engine
 from fpa.errors import InputError
 from fpa.explanation import (
@@ -27,7 +28,6 @@ from fpa.explanation import (
     raw_maps_of,
     register,
 )
-from fpa.explanation.smooth import NoisyCopies
 from fpa.masking import Constant
 
 FEW = Settings(ig_steps=4, sg_samples=3)
@@ -48,7 +48,7 @@ def families(monkeypatch):
     for name in list(FAMILIES):
         monkeypatch.setitem(FAMILIES, name, FAMILIES[name])
     yield FAMILIES
-    for name in ("vargrad", "brightness"):
+    for name in ("vargrad", "brightness", "halfway"):
         FAMILIES.pop(name, None)
 
 
@@ -67,11 +67,10 @@ def test_a_family_of_ones_own_shares_the_passes_of_another(net, families):
 
     @register
     @dataclass(frozen=True)
-    class FourthPower(GradientMap):
+    class FourthPower(SmoothGrad):
         family = "vargrad"
         label = "VarGrad"
         nonnegative = True
-        at = NoisyCopies(3, 0.15)
 
         def each(self, gradients):
             return gradients**4
@@ -88,7 +87,7 @@ def test_a_family_of_ones_own_shares_the_passes_of_another(net, families):
         def forward(self, x):
             return x.square().sum((1, 2, 3))[:, None] / 2
 
-    noise, spread = NoisyCopies(3, 0.15).prepare(
+    noise, spread = SmoothGrad(3, 0.15).prepare(
         Task(Engine(Squared()), images, torch.zeros(3, dtype=torch.int64), [0, 1, 2], 0, Constant())
     )
     copies = images[:, None] + spread[:, None] * noise.view(3, 3, 3, 8, 8)
@@ -99,6 +98,32 @@ def test_a_family_of_ones_own_shares_the_passes_of_another(net, families):
     assert [estimator.sign for estimator in named.values()] == ["unsigned", "signed", "signed", "unsigned"]
     assert named["vargradx_sum"].label("vargradx_sum").text == "VarGrad'_sum"
     assert maps.keys() == found.keys()
+
+
+def test_a_family_of_gradients_at_points_of_its_own(net, families):
+    """Twice the gradient at half the image."""
+
+    @register
+    @dataclass(frozen=True)
+    class Halfway(GradientMap):
+        factor: float = 2.0
+        family = "halfway"
+        gradients = 2
+
+        def prepare(self, task):
+            return task.images / 2
+
+        def rows(self, task, prepared, at, image):
+            return prepared.index_select(0, image)
+
+        def finish(self, total, prepared):
+            return total
+
+    images, engine = some_images(), CountingEngine(net)
+    maps = fpa.explain(engine, images, ["halfway_sum", "vg_sum"], targets=1)
+    assert engine.rows == [3 * (2 + 1)]
+    expected = 2 * functional.vanilla_gradient(net, images / 2, 1).sum(1)
+    torch.testing.assert_close(maps["halfway_sum"], expected, rtol=1e-4, atol=1e-6)
 
 
 def test_a_plain_family_with_settings_and_an_argument(net, families):
@@ -209,5 +234,11 @@ def test_descriptions_differ_where_the_maps_would(reference):
 
 
 def test_what_has_no_name_cannot_be_made_of_its_description():
-    with pytest.raises(InputError, match="cannot be made of its description"):
+    with pytest.raises(InputError, match="cannot be rebuilt from its description"):
         Estimator.from_json(Estimator(torch.ones(2, 4, 4)).described())
+
+
+def test_what_needs_no_settings_is_not_made_again():
+    """Maps keep the file they have read, and what was found out about it."""
+    estimator = Estimator(torch.ones(2, 4, 4))
+    assert get_estimators({"mine": estimator}, FEW)["mine"].raw is estimator.raw

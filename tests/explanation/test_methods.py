@@ -526,11 +526,15 @@ def test_quantus_own_function(net):
 
 
 def test_names_in_front_of_people():
-    assert estimator_name("captum:DeepLift_sum") == "DeepLift_sum"
-    assert estimator_name("captum:DeepLift_sum", "latex") == r"DeepLift\textsubscript{sum}"
-    assert estimator_name("captum:LayerGradCam@layer4.0_x", "latex") == r"LayerGradCam@layer4.0\_x"
-    assert estimator_name("captum:DeepLift_abs", "mathtext", 16) == r"DeepLift$_\mathrm{abs}$"
-    assert estimator_name("maps:a/b.npy", "html") == "b"
+    def shown(name, style="text", most=None):
+        label = get_estimators([name])[name].label(name).to_json()
+        return estimator_name(name, style, label=label, most=most)
+
+    assert shown("captum:DeepLift_sum") == "DeepLift_sum"
+    assert shown("captum:DeepLift_sum", "latex") == r"DeepLift\textsubscript{sum}"
+    assert shown("captum:LayerGradCam@layer4.0_x", "latex") == r"LayerGradCam@layer4.0\_x"
+    assert shown("captum:DeepLift_abs", "mathtext", 16) == r"DeepLift$_\mathrm{abs}$"
+    assert shown("vgx_sum", "html") == "VG′<sub>sum</sub>"
 
 
 def test_a_study_of_other_peoples_methods(tmp_path):

@@ -531,7 +531,7 @@ def test_overview_of_models_evaluated_alone_has_a_panel_for_what_they_were_train
     assert [axis.get_title() for axis in alone.axes] == ["MIF", "LIF", "", ""]
     mixed = figures.overview([study, made_up_evaluation("a", augmentation="mixup")])
     titles = [axis.get_title().split("\n")[-1] for axis in mixed.axes[:3]]
-    assert titles == ["trained with: None", "trained with: FPA", "trained with: mixup"]
+    assert titles == ["no augmentation", "with FPA", "with mixup"]
 
 
 def test_a_group_that_a_study_does_not_have_is_named(study):

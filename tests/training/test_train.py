@@ -8,6 +8,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -183,6 +184,19 @@ def test_global_random_state_is_left_alone(data, tmp_path):
     recipe = load_recipe("tiny", {"training.epochs": 1, "training.milestones": []})
     train(recipe, tmp_path, data=data, device="cpu", variants=["none"])
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_newer_switches_of_tf32_are_no_obstacle(data, tmp_path):
+    """torch refuses to read its older switches where a user has set the newer ones alone."""
+    recipe = load_recipe("tiny", {"training.epochs": 1, "training.milestones": [], "data.train_images": 32})
+    matmul: Any = torch.backends.cuda.matmul
+    before = matmul.fp32_precision
+    try:
+        matmul.fp32_precision = "tf32"
+        train(recipe, tmp_path, variants=["none"], data=data, device="cpu")
+        assert matmul.fp32_precision == "tf32"
+    finally:
+        matmul.fp32_precision = before
 
 
 @pytest.mark.parametrize(

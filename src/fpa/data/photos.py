@@ -25,7 +25,6 @@ from fpa.files import write_text
 
 _DECODED_SAMPLE = 64  # files of a split decoded whole before training, besides the suspicious ones
 
-
 Result = TypeVar("Result")
 
 

@@ -16,7 +16,7 @@ import torch
 from fpa.data import cifar10, digits, folder, food101, imagenet, shapes
 from fpa.data.folder import folder_path
 from fpa.data.request import DataRequest, array_data
-from fpa.data.splits import ArraySplit, FileSplit, ImageData
+from fpa.data.splits import ArraySplit, ImageData
 from fpa.errors import InputError, first_line, unknown
 from fpa.files import call_object
 
@@ -104,10 +104,8 @@ def tuning_data(name: str, root: Path | str = "data", *, size: int = 224) -> Ima
 
 def has_own_test(data: ImageData) -> bool:
     """Whether the test images are others than those trained on."""
-    train, test = data.train, data.test
-    return (
-        not isinstance(train, FileSplit) or not isinstance(test, FileSplit) or train.paths is not test.paths
-    )
+    train, test = (getattr(split, "paths", split) for split in (data.train, data.test))
+    return train is not test
 
 
 def has_training_images(name: str) -> bool:

@@ -19,7 +19,6 @@ from fpa.seeds import ORDER, derive, generator
 
 UNREADABLE = -100  # the label of an image that could not be read: cross_entropy's default ignore_index
 
-
 Transform = Callable[[Image.Image], Tensor]
 
 

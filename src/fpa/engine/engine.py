@@ -49,7 +49,7 @@ class Work:
     targets: Callable[[int, int], Tensor] | None = None
     """(start, stop) -> the class [stop - start] whose logit is differentiated; gradients only."""
     name: Callable[[int], str] = lambda start: ""
-    """(start) -> what the rows from there on are for, in words, for whoever watches."""
+    """(start) -> what the rows from there on are for, in words, for the progress display."""
 
 
 class Engine:
@@ -105,7 +105,7 @@ class Engine:
         return model if isinstance(model, Engine) else cls(model)
 
     def copy(self) -> nn.Module:
-        """A frozen copy of the model in eval mode, to do with as one likes."""
+        """A frozen copy of the model in eval mode, free to be changed."""
         private = None if self._plain is None else private_copy(self._plain)
         if private is None:
             raise InputError(f"the model ({type(self.model).__name__}) cannot be copied")
@@ -251,7 +251,7 @@ class Engine:
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
         warnings.warn(
-            f"out of memory at {batch} rows a batch ({kind}): continuing with {batch // 2}", stacklevel=2
+            f"out of memory at {batch} rows per batch ({kind}): continuing with {batch // 2}", stacklevel=2
         )
         return None
 

@@ -66,6 +66,6 @@ def make_examples(kept: list[ImageBlock], engine: Engine, source: ImageSource, p
         targets=targets.cpu().numpy(),
         maps={name: values.float().cpu().numpy() for name, values in maps.items()},
         ranks={name: placed(values) for name, values in maps.items()},
-        fill=source.pictures(fill.cpu()),
+        fill=source.pictures(fill.cpu(), like=images.cpu()),
         foreground=torch.cat(masks).numpy() if masks else None,
     )

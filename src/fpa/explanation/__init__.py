@@ -19,7 +19,7 @@ from fpa.explanation.functions import from_quantus
 from fpa.explanation.integrated import IntegratedGradients
 from fpa.explanation.maps import Maps
 from fpa.explanation.random import Random
-from fpa.explanation.raw import FAMILIES, GradientMap, GradientPass, RawMap, Settings, register
+from fpa.explanation.raw import FAMILIES, GradientMap, RawMap, Settings, register
 from fpa.explanation.smooth import SmoothGrad, SquaredSmoothGrad
 from fpa.explanation.task import Task
 from fpa.explanation.vanilla import VanillaGradient
@@ -32,7 +32,6 @@ __all__ = [
     "Estimator",
     "Estimators",
     "GradientMap",
-    "GradientPass",
     "IntegratedGradients",
     "Label",
     "Maps",

@@ -4,7 +4,7 @@ import inspect
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self, get_args
 
 import numpy as np
@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from fpa.errors import InputError, unknown
 from fpa.explanation.captum_model import fitted_model
-from fpa.explanation.integrated import configured_path, hashable_reference, reference_images
-from fpa.explanation.raw import RawMap, Reduction, Settings, register
+from fpa.explanation.integrated import PATH_SETTINGS, hashable_reference, reference_images
+from fpa.explanation.raw import RawMap, Reduction, register
 from fpa.explanation.task import Task, in_parts
 from fpa.seeds import Stream, derive
 
-_GRID = 8  # windows a side: of Occlusion (which moves by half of one) and of the methods that remove patches
+_GRID = 8  # windows per side, for Occlusion (in half steps) and for the methods that remove patches
 
 
 # Methods that fit the pattern of the others but not an evaluation image by image.
@@ -80,14 +80,13 @@ class Captum(RawMap):
         """The method, and its layer if one is named."""
         return self.method + (f"@{self.layer}" if self.layer else "")
 
-    def configured(self, settings: Settings) -> Self:
-        """With the steps and the reference of the settings, where the method takes any."""
-        chosen: Self = configured_path(self, settings)
+    @property
+    def from_settings(self) -> dict[str, str]:  # type: ignore[override]
+        """Steps and reference, where the method takes any; what it removes is filled by the masking."""
         accepted = inspect.signature(self._class.attribute).parameters
         removes = "feature_mask" in accepted or "sliding_window_shapes" in accepted
-        if removes or "baselines" not in accepted:  # what is removed is filled by the masking
-            chosen = replace(chosen, reference=self.reference)
-        return chosen if "n_steps" in accepted else replace(chosen, steps=self.steps)
+        taken = {"steps": "n_steps" in accepted, "reference": "baselines" in accepted and not removes}
+        return {name: PATH_SETTINGS[name] for name, takes in taken.items() if takes}
 
     def described(self) -> dict[str, Any]:
         """The method, what it was set to and Captum's version."""
@@ -103,18 +102,18 @@ class Captum(RawMap):
             place = [fitted.layer(self.layer) if self.layer else fitted.last_convolution(name, first)]
         explainer = self._class(fitted, *place)
         accepted = inspect.signature(explainer.attribute).parameters
-        own, random = self.configured(Settings()), "n_samples" in accepted
+        random = "n_samples" in accepted
         baselines = None
         if "baselines" in accepted:
-            baselines = reference_images("masked" if own.reference is None else own.reference, task)
+            baselines = reference_images("masked" if self.reference is None else self.reference, task)
         of_layer = isinstance(explainer, _captum().LayerAttribution)
 
         def run(rows: Tensor, at: slice) -> Tensor:
             batch = task.engine.batch_size("gradients", task.images[:1])
             chosen = {
                 "baselines": None if baselines is None else baselines[at].to(rows),
-                "abs": False,  # the reduction's affair
-                "n_steps": own.steps,
+                "abs": False,  # left to the reduction
+                "n_steps": self.steps,
                 "internal_batch_size": 2 * len(rows),  # LayerConductance takes no less
                 "perturbations_per_eval": max(1, batch // len(rows)),
                 "interpolate_mode": "bilinear",

@@ -128,7 +128,7 @@ _FITTED: "weakref.WeakKeyDictionary[Engine, FittedModel]" = weakref.WeakKeyDicti
 
 
 def fitted_model(engine: Engine, images: Tensor) -> FittedModel:
-    """The engine's model made fit for Captum, once an engine, and proved to give the same logits."""
+    """The engine's model in a form that Captum's hooks accept; it is checked to give the same logits."""
     if engine not in _FITTED:
         probe = images[:1].to(engine.dtype)
         fitted = FittedModel(engine.copy(), probe).eval().requires_grad_(False)

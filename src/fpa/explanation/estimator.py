@@ -1,4 +1,4 @@
-"""Estimators: a raw map and its way to two dimensions, by name or made of whatever explains images."""
+"""Estimators: raw maps reduced to two dimensions, by name or made from anything that explains images."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -46,7 +46,7 @@ class Label:
 
 @dataclass(frozen=True)
 class Estimator:
-    """A raw map and its way to two dimensions.
+    """A raw map and how it is reduced to two dimensions.
 
     `raw` is a family's name ("vg", "ig", "sg", "sqsg", "random"), a `RawMap`, a callable
     `(model, images, targets) -> [N, C, H, W]` (or already [N, H, W]), a Captum attribution object,
@@ -60,7 +60,7 @@ class Estimator:
     reduction: Reduction = "sum"
     times_input: bool = False
     kind: Literal["signed", "unsigned"] | None = field(default=None, compare=False)
-    """Overrules the sign; the maps are the same."""
+    """Overrides the sign; the maps stay the same."""
     shown: Label | None = field(default=None, compare=False, repr=False)
     """The label it has under the name it was made by."""
 
@@ -77,7 +77,7 @@ class Estimator:
 
     @property
     def sign(self) -> Sign:
-        """Whether negative scores, evidence against the class, can occur; or that it explains nothing."""
+        """Whether scores can be negative, evidence against the class; "baseline" if it explains nothing."""
         if self.raw.baseline:
             return "baseline"
         if self.kind is not None:
@@ -87,11 +87,11 @@ class Estimator:
 
     @property
     def signed(self) -> bool:
-        """Whether negative scores, evidence against the class, can occur."""
+        """Whether scores can be negative, evidence against the class."""
         return self.sign == "signed"
 
     def label(self, key: str) -> Label:
-        """How it is shown under this name: the family's way if the name is the family's, else as it is."""
+        """How to show it under this name: as its family does if the name is the family's own, else as is."""
         return self.shown if self.shown is not None and self.shown.key == key else Label(key, key)
 
     def described(self) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class Estimator:
 
     @classmethod
     def from_json(cls, parts: Mapping[str, Any]) -> "Estimator":
-        """The estimator that `described` itself so; only of registered families that can be made of JSON.
+        """The estimator with this description, for registered families that can be rebuilt from JSON.
 
         >>> estimator = get_estimators("ig_sum", Settings(ig_steps=50))["ig_sum"]
         >>> Estimator.from_json(estimator.described()) == estimator
@@ -113,7 +113,7 @@ class Estimator:
         try:
             made = (family or RawMap)(**raw)
         except TypeError:
-            raise InputError(f"the estimator {parts['raw']} cannot be made of its description") from None
+            raise InputError(f"the estimator {parts['raw']} cannot be rebuilt from its description") from None
         return cls(made, parts["reduction"], parts["times_input"])
 
     def scaled(self, raw: Tensor, images: Tensor) -> Tensor:
@@ -220,15 +220,14 @@ def _name_of(source: Any) -> str:
 
 
 def passes(estimators: Estimators = "paper", settings: Settings | None = None) -> int:
-    """Gradient passes an image costs, own passes of functions and of Captum's methods not counted.
+    """Gradient passes per image, not counting those that functions and Captum's methods make themselves.
 
     >>> passes("paper")
     216
     """
-    raws = {estimator.raw for estimator in get_estimators(estimators, settings).values()}
-    shared = {raw.at for raw in raws if isinstance(raw, GradientMap)}
-    others = [raw for raw in raws if not isinstance(raw, GradientMap)]
-    return sum(points.gradients for points in shared) + sum(raw.gradients for raw in others)
+    raws = [estimator.raw for estimator in get_estimators(estimators, settings or Settings()).values()]
+    by_points = {raw.points if isinstance(raw, GradientMap) else raw: raw.gradients for raw in raws}
+    return sum(by_points.values())
 
 
 def needs_numbers(estimators: Mapping[str, Estimator]) -> bool:

@@ -73,7 +73,7 @@ def _raw_maps(task: Task, estimators: Mapping[str, Estimator]) -> Iterator[tuple
     by_raw: dict[RawMap, list[str]] = {}
     for name, estimator in estimators.items():
         estimator.raw.check(name, task.indices, task.images.shape[1:])
-        by_raw.setdefault(estimator.raw, []).append(name)
+        by_raw.setdefault(estimator.raw.configured(Settings()), []).append(name)
     shared = gradient_maps(task, [raw for raw in by_raw if isinstance(raw, GradientMap)])
     for raw, names in by_raw.items():
         if isinstance(raw, GradientMap):

@@ -1,40 +1,19 @@
-"""IG, integrated gradients: the gradients on the straight way from a reference to the image."""
+"""IG, integrated gradients: gradients along the straight line from a reference to the image."""
 
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fpa.errors import InputError
-from fpa.explanation.raw import GradientMap, GradientPass, Settings, check_count, register
+from fpa.explanation.raw import GradientMap, check_count, register
 from fpa.explanation.task import Task
 from fpa.masking import fully_masked, get_masking, noise_by_image
 
-
-@dataclass(frozen=True)
-class StraightPath(GradientPass):
-    """`steps` points from the reference, which is left out, to the image."""
-
-    steps: int
-    reference: Any
-    label = "IG"
-
-    @property
-    def gradients(self) -> int:
-        """One a step."""
-        return self.steps
-
-    def prepare(self, task: Task) -> Tensor:
-        """The way from the reference to the image."""
-        return task.images - reference_images(self.reference, task)
-
-    def rows(self, task: Task, prepared: Tensor, at: slice, image: Tensor) -> Tensor:
-        """The points of the right Riemann sum, k = 1 .. steps."""
-        step = torch.arange(at.start, at.stop, device=image.device) - image * self.steps + 1
-        back = (step.to(prepared.dtype) / self.steps - 1)[:, None, None, None]
-        return task.images.index_select(0, image).addcmul_(back, prepared.index_select(0, image))
+PATH_SETTINGS = {"steps": "ig_steps", "reference": "reference"}
 
 
 @register
@@ -50,35 +29,36 @@ class IntegratedGradients(GradientMap):
     family = "ig"
     label = "IG"
     input_inside = True
+    from_settings = PATH_SETTINGS
 
     def __post_init__(self) -> None:
         if self.steps is not None:
             check_count("steps", self.steps)
         object.__setattr__(self, "reference", hashable_reference(self.reference))
 
-    def configured(self, settings: Settings) -> Self:
-        """With the steps and the reference of the settings, where it has none of its own."""
-        chosen: Self = configured_path(self, settings)
-        return chosen
+    @property
+    def gradients(self) -> int:
+        """One per step."""
+        return self.steps or 0
 
     @property
-    def at(self) -> StraightPath:
-        """The points of the path."""
-        path = self.configured(Settings())
-        return StraightPath(path.steps or 1, path.reference)
+    def points(self) -> Hashable:
+        """The path."""
+        return IntegratedGradients, self.steps, self.reference
+
+    def prepare(self, task: Task) -> Tensor:
+        """The difference between the image and the reference."""
+        return task.images - reference_images(self.reference, task)
+
+    def rows(self, task: Task, prepared: Tensor, at: slice, image: Tensor) -> Tensor:
+        """The points of the right Riemann sum, k = 1 .. steps."""
+        step = torch.arange(at.start, at.stop, device=image.device) - image * self.gradients + 1
+        back = (step.to(prepared.dtype) / self.gradients - 1)[:, None, None, None]
+        return task.images.index_select(0, image).addcmul_(back, prepared.index_select(0, image))
 
     def finish(self, total: Tensor, prepared: Tensor) -> Tensor:
-        """The mean gradient times the way."""
+        """The mean gradient times that difference."""
         return total.mul_(prepared).div_(self.gradients)
-
-
-def configured_path(raw: Any, settings: Settings) -> Any:
-    """A raw map with `steps` and `reference` from the settings, where it has none of its own."""
-    return replace(
-        raw,
-        steps=settings.ig_steps if raw.steps is None else raw.steps,
-        reference=settings.reference if raw.reference is None else raw.reference,
-    )
 
 
 def hashable_reference(reference: Any) -> Any:

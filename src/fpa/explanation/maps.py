@@ -162,14 +162,8 @@ def _npy(path: Path) -> _Arrays:
 
 
 def _npz(path: Path) -> _Arrays:
-    with np.load(path, allow_pickle=False) as arrays:
-        names = list(arrays.files)
-
-    def get(name: str) -> Any:
-        with np.load(path, allow_pickle=False) as arrays:
-            return arrays[name]
-
-    return names, get
+    arrays = np.load(path, allow_pickle=False)
+    return list(arrays.files), arrays.__getitem__
 
 
 def _safetensors(path: Path) -> _Arrays:

@@ -1,11 +1,11 @@
-"""What a family of estimators is: a class of raw maps that says its passes, its sign and its settings.
+"""What a family of estimators is: a class of raw maps that declares its passes, its sign and its settings.
 
-Families made of gradients say where the gradients are taken, a `GradientPass`, and what becomes of them. All
-passes of a task are one list of rows, and raw maps with equal passes share them.
+Families made of gradients say at which points the gradients are taken and what becomes of them. All passes of
+a task are one list of rows, and raw maps with equal points share them.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
 import torch
@@ -42,7 +42,7 @@ class Settings:
     """Standard deviation of their noise, as a share of each image's range max - min."""
     reference: Any = "masked"
     """Where integrated gradients start: "masked" (the fully masked image), "black" (-1, for images scaled to
-    [-1, 1]; otherwise the masking `fpa.masking.black(mean, std)`), a number, one number a channel, a tensor
+    [-1, 1]; otherwise the masking `fpa.masking.black(mean, std)`), a number, one number per channel, a tensor
     that broadcasts to the images, or a masking."""
 
     def __post_init__(self) -> None:
@@ -64,11 +64,13 @@ class RawMap:
     family: ClassVar[str] = ""
     """The name in `FAMILIES`."""
     baseline: ClassVar[bool] = False
-    """Whether it explains nothing and is what explanations are compared with: neither signed nor unsigned."""
+    """Whether it is no explanation but what explanations are compared with: neither signed nor unsigned."""
     input_inside: ClassVar[bool] = False
-    """Whether the input is a factor already, so that there is no name with an `x`."""
+    """Whether it already contains the input as a factor, so that no name with an `x` exists."""
     needs_numbers: ClassVar[bool] = False
     """Whether the maps depend on the numbers of the images in their data set."""
+    from_settings: ClassVar[Mapping[str, str]] = {}
+    """The fields that are taken from `Settings` while they are None, and what they are called there."""
 
     @property
     def nonnegative(self) -> bool:
@@ -82,7 +84,7 @@ class RawMap:
 
     @property
     def gradients(self) -> int:
-        """Gradient passes an image, as far as they are the engine's."""
+        """Gradient passes per image that the engine runs."""
         return 0
 
     @classmethod
@@ -92,6 +94,9 @@ class RawMap:
 
     def configured(self, settings: Settings) -> Self:
         """The raw map with what it leaves open taken from the settings."""
+        for name, key in self.from_settings.items():
+            if getattr(self, name) is None:
+                self = replace(self, **{name: getattr(settings, key)})  # type: ignore[type-var]
         return self
 
     def described(self) -> dict[str, Any]:
@@ -118,85 +123,65 @@ def register(family: type[RawMap]) -> type[RawMap]:
     return family
 
 
-class GradientPass:
-    """Where gradients are taken: so many points, rows of the engine, for each image.
+class GradientMap(RawMap):
+    """Base of the families that are sums over gradients, taken at `gradients` points for each image.
 
-    A subclass is a frozen dataclass: equal passes of different raw maps are made once.
+    A subclass of `SmoothGrad`, say, with another `each` shares the points of SmoothGrad.
     """
 
     @property
-    def label(self) -> str:
-        """What is run, for whoever watches."""
-        return type(self).__name__
-
-    @property
-    def gradients(self) -> int:
-        """Points an image."""
-        raise NotImplementedError
+    def points(self) -> Hashable:
+        """Equal for raw maps whose gradients are taken at the same points: these are run once."""
+        return self
 
     def prepare(self, task: Task) -> Any:
-        """What `rows` and `GradientMap.finish` need, made once a task."""
+        """What `rows` and `finish` need, made once per task."""
         return None
 
     def rows(self, task: Task, prepared: Any, at: slice, image: Tensor) -> Tensor:
-        """The rows `at` of the list of all points, an image's after the other's; `image` is each row's."""
+        """The rows `at` of the list of all points, image by image; `image` [rows] says whose each row is."""
         raise NotImplementedError
-
-
-class GradientMap(RawMap):
-    """Base of the families that are a sum over the gradients of a pass."""
-
-    @property
-    def at(self) -> GradientPass:
-        """Where the gradients are taken."""
-        raise NotImplementedError
-
-    @property
-    def gradients(self) -> int:
-        """Gradient passes an image."""
-        return self.at.gradients
 
     def each(self, gradients: Tensor) -> Tensor:
-        """What of each gradient is added up."""
+        """What is summed up for each gradient."""
         return gradients
 
     def finish(self, total: Tensor, prepared: Any) -> Tensor:
-        """The raw map, made of the sum [N, C, H, W] in place: by default the mean."""
+        """The raw map from the sum [N, C, H, W], computed in place; by default the mean."""
         return total.div_(self.gradients)
-
-    def raw_map(self, name: str, task: Task) -> Tensor:
-        """The raw map alone."""
-        return gradient_maps(task, [self])[self]
 
 
 def gradient_maps(task: Task, wanted: Iterable[GradientMap]) -> dict[GradientMap, Tensor]:
     """The raw maps that are made of gradients, all from one list of rows."""
-    totals = {raw: torch.zeros_like(task.images) for raw in dict.fromkeys(wanted)}
-    by_pass: dict[GradientPass, dict[GradientMap, Tensor]] = {}
-    for raw, total in totals.items():
-        by_pass.setdefault(raw.at, {})[raw] = total
-    prepared = {points: points.prepare(task) for points in by_pass}
-    task.engine.gradients([_work(task, points, prepared[points], sums) for points, sums in by_pass.items()])
-    return {raw: raw.finish(total, prepared[raw.at]) for raw, total in totals.items()}
+    sharing: dict[Hashable, dict[GradientMap, Tensor]] = {}
+    for raw in wanted:
+        sharing.setdefault(raw.points, {})[raw] = torch.zeros_like(task.images)
+    prepared = {points: next(iter(totals)).prepare(task) for points, totals in sharing.items()}
+    task.engine.gradients([_work(task, prepared[points], totals) for points, totals in sharing.items()])
+    return {
+        raw: raw.finish(total, prepared[points])
+        for points, totals in sharing.items()
+        for raw, total in totals.items()
+    }
 
 
-def _work(task: Task, points: GradientPass, prepared: Any, sums: dict[GradientMap, Tensor]) -> Work:
-    """The rows of a pass, one image after the other."""
-    per_image = points.gradients
+def _work(task: Task, prepared: Any, totals: Mapping[GradientMap, Tensor]) -> Work:
+    """The rows of raw maps that share their points, one image after the other."""
+    first = next(iter(totals))
 
     def image(start: int, stop: int) -> Tensor:
-        return torch.arange(start, stop, device=task.images.device) // per_image
+        return torch.arange(start, stop, device=task.images.device) // first.gradients
 
     def take(start: int, stop: int, gradients: Tensor) -> None:
-        for raw, total in sums.items():
-            _add_by_image(total, per_image, start, raw.each(gradients))
+        for raw, total in totals.items():
+            _add_by_image(total, first.gradients, start, raw.each(gradients))
 
     return Work(
-        len(task.images) * per_image,
-        lambda start, stop: points.rows(task, prepared, slice(start, stop), image(start, stop)),
+        len(task.images) * first.gradients,
+        lambda start, stop: first.rows(task, prepared, slice(start, stop), image(start, stop)),
         take,
         lambda start, stop: task.targets.index_select(0, image(start, stop)),
-        lambda start: points.label,
+        lambda start: first.label,
     )
 
 

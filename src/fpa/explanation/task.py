@@ -1,4 +1,4 @@
-"""What maps and curves are made from, and how a method of someone else's gets it a few images at a time."""
+"""What maps and curves are made from, and how other people's methods get it: a few images at a time."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

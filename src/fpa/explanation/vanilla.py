@@ -1,24 +1,12 @@
-"""VG, the vanilla gradient: how the logit answers to a small change of each value of the image."""
+"""VG, the vanilla gradient: how the logit responds to a small change of each value of the image."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
-from fpa.explanation.raw import GradientMap, GradientPass, register
+from fpa.explanation.raw import GradientMap, register
 from fpa.explanation.task import Task
-
-
-@dataclass(frozen=True)
-class AtImage(GradientPass):
-    """The image itself."""
-
-    label = "VG"
-    gradients = 1
-
-    def rows(self, task: Task, prepared: Any, at: slice, image: Tensor) -> Tensor:
-        """The images."""
-        return task.images[at]
 
 
 @register
@@ -28,4 +16,8 @@ class VanillaGradient(GradientMap):
 
     family = "vg"
     label = "VG"
-    at = AtImage()
+    gradients = 1
+
+    def rows(self, task: Task, prepared: Any, at: slice, image: Tensor) -> Tensor:
+        """The images."""
+        return task.images[at]

@@ -33,7 +33,6 @@ from fpa.models.saved import (
 # Where training scripts keep the weights in a checkpoint, and what wrappers put before their names.
 CHECKPOINT_KEYS = ("state_dict", "model_state_dict", "model", "net", "weights")
 
-
 WRAPPER_PREFIXES = ("module.", "_orig_mod.", "model.")
 
 
@@ -179,14 +178,11 @@ def _stripped(state: dict[str, Tensor], expected: Mapping[str, Any]) -> dict[str
     return state
 
 
-def _classes(expected: Mapping[str, Any], found: Mapping[str, Tensor]) -> int | None:
+def _classes(expected: Mapping[str, Any], state: Mapping[str, Tensor]) -> int | None:
     """The number of classes of weights: where they differ from the usual ones in the first side alone."""
+    shapes = [(state[name].shape, expected[name].shape) for name in expected.keys() & state.keys()]
     counts = {
-        found[name].shape[0]
-        for name in expected.keys() & found.keys()
-        if found[name].ndim == expected[name].ndim > 0
-        and found[name].shape != expected[name].shape
-        and found[name].shape[1:] == expected[name].shape[1:]
+        now[0] for now, usual in shapes if now and usual and now[0] != usual[0] and now[1:] == usual[1:]
     }
     return counts.pop() if len(counts) == 1 else None
 

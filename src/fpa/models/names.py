@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -76,11 +77,8 @@ def import_timm(spec: str) -> Any:
 
 def unknown_model(spec: str, more: Iterable[str] = ()) -> InputError:
     """The error for a name that stands for nothing, with the nearest names that do; `more` are known too."""
-    try:
-        if spec in import_timm(spec).list_models():
-            return InputError(f"unknown model {spec!r}: did you mean timm:{spec}?")
-    except InputError:
-        pass  # without timm there is nothing to suggest
+    if find_spec("timm") and spec in import_timm(spec).list_models():
+        return InputError(f"unknown model {spec!r}: did you mean timm:{spec}?")
     names = [*OWN, *more, *torchvision_names()]
     if difflib.get_close_matches(spec, names, n=1, cutoff=0.5):
         return unknown("model", spec, names)

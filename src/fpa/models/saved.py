@@ -1,4 +1,4 @@
-"""Architectures by name, and models in one file that describes itself."""
+"""Models in one file that describes itself."""
 
 import hashlib
 import json
@@ -84,7 +84,7 @@ def model_path(name: Path | str) -> Path:
         return Path(str(resources.files("fpa.models") / "pretrained" / f"{name}.safetensors"))
     if path.suffix in (".pth", ".pt", ".bin", ".ckpt"):
         raise InputError(
-            f"{path} is no model file of fpa (.safetensors): name its architecture too, with "
+            f"{path} is not a model file of fpa (.safetensors): name its architecture too, with "
             f"--model torchvision:NAME --weights {path}"
         )
     if path.suffix or path.is_file() or path.parent != Path():
@@ -134,25 +134,27 @@ def load_model(
 
 
 def check_same_tensors(
-    path: Path, architecture: str, expected: dict[str, Any], found: dict[str, Any]
+    path: Path, architecture: str, expected: dict[str, Any], state: dict[str, Any]
 ) -> None:
     """Refuse a file whose tensors are not those that an architecture has."""
     kinds = {
-        "missing": sorted(expected.keys() - found.keys()),
-        "unexpected": sorted(found.keys() - expected.keys()),
+        "missing": sorted(expected.keys() - state.keys()),
+        "unexpected": sorted(state.keys() - expected.keys()),
         "of another shape": sorted(
-            f"{name} {list(found[name].shape)} instead of {list(expected[name].shape)}"
-            for name in expected.keys() & found.keys()
-            if expected[name].shape != found[name].shape
+            f"{name} {list(state[name].shape)} instead of {list(expected[name].shape)}"
+            for name in expected.keys() & state.keys()
+            if expected[name].shape != state[name].shape
         ),
     }
-    if any(kinds.values()):
-        said = "; ".join(
-            f"{kind}: {', '.join(names[:3])}" + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-            for kind, names in kinds.items()
-            if names
+    problems = [
+        f"{kind}: {', '.join(names[:3])}" + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        for kind, names in kinds.items()
+        if names
+    ]
+    if problems:
+        raise InputError(
+            f"{path} does not hold weights of the architecture {architecture!r}: {'; '.join(problems)}"
         )
-        raise InputError(f"{path} does not hold weights of the architecture {architecture!r}: {said}")
 
 
 def open_tensors(path: Path) -> Any:

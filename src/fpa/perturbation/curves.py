@@ -68,8 +68,8 @@ def perturbation_curves(
     - `targets` [N]: the classes whose logits are followed, by default those predicted on the unmasked images.
     - `seed` fixes, with `indices` [N] (the numbers of the images in their data set, by default 0, 1, ...),
       the order of pixels with equal scores and the noise of the masking.
-    - `features`: what is removed together: "pixels", squares of so many pixels a side, or the segments of a
-      label map [N, H, W] or [H, W]. A feature's score is the mean of its pixels.
+    - `features`: what is removed together: "pixels", squares of that many pixels per side, or the segments of
+      a label map [N, H, W] or [H, W]. A feature's score is the mean of its pixels.
     - `outputs`: what is followed besides the logit: "probability", "margin", "accuracy". Accuracy is against
       `labels` [N], or without them the share of images still predicted as the target.
 
@@ -118,7 +118,7 @@ def curves_of(
 ) -> dict[str, Curves]:
     """The curves of every output, for arguments already checked; with pixels it never waits for the device.
 
-    `logits` [N, classes] are those of the unmasked images; `shown` names the maps for whoever watches.
+    `logits` [N, classes] are those of the unmasked images; `shown` names the maps in the progress display.
     """
     images, count, device = task.images, len(task.images), task.images.device
     parts = features_of(features, images)

@@ -114,7 +114,7 @@ class Segments(Pixels):
 
 
 def features_of(features: str | int | Tensor, images: Tensor) -> Pixels:
-    """The features of these images: pixels, patches so many pixels wide, or the segments of a label map."""
+    """The features of these images: pixels, patches of that many pixels, or the segments of a label map."""
     height, width = images.shape[2:]
     if isinstance(features, str):
         if features != "pixels":

@@ -110,6 +110,7 @@ def to_numpy(values: Any) -> npt.NDArray[Any]:
 
 
 def floats(name: str, values: Any) -> Floats:
+    """An array of floats of anything array-like, or the error that names it."""
     try:
         return np.asarray(to_numpy(values), dtype=np.float64)
     except (TypeError, ValueError) as error:

@@ -88,6 +88,7 @@ def holm(p: npt.ArrayLike) -> Floats:
 
 
 def t_test(differences: Floats) -> PairedTest:
+    """Is the mean of these differences 0?"""
     from scipy.special import stdtr, stdtrit
 
     mean, error, freedom = float(differences.mean()), standard_error(differences), differences.size - 1

@@ -18,7 +18,7 @@ from fpa.errors import InputError
 from fpa.evaluation.loop import evaluate_blocks
 from fpa.evaluation.plan import Plan, make_plan
 from fpa.evaluation.result import Results
-from fpa.evaluation.shards import EXAMPLES, EvaluationFolder, read_evaluation
+from fpa.evaluation.shards import DESCRIPTION, EXAMPLES, EvaluationFolder, read_evaluation
 from fpa.explanation.raw import Settings
 from fpa.files import folder_lock
 from fpa.models.saved import fingerprint, load_model
@@ -100,7 +100,9 @@ class _Study:
     def _evaluate(self, name: str, variant: Variant, manifest: Manifest) -> None:
         """Explain, perturb and score with one model, unless that is done."""
         folder, display = self.folder / name, self.display
-        model: Any = load_model(folder / "model.safetensors", chosen_device(self.device))
+        model: Any = load_model(
+            folder / "model.safetensors", chosen_device(self.device), architecture=self.recipe.model
+        )
         stored = EvaluationFolder(folder)
         about = stored.about()
         if about is not None and about["model"] != fingerprint(model):
@@ -177,6 +179,8 @@ def show_again(folder: Path, output: Path, *, overwrite: bool = False) -> Result
 
     results = read_results(folder)
     elsewhere = output.resolve() != folder.resolve()
+    if elsewhere and any((output / name).exists() for name in ("recipe.yaml", DESCRIPTION)):
+        raise InputError(f"{output} holds another study or evaluation: choose another --output")
     if elsewhere and not overwrite:
         StudyFolder(output).refuse_others("or --overwrite to replace them")
     with folder_lock(output):

@@ -19,7 +19,7 @@ from fpa.show import summary
 from fpa.show.figures import style
 from fpa.show.figures.images import fpa_examples, of_model, sign_fluctuation
 from fpa.show.looks import estimator_looks, model_looks
-from fpa.show.names import estimator_names
+from fpa.show.names import estimator_names, model_name
 
 
 @style.styled
@@ -157,8 +157,8 @@ def overview(
         row[0].set_ylabel("\n".join([*words, _y_label(results)]))
     style.finish(axes)
     for axis, (side, training) in zip(axes[0], columns, strict=True):
-        below = f"\ntrained with: {style.plain_model(training)}" if training else ""
-        axis.set_title(side.upper() + below)
+        trained = "no augmentation" if training == "none" else f"with {style.plain(model_name(training), 12)}"
+        axis.set_title(f"{side.upper()}\n{trained}" if training else side.upper())
     shown = _names(*several)
     style.legend(figure, "Estimator", {shown[name]: look for name, look in looks.items()}, markers=True)
     return figure

@@ -1,12 +1,13 @@
 """The page of an audit: verdict, evidence and three figures in one HTML file that loads nothing."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from importlib import resources
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from fpa.auditing.verdict import Audit
 from fpa.auditing.rule import FEWEST_IMAGES, LEAST_KEPT, MASKED, MEANINGS
+from fpa.auditing.verdict import Audit, Row
 from fpa.files import writable_folder, write_text
 from fpa.show.names import estimator_name
 from fpa.show.report.page import page_environment
@@ -18,10 +19,7 @@ if TYPE_CHECKING:
 # Figures are this wide in their own units, so that text stays readable where a phone shrinks nothing.
 _WIDE = 360
 
-
 _MARKS = ("circle", "square", "diamond", "triangle")
-
-
 _COLOURS = ("c2", "c1", "c3", "c4", "c5", "c6")
 
 
@@ -125,6 +123,8 @@ def slopes(audit: Audit) -> "Markup":
 
 def dots(audit: Audit) -> "Markup":
     """A of every estimator under every masking, with its interval."""
+    from matplotlib.ticker import MaxNLocator
+
     assert audit.reliability is not None
     left, right, top, bottom, step = 84, 12, 4, 34, 24
     names = audit.reliability.by_area
@@ -136,7 +136,8 @@ def dots(audit: Audit) -> "Markup":
         return left + (value - low) / (high - low) * (_WIDE - left - right)
 
     parts = []
-    for value in _ticks(low, high):
+    ticks = MaxNLocator(8, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
+    for value in (tick for tick in ticks if low <= tick <= high):
         parts.append(_line("rule" if value == 0 else "grid", x(value), top, x(value), tall - bottom))
         parts.append(_text(x(value), tall - bottom + 16, f"{value:g}".replace("-", "−"), "middle"))
     parts.append(_text(x((low + high) / 2), tall - 3, "fidelity A in percent", "middle"))
@@ -152,20 +153,8 @@ def dots(audit: Audit) -> "Markup":
     return _svg(tall, parts, "A of every estimator under every masking")
 
 
-def _groups(audit: Audit) -> Mapping[str, list[Any]]:
-    groups: dict[str, list[Any]] = {}
-    for row in audit.rows:
-        groups.setdefault(row.group, []).append(row)
-    return groups
-
-
-def _ticks(low: float, high: float) -> Iterator[float]:
-    """Round numbers within low..high, four to eight of them."""
-    step = next(size for size in (5, 10, 20, 25, 50, 100, 250, 500, 1e9) if (high - low) / size <= 8)
-    value = -(-low // step) * step
-    while value <= high:
-        yield value + 0.0
-        value += step
+def _groups(audit: Audit) -> dict[str, list[Row]]:
+    return {title: list(rows) for title, rows in groupby(audit.rows, lambda row: row.group)}
 
 
 def _svg(tall: float, parts: Sequence[str], label: str) -> "Markup":

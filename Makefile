@@ -17,6 +17,7 @@ lint: $(VENV)/.lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python tools/house.py
 
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/augment.py

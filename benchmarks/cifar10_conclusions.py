@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fpa.explanation.explainer import PAPER
+from fpa.explanation import PAPER
 from fpa.scores.fidelity import Fidelity
 from fpa.show.names import model_name
 from fpa.statistics.contradictions import Reliability, reliability

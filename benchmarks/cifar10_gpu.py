@@ -26,10 +26,9 @@ from torch import Tensor, nn
 
 from explain_gpu import FORWARDS_PER_IMAGE, captum_seconds, floor, load, quantus_seconds, timed_evaluation
 from fpa.data.sets import load_data
-from fpa.engine.engine import Engine
-from fpa.engine.forms import _Runner
-from fpa.explanation.estimator import Settings
-from fpa.explanation.explainer import PAPER, gradients_per_image
+from fpa.engine import Engine
+from fpa.engine.forms import Runner
+from fpa.explanation import PAPER, Settings, passes
 from fpa.study.read import read_study
 from fpa.study.recipe import load_recipe
 from train_gpu import measure, prepared
@@ -76,10 +75,10 @@ def where_the_time_goes(model: nn.Module, images: Tensor, settings: Settings, be
     engine = Engine(model, compile=True, expected_rows=10**8)
     timed_evaluation(engine, images[:1024], settings, "cuda")  # compiles
     events: dict[str, list[tuple[Any, Any, int]]] = {"gradients": [], "forwards": []}
-    plain = {"gradients": _Runner.gradients, "forwards": _Runner.logits}
+    plain = {"gradients": Runner.gradients, "forwards": Runner.logits}
 
     def watched(kind: str) -> Any:
-        def run(self: _Runner, rows: Tensor, *others: Any, **how: Any) -> Tensor:
+        def run(self: Runner, rows: Tensor, *others: Any, **how: Any) -> Tensor:
             if not self.compiled:
                 return plain[kind](self, rows, *others, **how)
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -91,13 +90,13 @@ def where_the_time_goes(model: nn.Module, images: Tensor, settings: Settings, be
 
         return run
 
-    _Runner.gradients, _Runner.logits = watched("gradients"), watched("forwards")  # type: ignore[method-assign]
+    Runner.gradients, Runner.logits = watched("gradients"), watched("forwards")  # type: ignore[method-assign]
     try:
         total, _ = timed_evaluation(engine, images, settings, "cuda")
     finally:
-        _Runner.gradients, _Runner.logits = plain["gradients"], plain["forwards"]  # type: ignore[method-assign]
+        Runner.gradients, Runner.logits = plain["gradients"], plain["forwards"]  # type: ignore[method-assign]
     found: dict[str, Any] = {"images": len(images), "seconds": total}
-    needed = {"gradients": gradients_per_image("paper", settings), "forwards": FORWARDS_PER_IMAGE - 1}
+    needed = {"gradients": passes("paper", settings), "forwards": FORWARDS_PER_IMAGE - 1}
     for kind, calls in events.items():
         taken = sum(start.elapsed_time(end) for start, end, _ in calls) / 1e3
         rows = sum(count for _, _, count in calls)
@@ -144,7 +143,7 @@ def main() -> None:
 
     count = len(data.evaluation) if not tiny else 8
     epochs, steps = (1, 2) if tiny else (40, len(data.train) // 64)
-    gradients = gradients_per_image("paper", settings)
+    gradients = passes("paper", settings)
     floors = {
         "train": epochs * steps * milliseconds["captured_three"] / 1e3,
         "evaluate": count * (gradients / best["gradients"] + FORWARDS_PER_IMAGE / best["forwards"]),

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from fpa.study.results import Study
 
 from fpa.show.figures.results import overview
 from fpa.show.figures.style import save
 from fpa.study.read import read_study
-from fpa.study.results import Study
 
 FIGURES = ("curves-signed", "curves-unsigned", "fidelity", "ranks", "lif-over-scores", "sign-fluctuation")
 

@@ -22,16 +22,16 @@ import torch
 
 from fpa.data.sets import load_data
 from fpa.data.splits import ImageData, first_images
-from fpa.engine.engine import Engine
+from fpa.engine import Engine
 from fpa.evaluation.loop import evaluate_blocks
 from fpa.evaluation.shards import Evaluation
-from fpa.explanation.estimator import Settings
+from fpa.explanation import Settings
 from fpa.masking import get_masking
 from fpa.models.saved import load_model, read_card
 from fpa.scores.fidelity import Fidelity
 from fpa.statistics.contradictions import reliability
 from fpa.study.recipe import Recipe, load_recipe
-from fpa.training.trainer import train
+from fpa.study.trainings import train
 
 SMOOTH = ["sg_abs", "sgx_sum", "sgx_abs", "sqsg_sum"]
 INTEGRATED = ["ig_sum", "ig_abs"]
@@ -112,7 +112,7 @@ class Variations:
         began = time.perf_counter()
         for trained in train(recipe, folder / name, data=data, device=self.device):
             accuracy = read_card(trained.path).accuracy
-            print(f"{trained.augmentation:9} {name:12} accuracy {accuracy:.4f}", flush=True)
+            print(f"{trained.name:9} {name:12} accuracy {accuracy:.4f}", flush=True)
         print(f"{'':9} {name:12} {time.perf_counter() - began:6.1f} s of training", flush=True)
         for augmentation in recipe.augmentations:
             began = time.perf_counter()

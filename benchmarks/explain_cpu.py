@@ -22,10 +22,9 @@ import torchvision
 from torch import Tensor, nn
 
 import fpa.engine.forms
-from fpa.engine.engine import Engine
-from fpa.engine.forms import fold_batch_norm
-from fpa.explanation.estimator import Settings
-from fpa.explanation.explainer import explain, gradients_per_image
+from fpa.engine import Engine
+from fpa.engine.folding import fold_batch_norm
+from fpa.explanation import Settings, explain, passes
 from fpa.perturbation.curves import perturbation_curves
 
 
@@ -128,7 +127,7 @@ def estimators(name: str, repeats: int, settings: Settings) -> None:
     ours()
     gradients, forwards = bare_passes(model, size, batches)
     gradients, forwards = fastest(gradients), fastest(forwards)
-    per_image = gradients_per_image("paper", settings)
+    per_image = passes("paper", settings)
     captum = {
         batch: seconds(lambda b=batch: captum_maps(frozen, images, targets, settings, b)) for batch in batches
     }
@@ -159,7 +158,7 @@ def curves(name: str, repeats: int) -> None:
     engine = Engine(model)
     maps = {str(number): torch.randn(count, size, size) for number in range(2)}
     inside = 0.0
-    real = fpa.engine.forms._Runner.logits
+    real = fpa.engine.forms.Runner.logits
 
     def timed(runner: object, rows: Tensor) -> Tensor:
         nonlocal inside
@@ -168,7 +167,7 @@ def curves(name: str, repeats: int) -> None:
         inside += time.perf_counter() - start
         return logits
 
-    fpa.engine.forms._Runner.logits = timed  # type: ignore[method-assign,assignment]
+    fpa.engine.forms.Runner.logits = timed  # type: ignore[method-assign,assignment]
     try:
         perturbation_curves(engine, images, maps)
         shares, totals = [], []
@@ -177,7 +176,7 @@ def curves(name: str, repeats: int) -> None:
             totals.append(seconds(lambda: perturbation_curves(engine, images, maps)))
             shares.append(1 - inside / totals[-1])
     finally:
-        fpa.engine.forms._Runner.logits = real  # type: ignore[method-assign]
+        fpa.engine.forms.Runner.logits = real  # type: ignore[method-assign]
     line = f"{name:24} curves: own work {100 * median(shares):.2f} % of the run"
     try:
         targets = engine.predict(images).argmax(1)

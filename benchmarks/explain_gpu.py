@@ -31,12 +31,11 @@ import torchvision
 from torch import Tensor, nn
 
 from fpa.data.sets import load_data
-from fpa.engine.engine import Engine, Precision
-from fpa.engine.forms import fold_batch_norm
+from fpa.engine import Engine, Precision
+from fpa.engine.folding import fold_batch_norm
 from fpa.evaluation.loop import evaluate_blocks
 from fpa.evaluation.shards import Evaluation
-from fpa.explanation.estimator import Settings
-from fpa.explanation.explainer import PAPER, gradients_per_image
+from fpa.explanation import PAPER, Settings, passes
 
 PRECISIONS = ("float32", "tf32", "bfloat16")
 CHECKED = [("tf32", "tf32"), ("bfloat16", "tf32"), ("tf32", "bfloat16"), ("bfloat16", "bfloat16")]
@@ -244,7 +243,7 @@ def main() -> None:
         engine = Engine(
             model, precision=Precision(*chosen.precision), compile=compiled, expected_rows=count * 600
         )
-        per_image = gradients_per_image("paper", settings)
+        per_image = passes("paper", settings)
         first, _ = timed_evaluation(engine, images[: min(count, 1024)], settings, device)
         taken, _ = timed_evaluation(engine, images[:count], settings, device)
         batches = {kind: engine.batch_size(kind, images[:1]) for kind in ("gradients", "forwards")}

@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor, nn
 
 from fpa.data.splits import ImageData
-from fpa.engine.engine import Engine
+from fpa.engine import Engine
 from fpa.evaluation.loop import evaluate_blocks
 from fpa.evaluation.shards import Evaluation
 from fpa.explanation import PAPER, Settings

@@ -14,9 +14,9 @@ import torch
 
 from fpa.data.sets import load_data
 from fpa.data.splits import evaluation_batches
-from fpa.engine.engine import Engine
+from fpa.engine import Engine
 from fpa.evaluation.loop import evaluate_blocks
-from fpa.explanation.estimator import Settings
+from fpa.explanation import Settings
 from fpa.models.architectures import build_model
 
 

@@ -20,9 +20,8 @@ import torch
 from fpa.data.normalisation import minus_one_to_one
 from fpa.data.sets import load_data
 from fpa.data.splits import ArraySplit, ImageData, evaluation_batches
-from fpa.progress import Display
 from fpa.study.recipe import load_recipe
-from fpa.training.run import Job
+from fpa.study.trainings import recipe_jobs
 from fpa.training.steps import CapturedSteps, EagerSteps
 from fpa.training.trainer import Trainer
 
@@ -45,9 +44,9 @@ def wait() -> None:
 def prepared(recipe, data, names, captured):
     """A function that takes `n` steps, and the seconds it took to get ready."""
     began = time.perf_counter()
-    folder = Path(tempfile.mkdtemp())
-    trainer = Trainer(recipe, folder, None, None, Display(quiet=True))
-    runs = [trainer.start(Job(recipe, name, folder / name), data) for name in names]
+    trainer = Trainer(recipe.training)
+    jobs = recipe_jobs(recipe, Path(tempfile.mkdtemp()), data, names)
+    runs = [trainer.start(job, data) for job in jobs]
     steps = CapturedSteps(runs, trainer) if captured and trainer.captured else EagerSteps(runs, trainer)
     for run in runs:
         run.start_epoch()

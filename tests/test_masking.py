@@ -1,14 +1,32 @@
 """The one definition of removing pixels, against slow references."""
 
+import json
 import math
+from dataclasses import dataclass
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
+import fpa
+from fpa.engine import Engine
 from fpa.errors import InputError
-from fpa.masking import MASKINGS, Blur, Bokeh, Constant, Uniform, fully_masked, get_masking
+from fpa.explanation import Settings
+from fpa.masking import (
+    MASKINGS,
+    Blur,
+    Bokeh,
+    Constant,
+    Masking,
+    Uniform,
+    fully_masked,
+    get_masking,
+    masking_json,
+    noise_by_image,
+)
+from fpa.seeds import Stream, generator
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.5, 0.25, 0.2)
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.uint8]
@@ -122,3 +140,129 @@ def test_bad_input_is_explained():
         get_masking("blurr")
     with pytest.raises(InputError, match="needs the mean and std"):
         get_masking("black")
+
+
+@dataclass(frozen=True)
+class Speckle(Masking):
+    """From outside: noise whose strength is the share of the image that is removed."""
+
+    strength: float = 1.0
+
+    def noise(self, images, generator=None):
+        return torch.rand(images.shape, generator=generator)
+
+    def __call__(self, images, mask, noise=None):
+        noise = self.noise(images) if noise is None else noise
+        share = mask.float().mean((1, 2))[:, None, None, None]
+        return torch.where(mask[:, None], self.strength * share * noise, images)
+
+
+def inverted(images, mask, factor=1.0):
+    return torch.where(mask[:, None], -factor * images, images)
+
+
+def test_parameters():
+    assert get_masking({"name": "blur", "sigma": 4}) == Blur(4.0)
+    assert get_masking({"name": "zero", "value": [0, 1, 2]}) == Constant((0.0, 1.0, 2.0))
+    assert get_masking({"name": "black"}, MEAN, STD) == get_masking("black", MEAN, STD)
+    assert get_masking({"name": "black", "mean": [0.5], "std": [0.5]}) == Constant((-1.0,))
+    assert get_masking(None) == Constant()
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"name": "blur", "radius": 4}, "the masking blur takes sigma, got radius"),
+        ({"name": "mean", "sigma": 4}, "the masking mean takes no parameters, got sigma"),
+        ({"name": "blur", "sigma": -1}, r"the masking blur \(sigma\): sigma must be a finite number above 0"),
+        ({"name": "bokeh", "radius": "wide"}, "radius must be a finite number above 0, got 'wide'"),
+        ({"sigma": 4}, "a masking must have a name, got {'sigma': 4}"),
+        (f"{__name__}:Nothing", "Nothing"),
+        ({"name": f"{__name__}:inverted", "power": 2}, "takes factor, got power"),
+    ],
+)
+def test_bad_parameters_name_the_accepted_ones(bad, message):
+    with pytest.raises(InputError, match=message):
+        get_masking(bad)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    ["constant", "mean", "uniform", "bokeh", {"name": "blur", "sigma": 4}, f"{__name__}:Speckle",
+     {"name": f"{__name__}:Speckle", "strength": 2.5}, f"{__name__}:inverted",
+     {"name": f"{__name__}:inverted", "factor": 3.0}],
+)  # fmt: skip
+def test_the_json_form_is_read_again(spec):
+    masking = get_masking(spec)
+    stored = json.loads(json.dumps(masking_json(masking)))
+    assert masking_json(get_masking(stored)) == stored
+    images, mask = some(), torch.rand(3, 7, 9) < 0.5
+    noise = noise_by_image(masking, images, 0, [0, 1, 2])
+    assert torch.equal(get_masking(stored)(images, mask, noise), masking(images, mask, noise))
+
+
+def test_json_forms():
+    assert masking_json("blur") == {"name": "blur", "sigma": None}
+    assert masking_json(Blur(4)) == {"name": "blur", "sigma": 4.0}
+    assert masking_json(inverted) == {"name": f"{__name__}:inverted"}
+    assert masking_json(Speckle(2.0)) == {"name": f"{__name__}:Speckle", "strength": 2.0}
+
+
+def test_a_masking_registered_from_outside(monkeypatch):
+    monkeypatch.setitem(MASKINGS, "speckle", Speckle)
+    assert get_masking({"name": "speckle", "strength": 3}) == Speckle(3)
+    assert masking_json(Speckle(3.0)) == {"name": "speckle", "strength": 3.0}
+
+
+def test_a_masking_that_depends_on_mask_and_noise_along_curves():
+    """Against a loop over images and points, and equal for every batch size."""
+    images, scores = some(shape=(3, 3, 6, 6)), some(shape=(3, 3, 6, 6)).flip(0)[:, 0]
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(108, 4)).eval()
+    numbers = [7, 2, 90]
+    curves = fpa.perturbation_curves(
+        Engine(model, batch_size=64), images, scores, masking=Speckle(2.0), points=4, indices=numbers, seed=3
+    )
+    for row, number in enumerate(numbers):
+        noise = Speckle().noise(images[:1], generator("cpu", 3, number, Stream.MASKING))
+        for column, k in enumerate((0, 12, 24, 36)):
+            mask = torch.zeros(36, dtype=torch.bool)
+            mask[scores[row].flatten().argsort()[:k]] = True
+            with torch.no_grad():
+                masked = Speckle(2.0)(images[row : row + 1], mask.view(1, 6, 6), noise)
+                logit = model(masked)[0, curves.targets[row]]
+            torch.testing.assert_close(curves.lif["map"][row, column], logit, rtol=1e-5, atol=1e-5)
+    for batch in (1, 5):
+        other = fpa.perturbation_curves(
+            Engine(model, batch_size=batch),
+            images,
+            scores,
+            masking={"name": f"{__name__}:Speckle", "strength": 2.0},
+            points=4,
+            indices=numbers,
+            seed=3,
+        )
+        torch.testing.assert_close(other.mif, curves.mif)
+
+
+def test_a_masking_that_depends_on_mask_and_noise_in_training():
+    augment = fpa.FPA(
+        p=1.0, p1_max=0.5, p2=0.1, s_max=3, masking=Speckle(), generator=torch.Generator().manual_seed(5)
+    )
+    images = some(shape=(4, 3, 8, 8))
+    source = torch.Generator().manual_seed(5)
+    mask = augment.mask_of(augment.draw((4, 8, 8), images.device, source), (4, 8, 8))
+    noise = Speckle().noise(images, source)
+    assert mask.any()
+    torch.testing.assert_close(augment(images), Speckle()(images, mask, noise))
+
+
+def test_integrated_gradients_start_at_the_fully_masked_image_of_any_masking():
+    images = some(shape=(2, 3, 6, 6))
+    model = nn.Sequential(nn.Flatten(), nn.Linear(108, 4)).eval()
+    found = fpa.explain(
+        model, images, "ig_sum", targets=1, masking=Speckle(2.0), settings=Settings(ig_steps=3)
+    )
+    start = fully_masked(Speckle(2.0), images, noise_by_image(Speckle(2.0), images, 0, [0, 1]))
+    expected = (images - start) * model[1].weight[1].detach().view(1, 3, 6, 6)
+    torch.testing.assert_close(found["ig_sum"], expected.sum(1), rtol=1e-4, atol=1e-5)

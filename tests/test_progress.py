@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from fpa.explanation.explainer import PAPER
+from fpa.explanation import PAPER
 from fpa.progress import Display
 from fpa.study.recipe import load_recipe
 from fpa.study.run import run_study

@@ -74,3 +74,12 @@ def at_least(name: str, value: float, least: float) -> None:
     """Refuse a setting that is smaller than it may be."""
     if not value >= least:
         raise InputError(f"{name} must be at least {least}, got {value}")
+
+
+def first_line(error: BaseException) -> str:
+    r"""The first line of an exception's message, or its type where it has none.
+
+    >>> first_line(ValueError("no such layer\nmore")), first_line(KeyError())
+    ('no such layer', 'KeyError')
+    """
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -1,15 +1,23 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and objects that users keep in files of their own."""
 
 import errno
+import importlib
 import json
 import os
+import shlex
+import socket
+import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
-from fpa.errors import DamagedError, InputError
+from fpa.errors import DamagedError, InputError, first_line
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -18,6 +26,9 @@ if TYPE_CHECKING:
 TEMPORARY = ".fpa-tmp-"
 """How the name of a file that is being written begins."""
 
+LOCK = ".fpa-lock"
+"""The name of the file by which a process holds a folder."""
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
@@ -25,14 +36,12 @@ def replacing(path: Path) -> Iterator[Path]:
 
     A reader sees the old file or the new one, never half of one, also after a crash or a full disk.
     """
-    handle, name = tempfile.mkstemp(prefix=TEMPORARY, suffix=path.suffix, dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
+    temporary = path.with_name(f"{TEMPORARY}{uuid4().hex}{path.suffix}")
     try:
+        temporary.touch(exist_ok=False)  # with the permissions of any new file, unlike tempfile's
         yield temporary
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
-        temporary.chmod(0o666 & ~_umask())
         temporary.replace(path)
     except OSError as error:
         if error.errno == errno.ENOSPC:
@@ -59,6 +68,109 @@ def writable_folder(path: Path) -> Path:
     except OSError as error:
         raise InputError(f"cannot write to the folder {path}: {error.strerror}") from error
     return path
+
+
+def is_main_process() -> bool:
+    """Whether this process may write: the only one, or the first of those that torchrun has started."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+@dataclass
+class _Hold:
+    thread: int
+    descriptor: int
+    count: int = 0
+
+
+_holds: dict[Path, _Hold] = {}
+"""The lock files that this process holds."""
+
+_holds_guard = threading.Lock()
+
+
+@contextmanager
+def folder_lock(folder: Path) -> Iterator[None]:
+    """Hold a folder, so that no other run writes there; if one does, the error says which.
+
+    The lock is the operating system's: it is gone when the process ends, however it ends, and a file left
+    behind blocks nobody. Inside one thread it nests. The other processes that torchrun has started belong to
+    the first one's run and take no lock.
+    """
+    if not is_main_process():
+        yield
+        return
+    path, thread = writable_folder(folder).resolve() / LOCK, threading.get_ident()
+    with _holds_guard:
+        if path not in _holds:
+            _holds[path] = _Hold(thread, _locked_file(path, folder))
+        hold = _holds[path]
+        if hold.thread != thread:
+            raise InputError(
+                f"{folder} is in use by another run in this process: wait for it, or choose another --output"
+            )
+        hold.count += 1
+    try:
+        yield
+    finally:
+        with _holds_guard:
+            hold.count -= 1
+            if hold.count == 0:
+                with suppress(OSError):  # Windows keeps a file that is open
+                    path.unlink()
+                os.close(_holds.pop(path).descriptor)
+
+
+def _locked_file(path: Path, folder: Path) -> int:
+    """A descriptor of the lock file, locked, with this process as its content."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            _lock(descriptor)
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EAGAIN, errno.EDEADLK):
+                holder = _holder(descriptor)
+                os.close(descriptor)
+                raise InputError(
+                    f"{folder} is in use by {holder}: wait for it, or choose another --output"
+                ) from error
+            # Otherwise the file system has no locks, and nobody can be kept out.
+        with suppress(FileNotFoundError):  # the one who held it may just have removed it
+            if os.path.samestat(os.fstat(descriptor), path.stat()):
+                break
+        os.close(descriptor)
+    program = Path(sys.argv[0]).name.replace("__main__.py", "fpa")
+    content = {
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "command": shlex.join([program, *sys.argv[1:]]),
+        "since": time.strftime("%Y-%m-%d %H:%M"),
+    }
+    os.truncate(descriptor, 0)
+    os.write(descriptor, json.dumps(content).encode())
+    return descriptor
+
+
+def _holder(descriptor: int) -> str:
+    """Who holds a lock, from the file's content, which may not have been written yet."""
+    try:
+        holder = json.loads(os.read(descriptor, 100_000))
+        since = holder["since"].removeprefix(time.strftime("%Y-%m-%d "))
+        return f"process {holder['pid']} on {holder['host']} ({holder['command']}, since {since})"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "another process"
+
+
+def _lock(descriptor: int) -> None:
+    if sys.platform == "win32":
+        import msvcrt
+
+        os.lseek(descriptor, 2**30, os.SEEK_SET)  # beyond the content, which others may read
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    else:
+        import fcntl
+
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def check_torch_file(path: Path, kind: str) -> None:
@@ -120,7 +232,48 @@ def read_arrays(path: Path) -> "dict[str, NDArray[Any]]":
         raise InputError(f"{path} cannot be read as arrays, it is damaged or missing: {error}") from error
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def load_object(spec: str, kind: str) -> Any:
+    """What `module:name` stands for; the module is looked for in the current folder too.
+
+    `kind` says what the object is for, in the error for a name that is not of this form.
+
+    >>> load_object("math:pi", "score")
+    3.141592653589793
+    """
+    module, _, name = spec.partition(":")
+    if not module or not name:
+        raise InputError(f"a {kind} of your own must be named module:name, got {spec!r}")
+    here = str(Path.cwd())
+    sys.path.insert(0, here)
+    try:
+        value: Any = importlib.import_module(module)
+        for part in name.split("."):
+            value = getattr(value, part)
+    except Exception as error:  # whatever the user's own code raises
+        raise InputError(
+            f"{spec} cannot be imported from the current folder or the environment: {first_line(error)}"
+        ) from error
+    finally:
+        sys.path.remove(here)
+    return value
+
+
+def call_object(spec: str, kind: str, *arguments: Any) -> Any:
+    """What the function `module:name` returns for these arguments; what it raises becomes an InputError.
+
+    >>> call_object("math:floor", "score", 2.5)
+    2
+    """
+    function = load_object(spec, kind)
+    if not callable(function):
+        raise InputError(
+            f"{spec} must be a function that returns a {kind}, it is a {type(function).__name__}"
+        )
+    try:
+        return function(*arguments)
+    except InputError:
+        raise
+    except Exception as error:  # whatever the user's own code raises
+        raise InputError(
+            f"{spec} failed with {type(error).__name__}: {first_line(error)} (--debug shows where)"
+        ) from error

@@ -1,38 +1,69 @@
 """What "removing a pixel" means: the one definition used by training and by evaluation.
 
-A masking is a callable `masking(images, mask) -> images` with images [N, C, H, W] and a bool mask
-[N, H, W], True where the pixel (all its channels) is removed. Every masking here is described by its
-*fill*, the image with everything removed: a masked pixel takes the value the fill has at its place.
-The fill is also what integrated gradients start from by default.
+A masking takes images [N, C, H, W] and a bool mask [N, H, W], True where the pixel (all its channels) is
+removed, and returns masked copies. Every masking that comes with fpa is described by its *fill*, the image
+with everything removed: a masked pixel takes the value the fill has at its place. The fully masked image is
+also what integrated gradients start from by default.
 """
 
+import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from fpa.described import described, described_fields, name_of
 from fpa.errors import InputError, unknown
-from fpa.seeds import generator
-
-Masking = Callable[[Tensor, Tensor], Tensor]
+from fpa.seeds import Stream, generator
 
 
-_NOISE_STREAM = 4  # 1 to 3: the noise of SmoothGrad, the random map, the order of ties
+class Masking:
+    """Base of the maskings: a subclass says what an image looks like when the pixels of a mask are removed.
 
-
-@dataclass(frozen=True)
-class Fill:
-    """Base of the maskings: a subclass says what the fully masked image is.
-
-    Randomness is apart from the arithmetic: `noise` draws, `fill` is a pure function of its arguments.
+    It may depend on the whole mask. Random numbers come from `noise` alone, which the evaluation draws for
+    each image from the seed and the image's number: along a curve, and in whatever batch, they stay the same.
+    A frozen dataclass gets its JSON form, and its parameters in recipes and commands, from its fields.
     """
 
     def noise(self, images: Tensor, generator: torch.Generator | None = None) -> Tensor | None:
-        """The random numbers `fill` needs for these images; None when it needs none."""
+        """The random numbers [N, ...] needed for these images; None when there is no need of any."""
         return None
+
+    def __call__(self, images: Tensor, mask: Tensor, noise: Tensor | None = None) -> Tensor:
+        """Copies of `images` [N, C, H, W] without the pixels of `mask` [N, H, W]."""
+        raise NotImplementedError
+
+
+MaskingLike = str | Mapping[str, Any] | Masking | Callable[[Tensor, Tensor], Tensor]
+"""What `get_masking` accepts."""
+
+
+@dataclass(frozen=True)
+class FunctionMasking(Masking):
+    """A plain function `(images, mask) -> images` as a masking."""
+
+    function: Callable[[Tensor, Tensor], Tensor]
+
+    def __call__(self, images: Tensor, mask: Tensor, noise: Tensor | None = None) -> Tensor:  # noqa: D102
+        return self.function(images, mask)
+
+    def described(self) -> Any:
+        """Where the function is, and its parameters."""
+        return {"name": name_of(self.function), **described(getattr(self.function, "keywords", {}))}
+
+
+@dataclass(frozen=True)
+class Fill(Masking):
+    """Base of the maskings that are known by the fully masked image; a subclass says what that is.
+
+    Randomness is apart from the arithmetic: `noise` draws, `fill` is a pure function of its arguments.
+    """
 
     def fill(self, images: Tensor, noise: Tensor | None = None) -> Tensor:
         """The fully masked images, of a shape that broadcasts to [N, C, H, W]."""
@@ -51,7 +82,7 @@ class Fill:
 
 @dataclass(frozen=True)
 class Constant(Fill):
-    """Masked pixels take one value, or one value a channel; 0 after normalisation is the paper's.
+    """Masked pixels take one value, or one value per channel; 0 after normalisation is the paper's.
 
     >>> images, mask = torch.ones(1, 3, 2, 2), torch.tensor([[[True, False], [False, False]]])
     >>> Constant()(images, mask)[0, 0].tolist()
@@ -59,6 +90,12 @@ class Constant(Fill):
     """
 
     value: float | tuple[float, ...] = 0.0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.value, (tuple, list)):
+            object.__setattr__(self, "value", tuple(_number("value", part) for part in self.value))
+        else:
+            object.__setattr__(self, "value", _number("value", self.value))
 
     def fill(self, images: Tensor, noise: Tensor | None = None) -> Tensor:  # noqa: D102
         if isinstance(self.value, tuple):
@@ -129,6 +166,10 @@ class Blur(Fill):
 
     sigma: float | None = None
 
+    def __post_init__(self) -> None:
+        if self.sigma is not None:
+            object.__setattr__(self, "sigma", _number("sigma", self.sigma, above=0))
+
     def fill(self, images: Tensor, noise: Tensor | None = None) -> Tensor:  # noqa: D102
         sigma = min(images.shape[-2:]) / 16 if self.sigma is None else self.sigma
         reach = max(1, math.ceil(3 * sigma))
@@ -148,6 +189,10 @@ class Bokeh(Fill):
     """
 
     radius: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.radius is not None:
+            object.__setattr__(self, "radius", _number("radius", self.radius, above=0))
 
     def fill(self, images: Tensor, noise: Tensor | None = None) -> Tensor:  # noqa: D102
         radius = min(images.shape[-2:]) / 8 if self.radius is None else self.radius
@@ -169,7 +214,7 @@ class Bokeh(Fill):
         return _like((total / disc.sum()).to(values.dtype), images)
 
 
-MASKINGS: dict[str, Callable[..., Fill]] = {
+MASKINGS: dict[str, Callable[..., Masking]] = {
     "constant": Constant,
     "black": black,
     "mean": Mean,
@@ -179,6 +224,7 @@ MASKINGS: dict[str, Callable[..., Fill]] = {
     "blur": Blur,
     "bokeh": Bokeh,
 }
+"""What makes a masking of its parameters, by name; add yours."""
 
 
 ALIASES = {"zero": "constant", "noise": "uniform"}
@@ -186,30 +232,82 @@ ALIASES = {"zero": "constant", "noise": "uniform"}
 
 
 def get_masking(
-    name: str | Masking, mean: tuple[float, ...] | None = None, std: tuple[float, ...] | None = None
+    masking: MaskingLike | None = None,
+    mean: tuple[float, ...] | None = None,
+    std: tuple[float, ...] | None = None,
 ) -> Masking:
-    """A masking by name (or the masking itself); `black` needs the normalisation of the images.
+    """A masking by name, by name and parameters, or the masking or function itself; without any, 0.
 
-    >>> get_masking("blur"), get_masking("zero") == get_masking("constant")
-    (Blur(sigma=None), True)
+    Besides the names in `MASKINGS`, `module:Class` is a masking of your own; `black` needs the normalisation
+    of the images.
+
+    >>> get_masking("blur"), get_masking({"name": "blur", "sigma": 4})
+    (Blur(sigma=None), Blur(sigma=4.0))
+    >>> get_masking("zero") == get_masking("constant") == get_masking()
+    True
     """
+    if masking is None:
+        return Constant()
+    if isinstance(masking, Masking):
+        return masking
+    if callable(masking):
+        return FunctionMasking(masking)
+    parameters = {"name": masking} if isinstance(masking, str) else dict(masking)
+    name = parameters.pop("name", None)
     if not isinstance(name, str):
-        return name
+        raise InputError(f"a masking must have a name, got {masking}")
     name = ALIASES.get(name, name)
-    if name not in MASKINGS:
-        raise unknown("masking", name, [*MASKINGS, *ALIASES])
-    if name == "black":
+    if name == "black" and not parameters:
         if mean is None or std is None:
             raise InputError("masking 'black' needs the mean and std the images were normalised with")
         return black(mean, std)
-    return MASKINGS[name]()
+    make: Any = MASKINGS.get(name)
+    if make is None and ":" in name:
+        make = load_object(name, "masking")
+    elif make is None:
+        raise unknown("masking", name, [*MASKINGS, *ALIASES, "module:Class"])
+    if isinstance(make, Masking) and not parameters:
+        return make
+    return _made(name, make, parameters)
 
 
-def fully_masked(masking: Masking, images: Tensor, noise: Tensor | None = None) -> Tensor:
+def _made(name: str, make: Callable[..., Any], parameters: dict[str, Any]) -> Masking:
+    """The masking of a class or function with these parameters, or the error that says which it accepts."""
+    maker = isinstance(make, type) or make in MASKINGS.values()
+    accepted = list(inspect.signature(make).parameters)[0 if maker else 2 :]
+    if not set(parameters) <= set(accepted):
+        raise InputError(
+            f"the masking {name} takes {', '.join(accepted) or 'no parameters'}, got {', '.join(parameters)}"
+        )
+    if not maker:
+        return FunctionMasking(partial(make, **parameters) if parameters else make)
+    try:
+        return get_masking(make(**parameters))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the masking {name} ({', '.join(accepted)}): {error}") from error
+
+
+def masking_json(masking: MaskingLike | None) -> dict[str, Any]:
+    """The one JSON form of a masking; `get_masking` reads it again where its name says where it is.
+
+    >>> masking_json("blur"), masking_json({"name": "blur", "sigma": 4})
+    ({'name': 'blur', 'sigma': None}, {'name': 'blur', 'sigma': 4.0})
+    """
+    masking = get_masking(masking)
+    if hasattr(masking, "described"):
+        return dict(masking.described())
+    name = next((name for name, kind in MASKINGS.items() if kind is type(masking)), name_of(masking))
+    return {"name": name, **(described_fields(masking) if hasattr(masking, "__dataclass_fields__") else {})}
+
+
+def fully_masked(
+    masking: Masking | Callable[[Tensor, Tensor], Tensor], images: Tensor, noise: Tensor | None = None
+) -> Tensor:
     """The images with every pixel removed, [N, C, H, W], for any masking."""
+    masking = get_masking(masking)
     if isinstance(masking, Fill):
         return masking.fill(images, noise).expand_as(images)
-    return masking(images, torch.ones_like(images[:, 0], dtype=torch.bool))
+    return masking(images, torch.ones_like(images[:, 0], dtype=torch.bool), noise)
 
 
 def noise_by_image(masking: Masking, images: Tensor, seed: int, indices: Sequence[int]) -> Tensor | None:
@@ -218,15 +316,13 @@ def noise_by_image(masking: Masking, images: Tensor, seed: int, indices: Sequenc
     >>> noise_by_image(Constant(), torch.ones(1, 3, 2, 2), 0, [5]) is None
     True
     """
-    if not isinstance(masking, Fill) or len(images) == 0:
-        return None
     rows = []
     for image, index in zip(torch.split(images, 1), indices, strict=True):
-        noise = masking.noise(image, generator(images.device, seed, index, _NOISE_STREAM))
+        noise = masking.noise(image, generator(images.device, seed, index, Stream.MASKING))
         if noise is None:
             return None
         rows.append(noise)
-    return torch.cat(rows)
+    return torch.cat(rows) if rows else None
 
 
 def check_mask(images: Tensor, mask: Tensor) -> None:
@@ -236,6 +332,22 @@ def check_mask(images: Tensor, mask: Tensor) -> None:
     expected = (images.shape[0], *images.shape[2:])
     if mask.dtype != torch.bool or mask.shape != expected:
         raise InputError(f"the mask must be bool {list(expected)}, got {mask.dtype} {list(mask.shape)}")
+
+
+def load_object(spec: str, kind: str) -> Any:
+    """What `module:name` names; `kind` says what it is to be."""
+    module, _, name = spec.partition(":")
+    try:
+        return getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"the {kind} {spec} cannot be imported: {error}") from error
+
+
+def _number(name: str, value: Any, above: float = -math.inf) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not above < value < math.inf:
+        wanted = "a finite number" + (f" above {above:g}" if above > -math.inf else "")
+        raise InputError(f"{name} must be {wanted}, got {value!r}")
+    return float(value)
 
 
 def _floating(images: Tensor) -> Tensor:

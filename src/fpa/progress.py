@@ -12,8 +12,6 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, Task, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from fpa.engine.engine import Engine
-
 
 def training_stage(augmentation: str, seed: int) -> str:
     """What the training of a model is called on the screen."""
@@ -113,7 +111,7 @@ class Display:
             )
 
     @contextmanager
-    def evaluating(self, name: str, images: int) -> Iterator["Evaluating"]:
+    def evaluating(self, name: str, images: int | None) -> Iterator["Evaluating"]:
         """Show how a model's explanations and curves come along."""
         yield Evaluating(self, curves_stage(name), images)
 
@@ -147,7 +145,7 @@ class Display:
 class Evaluating:
     """Images explained and perturbed so far, and the estimator that is being run."""
 
-    def __init__(self, display: Display, name: str, images: int) -> None:
+    def __init__(self, display: Display, name: str, images: int | None) -> None:
         self.display, self.name, self.images = display, name, images
         self.done = self.skipped = 0
         self.began = self.told = time.monotonic()
@@ -162,7 +160,8 @@ class Evaluating:
         """An estimator is being explained or perturbed now."""
         self.estimator = estimator
         pace = f"{self.pace:.1f} images/s" if self.done > self.skipped else ""
-        self.display.bar(self.name, self.done / self.images, f"{shortened(estimator, 12):<12} {pace}")
+        share = self.done / self.images if self.images else 0.0
+        self.display.bar(self.name, share, f"{shortened(estimator, 12):<12} {pace}")
 
     def advance(self, images: int) -> None:
         """So many more images are done."""
@@ -176,12 +175,14 @@ class Evaluating:
         self._show()
 
     def _show(self) -> None:
-        self.at(self.estimator if self.done < self.images else "done")
+        self.at("done" if self.done == self.images else self.estimator)
         now = time.monotonic()
         if not self.display.live and (now - self.told > 10 or self.done == self.images):
             self.told = now
-            left = (self.images - self.done) / max(self.pace, 1e-9)
-            self.line(f"{self.done} of {self.images} images  {self.pace:.1f} images/s  {left:.0f} s left")
+            known = self.images is not None
+            of = f" of {self.images}" if known else ""
+            left = f", {((self.images or 0) - self.done) / max(self.pace, 1e-9):.0f} s left" if known else ""
+            self.line(f"{self.done}{of} images, {self.pace:.1f} images/s{left}")
 
     def line(self, text: str) -> None:
         """A line that stays."""
@@ -205,102 +206,13 @@ class Tell(Protocol):
 
 
 @contextmanager
-def telling(total: int | None, shown: bool | Tell) -> Iterator[Tell]:
+def telling(total: int | None, shown: bool | Tell, name: str = "evaluation") -> Iterator[Tell]:
     """Shows the progress of `total` images: not at all, as the terminal allows, or with the object given."""
     if not isinstance(shown, bool):
         yield shown
-    elif not shown:
-        yield _Quiet()
-    elif not sys.stderr.isatty():
-        yield _Lines(total)
     else:
-        from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            SpinnerColumn,
-            TextColumn,
-            TimeRemainingColumn,
-        )
-
-        speed = TextColumn("{task.fields[speed]} images/s")
-        at = TextColumn("{task.fields[at]:<10}", markup=False)
-        columns = (SpinnerColumn(), BarColumn(), MofNCompleteColumn(), at, speed, TimeRemainingColumn())
-        with Progress(*columns, console=Console(stderr=True), speed_estimate_period=600) as bar:
-            yield _Bar(total, bar)
-
-
-@contextmanager
-def watched_by(engine: Engine, tell: Tell) -> Iterator[None]:
-    """Tell which estimator the engine is at."""
-    before = engine.watch
-    engine.watch = tell.at
-    try:
-        yield
-    finally:
-        engine.watch = before
-
-
-class _Quiet:
-    """Counts and says nothing."""
-
-    def __init__(self, total: int | None = None) -> None:
-        self.total, self.done, self.skipped, self.start = total, 0, 0, time.monotonic()
-
-    @property
-    def speed(self) -> float:
-        return (self.done - self.skipped) / max(time.monotonic() - self.start, 1e-9)
-
-    def at(self, estimator: str) -> None:
-        pass
-
-    def advance(self, images: int) -> None:
-        self.done += images
-
-    def skip(self, images: int) -> None:
-        self.done += images
-        self.skipped += images
-
-    def line(self, text: str) -> None:
-        pass
-
-
-class _Lines(_Quiet):
-    """Plain lines, at most one in ten seconds, for logs."""
-
-    last = 0.0
-
-    def advance(self, images: int) -> None:
-        super().advance(images)
-        if time.monotonic() - self.last > 10 or self.done == self.total:
-            self.last = time.monotonic()
-            of = f" of {self.total}" if self.total else ""
-            left = f", {(self.total - self.done) / self.speed:.0f} s left" if self.total else ""
-            self.line(f"{self.done}{of} images, {self.speed:.1f} images/s{left}")
-
-    def line(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
-
-
-class _Bar(_Quiet):
-    def __init__(self, total: int | None, bar: Any) -> None:
-        super().__init__(total)
-        self.bar, self.task = bar, bar.add_task("", total=total, speed="...", at="")
-
-    def at(self, estimator: str) -> None:
-        self.bar.update(self.task, at=estimator)
-
-    def advance(self, images: int) -> None:
-        super().advance(images)
-        self.bar.update(self.task, advance=images, speed=f"{self.speed:.1f}")
-
-    def skip(self, images: int) -> None:
-        super().skip(images)
-        self.bar.update(self.task, advance=images)
-
-    def line(self, text: str) -> None:
-        self.bar.console.print(text)
+        with Display(quiet=not shown) as display:
+            yield Evaluating(display, name, total)
 
 
 def shortened(text: str, most: int | None) -> str:

@@ -1,16 +1,47 @@
 """Random numbers that depend only on what they are for: a seed and a few whole numbers.
 
-The noise of image 17 is drawn from `generator(device, seed, 17)`, so it is the same whatever the
-batch size, the order of the images or the number of processes.
+The noise of image 17 is drawn from `generator(device, seed, 17, stream)`, so it is the same whatever the
+batch size, the order of the images or the number of processes. That takes millions of seeds: splitmix64
+makes them several times faster than numpy's SeedSequence, and stored trainings keep their numbers.
 """
 
 from collections.abc import Sequence
+from enum import IntEnum
 
 import torch
 from torch import Tensor
 
-ORDER, WORKERS = 1, 2
-"""Keys that keep the random numbers of different purposes apart."""
+
+class Stream(IntEnum):
+    """Keys that keep the random numbers of different purposes apart: each purpose has one of its own.
+
+    Trainings draw from (stream, epoch), evaluations from (number of the image, stream). Those of the latter
+    lie beyond any epoch, so that no two keys are equal.
+    """
+
+    ORDER = 1
+    """The order of the images in an epoch; without an epoch, which images are chosen."""
+    WORKERS = 2
+    """The transformations of images read from files."""
+    INITIAL = 3
+    """The weights a training starts from."""
+    AUGMENT = 4
+    """The masks of FPA and of the rectangles."""
+    DROPOUT = 5
+    """What the model itself draws."""
+    SMOOTH = 2**32 + 1
+    """The noise of SmoothGrad."""
+    RANDOM_MAP = 2**32 + 2
+    """The random map."""
+    TIES = 2**32 + 3
+    """The order of pixels with equal scores."""
+    MASKING = 2**32 + 4
+    """The noise of a masking."""
+    CAPTUM = 2**32 + 5
+    """What methods of Captum draw."""
+
+
+ORDER, WORKERS = Stream.ORDER, Stream.WORKERS
 
 _MASK = (1 << 64) - 1
 

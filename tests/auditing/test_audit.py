@@ -21,8 +21,7 @@ from browsers import open_page
 from fpa.auditing.rule import FEWEST_IMAGES, FEWEST_PAIRS, LEAST_KEPT, MOST_OPPOSITE, Evidence, judge
 from fpa.cli.main import main
 from fpa.data.sets import load_data
-from fpa.explanation.estimator import Settings
-from fpa.explanation.explainer import PAPER
+from fpa.explanation import PAPER, Settings
 from fpa.masking import Blur
 from fpa.models.architectures import build_model
 from fpa.statistics.intervals import Estimate
@@ -254,6 +253,15 @@ class TestMeasurement:
             assert found.areas["constant"][name].value == pytest.approx(area, abs=1e-3)
         assert found.made_with["features"] == 3
 
+    def test_a_random_map_is_a_baseline_under_any_name(self):
+        images = (pictures(), torch.zeros(120, dtype=torch.int64))
+        usual = fpa.audit(Linear(weights()), images, **QUICK)
+        renamed = {"noise": "random", **{name: name for name in PAPER if name != "random"}}
+        found = fpa.audit(Linear(weights()), images, **QUICK | {"estimators": renamed})
+        assert "noise" not in found.signed
+        assert found.evidence.pairs == usual.evidence.pairs == 18
+        assert found.evidence.kept == usual.evidence.kept
+
     def test_too_few_patches_are_refused(self):
         with pytest.raises(fpa.InputError, match="at least 10; images of 8 x 8 pixels have 4 "):
             fpa.audit(Linear(weights()), pictures(20), features=4, **QUICK)
@@ -460,12 +468,15 @@ class TestCommand:
         out = capsys.readouterr().out
         assert out.startswith("Cannot tell: ")
         assert "Too few images: 6 could be used, at least 100 are needed." in out
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["audit.html", "audit.json"]
+        left = sorted(path.name for path in tmp_path.iterdir())
+        assert left == ["audit.html", "audit.json", "blocks", "evaluation.json"]
         assert main([*command, "--quiet"]) == 4
         assert capsys.readouterr() == ("", "")
-        assert main([*command, "--quiet", "--features", "4"]) == 4
+        assert main([*command, "--quiet", "--features", "4"]) == 2
+        assert "holds an evaluation with other features" in capsys.readouterr().err
+        assert main([*command, "--quiet", "--features", "4", "--overwrite"]) == 4
         assert json.loads((tmp_path / "audit.json").read_text())["made_with"]["features"] == 4
-        assert main([*command, "--features", "16"]) == 2
+        assert main([*command, "--features", "16", "--overwrite"]) == 2
         assert "use smaller patches" in capsys.readouterr().err
 
     def test_a_model_of_ones_own_with_photos_of_ones_own(self, capsys, tmp_path, monkeypatch):
@@ -510,14 +521,12 @@ class TestCommand:
         assert said in capsys.readouterr().out
         assert said in Path("here/audit.html").read_text(encoding="utf-8")
         own = ["--model", "shapes-none", "--mean", "[0.5,0.5,0.5]", "--std", "[0.5,0.5,0.5]"]
-        assert main(["audit", *own, "--maskings", "[constant]", *quick, "--quiet"]) == 3
+        assert main(["audit", *own, "--maskings", "constant", *quick, "--quiet", "--overwrite"]) == 3
         command = json.loads(Path("here/audit.json").read_text())["command"]
-        assert command == (
-            "fpa finetune --model shapes-none --data shapes --mean '[0.5,0.5,0.5]' --std '[0.5,0.5,0.5]'"
-        )
+        assert command == ("fpa finetune shapes-none --data shapes --mean 0.5,0.5,0.5 --std 0.5,0.5,0.5")
         # It is a command: with a device that does not exist it gets as far as the device.
         assert main([*shlex.split(command)[1:], "--device", "tpu"]) == 2
-        assert "device must be cpu, cuda or mps" in capsys.readouterr().err
+        assert "device must be cpu, cuda, cuda:N or mps" in capsys.readouterr().err
 
     def test_says_how_to_fine_tune_only_where_the_command_can_run(self, capsys, tmp_path, monkeypatch):
         monkeypatch.setattr("fpa.auditing.rule.FEWEST_IMAGES", 2)
@@ -563,7 +572,7 @@ class TestCommand:
             (["nothing.safetensors"], "there is no model file nothing.safetensors"),
             (["shapes-none", "--maskings", "[blurr]"], "unknown masking 'blurr': did you mean 'blur'"),
             (["shapes-none", "--count", "0"], "--count must be at least 1, got 0"),
-            (["shapes-none", "--device", "tpu"], "device must be cpu, cuda or mps"),
+            (["shapes-none", "--device", "tpu"], "device must be cpu, cuda, cuda:N or mps"),
         ],
     )
     def test_bad_input_has_exit_code_2(self, capsys, tmp_path, arguments, message):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fpa import __version__
-from fpa.cli.main import main
+from fpa.cli.main import COMMANDS, main
 from fpa.models.saved import read_card
 
 
@@ -39,6 +39,40 @@ def test_help_explains_every_field_of_a_recipe():
     )
     assert "--fpa.p2 P2 Probability that a selected pixel starts a square." in text
     assert "--data.root ROOT Folder that holds the data sets that are not embedded." in text
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["--version"]])
+def test_help_and_version_come_without_torch(arguments):
+    code = f"import sys; from fpa.cli.main import main; main({arguments}); print('torch' in sys.modules)"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown.endswith("False\n")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_explains_every_option(capsys, command):
+    with pytest.raises(SystemExit) as stopped:
+        main([command, "--help"])
+    assert stopped.value.code == 0
+    shown = capsys.readouterr().out
+    options = [line.strip() for line in shown.splitlines() if line.startswith("  --")]
+    described = " ".join(shown.split())
+    for option in options:
+        name = option.split()[0].rstrip(",")
+        following = described[described.rindex(f" {name} ") :].removeprefix(f" {name} ")
+        assert not following.startswith(("--", "(type", "(default")), name
+
+
+def test_masking_with_parameters_is_a_field_of_a_recipe(capsys, tmp_path):
+    blur = ["--masking.name", "blur", "--masking.sigma", "2"]
+    command = ["train", "tiny", "--augment", "none", "--training.epochs", "1", "--training.milestones", "[]"]
+    code, _, err = run(capsys, *command, *blur, "--device", "cpu", "--output", tmp_path)
+    assert code == 0, err
+    card = read_card(tmp_path / "none" / "model.safetensors")
+    assert card.recipe["masking"] == {"name": "blur", "sigma": 2}
+
+
+def test_a_recipe_may_come_after_its_options(capsys):
+    assert "did you mean 'cifar10'" in run(capsys, "train", "--training.epochs", "3", "cifar")[2]
 
 
 def test_lists_the_recipes(capsys):
@@ -92,7 +126,7 @@ def test_trains_with_fields_overridden(capsys, tmp_path):
         (["train", "tiny", "--epochs", "3"], "did you mean --training.epochs"),
         (["train", "tiny", "--training.epochs", "x"], "training.epochs"),
         (["train", "tiny", "--training.epochs", "0"], "training.epochs must be at least 1, got 0"),
-        (["train", "tiny", "--augment", "cutout"], "unknown augmentation 'cutout'"),
+        (["train", "tiny", "--augment", "cutout"], "unknown training 'cutout'"),
         (
             ["train", "tiny", "--model", "resnet-smal"],
             "unknown model 'resnet-smal': did you mean 'resnet-small'",
@@ -101,19 +135,23 @@ def test_trains_with_fields_overridden(capsys, tmp_path):
         (["train", "tiny", "--masking", "blurr"], "unknown masking 'blurr': did you mean 'blur'"),
         (["train", "tiny", "--fpa.p", "1.5"], "p must be a probability in [0, 1], got 1.5"),
         (["train", "tiny", "--fpa.s_max", "40"], "s_max must be in 1..31"),
-        (["train", "tiny", "--device", "tpu"], "device must be cpu, cuda or mps, got 'tpu'"),
+        (["train", "tiny", "--device", "tpu"], "device must be cpu, cuda, cuda:N or mps, got 'tpu'"),
         (["train", "cifar10", "--data.root", "nowhere", "--augment", "fpa"], "nowhere"),
         (["tran"], "unknown command 'tran': did you mean 'train'"),
         (["train", "tiny", "--tracker", "foo"], "unknown tracker 'foo'"),
         (["train", "tiny", "--training.gamma", "-1"], "training.gamma must be in (0, 1], got -1"),
         (["train", "tiny", "--seeds", "0,0"], "--seeds must be different whole numbers"),
+        (["train", "tiny", "--seeds", "a"], "--seeds must be a whole number, got"),
+        (["run", "tiny", "--masking.sigma", "2"], "a masking must have a name"),
+        (["run", "tiny", "--masking.name", "blur", "--masking.radius", "2"], "the masking blur takes sigma"),
+        (["run", "tiny", "--evaluation.reference", "red"], "must be one of masked, black, got red"),
         (["train", "words.yaml"], "training.epochs"),
         (["evaluate", "shapes-fpa", "--dat", "shapes"], "did you mean --data"),
         (["evaluate", "shapes-fpa", "--count", "eight"], "--count must be a whole number, got eight"),
         (["audit", "shapes-fpa", "--count", "-3"], "--count must be at least 1, got -3"),
         (["finetune", "shapes-none", "--epochs", "0"], "fpa: epochs must be at least 1, got 0"),
         (["evaluate", "weights.pth"], "--model torchvision:NAME --weights weights.pth"),
-        (["evaluate", "--model", "resnet18", "--data", "x"], "did you mean torchvision:resnet18?"),
+        (["evaluate", "--model", "resnet18", "--data", "x"], "resnet18 needs weights"),
         (["evaluate", "--model", "torchvision:resnet17", "--data", "x"], "did you mean 'resnet18'"),
         (["evaluate", "--model", "shapes-fpa", "--estimators", "vg_abs,ig_sm"], "unknown estimator 'ig_sm'"),
         (["evalute", "shapes-fpa"], "unknown command 'evalute': did you mean 'evaluate'"),
@@ -121,6 +159,9 @@ def test_trains_with_fields_overridden(capsys, tmp_path):
         (["evaluate", "nothing.safetensors"], "there is no model file nothing.safetensors"),
         (["run", "tiny", "--evaluation.estimators", "[ig_sun]"], "unknown estimator 'ig_sun'"),
         (["compare", "here", "there"], "there is no folder here"),
+        (["compare"], "folders"),
+        (["report"], "name one folder: fpa report FOLDER"),
+        (["finetune", "shapes-none", "--targets", "all"], "--targets must be one of auto, labels, model"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(capsys, tmp_path, monkeypatch, arguments, message):
@@ -152,9 +193,6 @@ def test_several_seeds_go_into_folders_of_their_own(capsys, tmp_path):
     assert [line.split()[2] for line in out.splitlines()] == ["0", "3"]
     cards = [read_card(tmp_path / f"seed{seed}" / "none" / "model.safetensors") for seed in (0, 3)]
     assert [card.recipe["seed"] for card in cards] == [0, 3]
-    assert run(capsys, "train", "tiny", "--seeds", "a")[2].startswith(
-        "fpa: --seeds must be different whole numbers"
-    )
 
 
 def test_debug_shows_the_traceback(capsys):
@@ -193,19 +231,18 @@ def test_importing_is_light():
     assert not heavy & (set(loaded) - set(known.split()))
 
 
-def test_interrupted_it_says_how_to_go_on(capsys, monkeypatch, tmp_path):
+def test_interrupted_it_says_how_to_continue(capsys, monkeypatch, tmp_path):
     def interrupt(*_args, **_kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fpa.training.trainer.train_jobs", interrupt)
-    code, _, err = run(capsys, "train", "tiny", "--output", tmp_path)
-    assert code == 130
-    assert "goes on from the last checkpoint" in err
+    again = "fpa: stopped; run the same command again to continue\n"
+    monkeypatch.setattr("fpa.study.trainings.train_recipes", interrupt)
+    assert run(capsys, "train", "tiny", "--output", tmp_path)[::2] == (130, again)
     monkeypatch.setattr("fpa.auditing.auditor.audit", interrupt)
-    code, _, err = run(capsys, "audit", "shapes-none", "--device", "cpu", "--output", tmp_path)
-    assert code == 130
-    assert "stopped" in err
-    assert "goes on" not in err  # an audit begins anew
+    command = ["audit", "shapes-none", "--device", "cpu", "--quiet", "--output", tmp_path]
+    assert run(capsys, *command)[::2] == (130, again)
+    monkeypatch.setattr("fpa.study.recipe.recipe_names", interrupt)
+    assert run(capsys, "recipes")[::2] == (130, "fpa: stopped\n")
 
 
 def test_the_documentation_runs(tmp_path, monkeypatch):

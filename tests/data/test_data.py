@@ -1,5 +1,6 @@
 """The data sets: what is on disk is what is loaded, and what is wrong is said."""
 
+import dataclasses
 import hashlib
 import json
 import pickle
@@ -20,11 +21,12 @@ from torchvision.datasets import CIFAR10
 from torchvision.models import ResNet50_Weights
 from torchvision.transforms import v2
 
+from fpa.data import array_data, image_source, register
 from fpa.data import splits as module
 from fpa.data.normalisation import Normalisation
-from fpa.data.sets import load_data, load_evaluation_data
+from fpa.data.sets import DATA_SETS, load_data, load_evaluation_data, tuning_data
 from fpa.data.shapes import CLASSES, draw_shapes
-from fpa.data.splits import SeededImages, UnreadableImage, unreadable
+from fpa.data.splits import ArraySplit, SeededImages, UnreadableImage, unreadable
 from fpa.errors import InputError
 from miniatures import (
     CIFAR10_CLASSES,
@@ -605,3 +607,89 @@ def test_a_subfolder_beside_many_images_does_not_replace_them(tmp_path):
     with pytest.warns(UserWarning, match="those in its subfolders are left out: 1"):
         found = load_evaluation_data(f"folder:{tmp_path}", size=8)
     assert (len(found.test), found.classes) == (4, [])
+
+
+# Data sets from outside
+
+
+def two_pairs(request):
+    images = torch.arange(30 * 3 * 4 * 4).remainder(256).to(torch.uint8).reshape(30, 3, 4, 4)
+    labels = np.arange(30) % 3
+    return (images[:20], labels[:20]), (images[20:].numpy(), labels[20:])
+
+
+@pytest.fixture
+def registered(monkeypatch):
+    monkeypatch.setattr("fpa.data.sets.DATA_SETS", dict(DATA_SETS))
+    return register
+
+
+def test_a_data_set_added_from_outside_is_loaded_by_name(registered):
+    registered("stripes", two_pairs)
+    data = load_data("stripes", evaluation_images=4)
+    (images, _), (test_images, test_labels) = two_pairs(None)
+    assert (data.name, data.classes, data.input_shape) == ("stripes", ["0", "1", "2"], (3, 4, 4))
+    assert torch.equal(data.train.images, images)
+    assert data.test.images.tolist() == test_images.tolist()
+    assert data.test.labels.tolist() == test_labels.tolist()
+    assert len(data.evaluation) == 4
+    assert len(load_evaluation_data("stripes").evaluation) == 10
+    assert len(tuning_data("stripes").train) == 20
+    (block,) = image_source("stripes").blocks(64)
+    assert torch.equal(block.images, data.normalisation(data.test.images))
+
+
+def test_a_data_set_from_outside_says_all_about_itself(registered):
+    normalisation = Normalisation((0.1,) * 3, (0.2,) * 3)
+
+    def load(request):
+        (images, labels), _ = two_pairs(request)
+        split = ArraySplit(images, torch.from_numpy(labels))
+        data = array_data(request, split, split, ["a", "b", "c"], flip=True)
+        return dataclasses.replace(data, normalisation=normalisation, evaluation=torch.arange(5))
+
+    registered("own", load)
+    data = load_data("own")
+    assert (data.classes, data.normalisation, data.flip) == (["a", "b", "c"], normalisation, True)
+    assert data.evaluation.tolist() == [0, 1, 2, 3, 4]
+    assert len(load_data("own", evaluation_images=7).evaluation) == 7
+    with pytest.raises(InputError, match=r"evaluation images must be in 1..20, got 21"):
+        load_data("own", evaluation_images=21)
+
+
+def test_a_function_is_a_data_set(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_data.py").write_text(
+        "import numpy as np\n"
+        "def squares(request):\n"
+        "    images = np.full((6, 1, 8, 8), request.size, dtype=np.uint8)\n"
+        "    return (images, np.arange(6) % 2), (images[:2], [0, 1])\n"
+        "def floats(request):\n"
+        "    return ((np.zeros((6, 1, 8, 8)), np.arange(6)),) * 2\n"
+        "def lost(request):\n"
+        "    return open(request.root / 'missing.npz')\n"
+        "def nothing(request):\n"
+        "    return None\n"
+    )
+    data = load_data("my_data:squares", size=17)
+    assert (data.name, data.input_shape, len(data.evaluation)) == ("my_data:squares", (1, 8, 8), 2)
+    assert int(data.train.images.max()) == 17
+    for name, said in (
+        (
+            "my_data:floats",
+            r"must be an fpa.data.ImageData or .*uint8.*got images torch.float64 \[6, 1, 8, 8\]",
+        ),
+        ("my_data:lost", r"my_data:lost failed with FileNotFoundError: .*missing.npz.*--debug shows where"),
+        ("my_data:nothing", "must be an fpa.data.ImageData or"),
+        ("my_data:circles", "my_data:circles cannot be imported from the current folder or the environment"),
+        ("no_data:circles", "no_data:circles cannot be imported"),
+    ):
+        with pytest.raises(InputError, match=said):
+            load_data(name)
+
+
+def test_names_that_cannot_be_registered(registered):
+    with pytest.raises(InputError, match="'shapes' is a data set of fpa"):
+        registered("shapes", two_pairs)
+    with pytest.raises(InputError, match="one word without a colon, got 'a:b'"):
+        registered("a:b", two_pairs)

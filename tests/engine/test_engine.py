@@ -8,11 +8,11 @@ import torchvision
 from torch import nn
 from torch.nn import functional
 
-from fpa.engine.engine import Engine, Precision, Work
-from fpa.engine.forms import _cuda_arithmetic, fold_batch_norm
+from fpa.engine import Engine, Precision, Work
+from fpa.engine.arithmetic import cuda_arithmetic
+from fpa.engine.folding import fold_batch_norm
 from fpa.errors import InputError
-from fpa.explanation.estimator import Settings
-from fpa.explanation.explainer import explain
+from fpa.explanation import Settings, explain
 
 FEW = Settings(ig_steps=4, sg_samples=3)
 
@@ -214,7 +214,9 @@ class Tight(nn.Module):
 def test_out_of_memory_halves_the_batch_and_tells():
     rows, targets = images(21), torch.arange(21) % 5
     engine = Engine(Tight(3), batch_size=16)
-    with pytest.warns(UserWarning, match=r"out of memory at 4 rows a batch \(gradients\): going on with 2"):
+    with pytest.warns(
+        UserWarning, match=r"out of memory at 4 rows per batch \(gradients\): continuing with 2"
+    ):
         found = gradients(engine, rows, targets)
     torch.testing.assert_close(found, plain_gradients(small(), rows, targets), rtol=1e-4, atol=1e-6)
     assert engine.batch_size("gradients", rows[:1]) == 2
@@ -358,10 +360,57 @@ def test_switches_of_tf32_come_back_as_they_were(before, tf32):
     try:
         torch.set_float32_matmul_precision(before)
         found = state()
-        with _cuda_arithmetic(tf32, benchmark=True):
+        with cuda_arithmetic(tf32, benchmark=True):
             assert torch.backends.cuda.matmul.allow_tf32 == tf32
             assert torch.backends.cudnn.allow_tf32 == tf32
             assert torch.get_float32_matmul_precision() == ("high" if tf32 else "highest")
         assert state() == found
     finally:
         torch.set_float32_matmul_precision(start)
+
+
+def test_the_forms_used_are_told():
+    rows, targets = images(2), torch.tensor([0, 1])
+    engine = Engine(small(), precision=Precision("bfloat16", "float32"))
+    assert engine.forms_used == {}
+    gradients(engine, rows, targets)
+    assert engine.forms_used == {"gradients": "bfloat16, batch norms folded, channels last"}
+    engine.predict(rows)
+    engine.logits([Work(2, lambda a, b: rows[a:b], lambda a, b, logits: None)])
+    assert engine.forms_used["forwards"] == "float32, batch norms folded, channels last"
+    assert engine.forms_used["exact"] == "float32"
+
+
+def test_a_form_that_breaks_is_not_the_one_told():
+    """In bfloat16 this model fails: it runs in the arithmetic that works, and that is what is said."""
+
+    class OnlyFloat32(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(3 * 16 * 16, 4)
+
+        def forward(self, x):
+            if self.head.weight.dtype != torch.float32:
+                raise RuntimeError("not in this arithmetic")
+            return self.head(x.flatten(1))
+
+    engine = Engine(OnlyFloat32(), precision=Precision("bfloat16", "bfloat16"))
+    gradients(engine, images(2), torch.tensor([0, 1]))
+    assert engine.forms_used == {"gradients": "bfloat16 by autocast, channels last"}
+
+
+def test_a_model_that_cannot_be_copied_is_said_to_be_borrowed():
+    class Single(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(3 * 16 * 16, 4)
+
+        def __deepcopy__(self, memo):
+            raise TypeError("there is only one")
+
+        def forward(self, x):
+            return self.head(x.flatten(1))
+
+    engine = Engine(Single())
+    gradients(engine, images(2), torch.tensor([0, 1]))
+    assert engine.forms_used == {"gradients": "float32, not copied"}

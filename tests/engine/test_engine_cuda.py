@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from fpa.engine.engine import Engine, Precision
+from fpa.engine import Engine, Precision
 from fpa.evaluation.loop import evaluate_blocks
-from fpa.explanation.estimator import Settings
-from fpa.explanation.explainer import explain
+from fpa.explanation import Settings, explain
 from fpa.models.architectures import build_model
 from fpa.perturbation.curves import perturbation_curves
 from fpa.scores.fidelity import Fidelity

@@ -10,13 +10,11 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import fpa
-from fpa.data.normalisation import Normalisation
 from fpa.data.sets import load_data
-from fpa.engine.engine import Engine
+from fpa.engine import Engine
 from fpa.errors import InputError
-from fpa.explanation.estimator import Estimator, Settings
+from fpa.explanation import Estimator, Settings
 from fpa.statistics.contradictions import reliability
-from miniatures import write_class_folder
 
 QUICK = {"settings": Settings(ig_steps=4, sg_samples=2), "points": 5, "progress": False}
 NAMES = ["random", "ig_sum", "vgx_sum", "vg_abs"]
@@ -98,7 +96,7 @@ def test_plot_and_report(result, tmp_path):
 
 def test_saved_and_loaded_it_is_the_same(result, tmp_path):
     path = result.save(tmp_path / "mine")
-    assert path == tmp_path / "mine.npz"
+    assert path == tmp_path / "mine"
     again = fpa.load_result(path)
     assert str(again) == str(result)
     assert again.table().equals(result.table())
@@ -111,16 +109,15 @@ def test_saved_and_loaded_it_is_the_same(result, tmp_path):
     assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
 
 
-def test_a_file_that_is_no_result_is_refused(tmp_path):
-    np.savez(tmp_path / "other.npz", a=np.zeros(3))
-    (tmp_path / "text.npz").write_text("no arrays")
-    for name, said in (
-        ("other.npz", "was not written by fpa's Result.save"),
-        ("text.npz", "damaged or missing"),
-        ("none.npz", "damaged or missing"),
-    ):
-        with pytest.raises(InputError, match=said):
-            fpa.load_result(tmp_path / name)
+def test_a_folder_that_holds_no_result_is_refused(result, tmp_path):
+    with pytest.raises(InputError, match="holds no evaluation: run fpa evaluate"):
+        fpa.load_result(tmp_path / "none")
+    result.save(tmp_path / "mine")
+    with pytest.raises(InputError, match="mine holds an evaluation already: choose another folder"):
+        result.save(tmp_path / "mine")
+    (tmp_path / "mine/evaluation.json").write_text("{}")
+    with pytest.raises(InputError, match=r"evaluation.json was written by another version of fpa"):
+        fpa.load_result(tmp_path / "mine")
 
 
 def test_without_labels_only_the_accuracy_is_missing(data, result):
@@ -331,15 +328,15 @@ def test_the_examples_are_the_pictures_and_the_maps_of_the_curves(data, result):
         ({"features": 64}, "64"),
         ({"model": "resnet18"}, "must be a torch.nn.Module, got str"),
         (
-            {"loader": (torch.zeros(2, 3, 32, 32), torch.tensor([3, 8]))},
+            {"data": (torch.zeros(2, 3, 32, 32), torch.tensor([3, 8]))},
             r"labels must be in 0\.\.7; 8 of image 1",
         ),
-        ({"loader": torch.zeros(0, 3, 32, 32)}, "no images"),
+        ({"data": torch.zeros(0, 3, 32, 32)}, "no images"),
     ],
 )
 def test_one_sentence_says_what_is_wrong_before_anything_is_computed(change, said, data):
     images, labels, found = data
-    given = {"model": fpa.load_model("shapes-fpa"), "loader": (images, labels)}
+    given = {"model": fpa.load_model("shapes-fpa"), "data": (images, labels)}
     given |= {"estimators": NAMES, "normalisation": found.normalisation, **QUICK} | change
     with pytest.raises(InputError, match=said) as raised:
         fpa.evaluate(**given)
@@ -353,106 +350,6 @@ def test_nothing_stays_on_the_disk_without_a_folder(data, tmp_path, monkeypatch)
         fpa.load_model("shapes-fpa"), images[:2], "vg_abs", normalisation=found.normalisation, **QUICK
     )
     assert list(tmp_path.iterdir()) == []
-
-
-class TestCommand:
-    @pytest.fixture
-    def folder(self, tmp_path, monkeypatch):
-        monkeypatch.chdir(tmp_path)
-        write_class_folder(tmp_path / "photos", ["cat", "dog"], 3)
-        (tmp_path / "mine.py").write_text(
-            "import torch\n"
-            "from torch import nn\n"
-            "def model(classes=2):\n"
-            "    torch.manual_seed(0)\n"
-            "    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(inplace=True), nn.AdaptiveAvgPool2d(1),\n"
-            "                         nn.Flatten(), nn.Linear(4, classes), nn.Softplus())\n"
-            "def ten():\n"
-            "    return model(10)\n"
-        )
-        return tmp_path
-
-    quick = (
-        *("--estimators", "[ig_sum,vg_abs]", "--points", "3", "--ig_steps", "2", "--device", "cpu"),
-        *("--size", "16", "--mean", "[0.5,0.5,0.5]", "--std", "[0.5,0.5,0.5]", "--data", "folder:photos"),
-    )
-
-    def run(self, capsys, *arguments):
-        from fpa.cli.main import main
-
-        code = main(["evaluate", *arguments])
-        return code, *capsys.readouterr()
-
-    def test_own_model_on_own_photos(self, folder, capsys):
-        code, out, err = self.run(capsys, "--model", "mine:model", "--output", "here", *self.quick)
-        assert code == 0, err
-        assert "IG_sum" in out
-        assert " %" in out
-        assert "report: here/report.html" in out
-        left = sorted(str(path.relative_to(folder)) for path in (folder / "here").rglob("*"))
-        assert left == [
-            "here/curves",
-            "here/curves/block-000000.parquet",
-            "here/curves/evaluation.json",
-            "here/report.html",
-            "here/result.npz",
-            "here/table.csv",
-        ]
-        result = fpa.load_result("here/result.npz")
-        images = load_images(folder / "photos")
-        mean = Normalisation((0.5,) * 3, (0.5,) * 3)
-        import mine
-
-        expected = fpa.evaluate(
-            mine.model(),
-            images,
-            ["ig_sum", "vg_abs"],
-            normalisation=mean,
-            points=3,
-            settings=Settings(ig_steps=2),
-            progress=False,
-        )
-        same_areas(result, expected)
-
-    def test_labels_that_fit_no_output_are_said_to_be_unknown(self, folder, capsys):
-        code, _, err = self.run(capsys, "--model", "mine:ten", "--output", "ten", *self.quick)
-        assert code == 0, err
-        assert (
-            "labels unknown, so no accuracy: which of the model's 10 outputs stand for the 2 classes" in err
-        )
-        assert fpa.load_result("ten/result.npz").accuracy is None
-        code, _, err = self.run(
-            capsys, "--model", "mine:ten", "--output", "five", "--class_index", "[5,0]", *self.quick
-        )
-        assert "labels unknown" not in err
-        assert set(fpa.load_result("five/result.npz").evaluation.labels) == {0, 5}
-
-    def test_bad_input_is_one_line_and_exit_code_2(self, folder, capsys):
-        for arguments, said in (
-            (["--data", "folder:photos"], "name one model"),
-            (["shapes-fpa", "--model", "shapes-fpa"], "name one model"),
-            (["shapes-fpa", "--masking", "blur"], "--masking goes with --model"),
-            (["--model", "mine:model"], "say which images"),
-            (["--model", "mine:model", "--data", "folder:photos"], "give --mean and --std"),
-            (["--model", "mine:model", "--mean", "[0.5]"], "give both --mean and --std"),
-            (["--model", "mine:model", *self.quick, "--std", "[0,1,1]"], "a positive standard deviation"),
-            (["--model", "mine:model", *self.quick, "--points", "0"], "points"),
-            (["--model", "mine:model", *self.quick, "--masking", "blurr"], "did you mean 'blur'"),
-            (["--model", "mine:none", *self.quick], "cannot be imported"),
-            (["--model", "torchvision:resnet18", *self.quick], "needs weights"),
-            (["--model", "mine:model", *self.quick[:-1], "folder:nowhere"], "there is no folder nowhere"),
-        ):
-            code, out, err = self.run(capsys, *arguments)
-            assert code == 2, (arguments, out)
-            assert said in err
-            assert err.count("\n") == 1
-
-
-def load_images(folder):
-    from fpa.data.labels import DataBatches
-    from fpa.data.sets import load_evaluation_data
-
-    return DataBatches(load_evaluation_data(f"folder:{folder}", size=16), [0, 1])
 
 
 def test_the_reliability_is_that_of_the_areas(result):

@@ -4,19 +4,19 @@ import dataclasses
 import json
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from fpa.data.source import image_source
 from fpa.engine.engine import Engine
 from fpa.errors import DamagedError, InputError
 from fpa.evaluation import loop as module
+from fpa.evaluation import shards
 from fpa.evaluation.loop import evaluate_blocks
-from fpa.evaluation.shards import read_evaluation
-from fpa.explanation.estimator import Settings
-from fpa.explanation.explainer import explain
+from fpa.evaluation.plan import make_plan
+from fpa.explanation import Settings, explain
 from fpa.masking import Constant, Uniform
 from fpa.perturbation.curves import perturbation_curves
 
@@ -33,10 +33,17 @@ def net():
     return nn.Sequential(nn.Conv2d(3, 6, 3, padding=1), nn.Tanh(), nn.Flatten(), nn.Linear(6 * 36, 4)).eval()
 
 
-def run(net, data, folder, **changes):
-    return evaluate_blocks(
-        net, data, folder, **{"settings": FEW, "block": 4, "points": 5, "progress": False, **changes}
+def read_evaluation(folder):
+    return shards.read_evaluation(folder)[0]
+
+
+def run(net, data, folder, *, block=4, progress=False, estimators="paper", **changes):
+    plan = make_plan(estimators, **{"settings": FEW, "points": 5, **changes})
+    about = {"name": "net", "classes": ["a", "b", "c", "d"]}
+    evaluate_blocks(
+        Engine.of(net), image_source(data), plan, folder, about=about, block=block, progress=progress
     )
+    return read_evaluation(folder)
 
 
 def same(one, two):
@@ -50,15 +57,18 @@ def same(one, two):
 
 def test_it_is_explain_and_perturbation_curves_on_every_image(net, tmp_path):
     images, labels = some(), torch.arange(10) % 4
-    found = run(net, (images, labels), tmp_path, seed=3, outputs=["probability"], masking=Uniform())
+    found = run(net, (images, labels), tmp_path, seed=3, outputs=["logit", "probability"], masking=Uniform())
     maps = explain(net, images, settings=FEW, seed=3, masking=Uniform())
     curves = perturbation_curves(
         net, images, maps, points=5, seed=3, outputs=["probability"], labels=labels, masking=Uniform()
     )
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "block-000000.parquet",
-        "block-000001.parquet",
-        "block-000002.parquet",
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.*")) == [
+        "blocks/block-000000.parquet",
+        "blocks/block-000001.parquet",
+        "blocks/block-000002.parquet",
+        "blocks/scores-000000.parquet",
+        "blocks/scores-000001.parquet",
+        "blocks/scores-000002.parquet",
         "evaluation.json",
     ]
     assert list(found.mif) == list(maps)
@@ -85,7 +95,7 @@ def test_accuracy_does_not_depend_on_who_else_is_in_the_block(net, tmp_path):
             tmp_path / str(block),
             block=block,
             estimators=["random"],
-            outputs=["accuracy"],
+            outputs=["logit", "accuracy"],
         )
         for block in (4, 2, 1)
     ]
@@ -101,23 +111,23 @@ def test_the_mean_sorted_scores_come_along(net, tmp_path):
     kept = [index for index in range(10) if index != 3]
     maps = explain(net, images[kept], ["vg_abs"], indices=kept)["vg_abs"]
     expected = torch.stack([map_.flatten().sort().values for map_ in maps]).double().mean(0)
-    np.testing.assert_allclose(found.scores["vg_abs"], expected, rtol=1e-4)
+    np.testing.assert_allclose(found.importance["vg_abs"], expected, rtol=1e-4)
 
 
 def test_an_interrupted_run_goes_on_and_equals_an_uninterrupted_one(net, tmp_path, monkeypatch):
     whole = run(net, some(), tmp_path / "whole")
     real, calls = module.curves_of, []
 
-    def interrupted(*arguments):
+    def interrupted(*arguments, **named):
         calls.append(1)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return real(*arguments)
+        return real(*arguments, **named)
 
     monkeypatch.setattr(module, "curves_of", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(net, some(), tmp_path / "part")
-    assert [path.name for path in (tmp_path / "part").glob("block-*")] == ["block-000000.parquet"]
+    assert [path.name for path in (tmp_path / "part").rglob("block-*")] == ["block-000000.parquet"]
     half = read_evaluation(tmp_path / "part")
     assert not half.complete
     assert len(half.unmasked) == 4
@@ -143,14 +153,6 @@ def test_images_that_changed_after_the_first_are_noticed(net, tmp_path):
     same(run(net, some() + noise, tmp_path, estimators="vg_abs"), whole)
 
 
-def test_folders_without_summaries_of_the_images_still_resume(net, tmp_path):
-    whole = run(net, some(), tmp_path, estimators="vg_abs")
-    for shard in tmp_path.glob("block-*"):
-        table = pq.read_table(shard)
-        pq.write_table(table.drop_columns(["image_mean", "image_std"]), shard)
-    same(run(net, some(), tmp_path, estimators="vg_abs"), whole)
-
-
 def test_labels_may_become_known_later(net, tmp_path, monkeypatch):
     labels = torch.arange(10) % 4
     unknown = run(net, some(), tmp_path, estimators="vg_abs")
@@ -165,7 +167,7 @@ def test_labels_may_become_known_later(net, tmp_path, monkeypatch):
 
 
 def test_accuracy_follows_the_labels_of_a_resumed_run(net, tmp_path):
-    asked = {"estimators": ["random"], "outputs": ["accuracy"]}
+    asked = {"estimators": ["random"], "outputs": ["logit", "accuracy"]}
     labels = torch.arange(10) % 4
     run(net, some(), tmp_path / "resumed", **asked)
     resumed = run(net, (some(), labels), tmp_path / "resumed", **asked)
@@ -186,7 +188,7 @@ def test_images_keep_their_numbers(net, tmp_path):
     whole = run(net, some(), tmp_path / "whole", estimators=["random", "sg_abs"])
     part = run(
         net,
-        [(some()[chosen], torch.zeros(3), torch.tensor(chosen))],
+        [(some()[chosen], torch.zeros(3).long(), torch.tensor(chosen))],
         tmp_path / "part",
         estimators=["random", "sg_abs"],
     )
@@ -255,41 +257,41 @@ def test_the_area_of_patches_of_unequal_size_is_over_the_pixels_removed(tmp_path
 def test_progress_lines_for_logs(net, tmp_path, capsys):
     run(net, some(), tmp_path, estimators="vg_abs", progress=True)
     lines = capsys.readouterr().err.splitlines()
-    assert lines[-2].startswith("10 of 10 images, ")
+    assert lines[-2].startswith("evaluation: 10 of 10 images, ")
     assert "images/s, 0 s left" in lines[-2]
-    assert lines[-1].startswith("peak memory: ")
+    assert lines[-1].startswith("evaluation: peak memory: ")
 
 
 def test_another_evaluation_in_the_folder_is_not_mixed_in(net, tmp_path):
-    run(net, some(), tmp_path, estimators="vg_abs")
+    run(net, some(), tmp_path, estimators="ig_sum")
     for changes, message in [
         ({"seed": 1}, r"other seed \(seed: 0 -> 1\): choose another folder"),
         ({"estimators": "vg_sum"}, "other estimators"),
         ({"masking": Constant(1.0)}, "other masking"),
-        ({"settings": Settings()}, r"other settings \(settings.ig_steps: 3 -> 200"),
+        ({"settings": Settings()}, r"other estimators \(estimators.ig_sum.raw.steps: 3 -> 200\)"),
         ({"points": 4}, "other fractions"),
         ({"block": 5}, "holds blocks of 4 images, not 5"),
     ]:
         with pytest.raises(InputError, match=message):
-            run(net, some(), tmp_path, **{"estimators": "vg_abs", **changes})
+            run(net, some(), tmp_path, **{"estimators": "ig_sum", **changes})
     other = nn.Sequential(nn.Flatten(), nn.Linear(108, 4))
     with pytest.raises(InputError, match="other model"):
-        run(other, some(), tmp_path, estimators="vg_abs")
+        run(other, some(), tmp_path, estimators="ig_sum")
     with pytest.raises(InputError, match="made of other images"):
-        run(net, [(some(), torch.zeros(10), torch.arange(1, 11))], tmp_path, estimators="vg_abs")
+        run(net, [(some(), torch.zeros(10).long(), torch.arange(1, 11))], tmp_path, estimators="ig_sum")
     with pytest.raises(InputError, match="more images than the 4 given now"):
-        run(net, some()[:4], tmp_path, estimators="vg_abs")
+        run(net, some()[:4], tmp_path, estimators="ig_sum")
 
 
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ([], "there are no images: the data are empty"),
+        ([], "there are no images: the loader yields nothing"),
         (torch.zeros(0, 3, 6, 6), "there are no images"),
-        ([{"image": 1}], "a batch must be images"),
-        ([(some(2), torch.zeros(3))], r"2 images came with labels \[3\]"),
+        ([{"picture": 1}], "has no images: expected one of image"),
+        ([(some(2), torch.zeros(3))], r"labels must be whole numbers \[2\]"),
         ((some(2), torch.tensor([0, 9])), r"labels must be in 0..3; 9 of image 1"),
-        (some(2)[0], r"images must be a tensor \[N, C, H, W\]"),
+        (torch.zeros(2, 3, 6, 6, 1), r"images must be \[N, C, H, W\]"),
     ],
 )
 def test_bad_data(net, tmp_path, data, message):
@@ -313,7 +315,7 @@ def test_bad_choices_come_before_the_work(net, tmp_path):
 def test_a_flipped_bit_of_a_block_is_found_or_changes_nothing(net, tmp_path):
     run(net, some(), tmp_path)
     good = read_evaluation(tmp_path)
-    shard = tmp_path / "block-000000.parquet"
+    shard = tmp_path / "blocks/block-000000.parquet"
     content = shard.read_bytes()
     found = 0
     for place in range(10, len(content), len(content) // 150):
@@ -330,8 +332,10 @@ def test_a_flipped_bit_of_a_block_is_found_or_changes_nothing(net, tmp_path):
 def test_a_block_of_another_evaluation_is_named(net, tmp_path):
     for folder, points in (("one", 5), ("two", 7)):
         run(net, some(), tmp_path / folder, points=points, block=4)
-    (tmp_path / "two/block-000001.parquet").replace(tmp_path / "one/block-000001.parquet")
-    with pytest.raises(InputError, match=r"one/block-000001.parquet is damaged \(it is a block of another"):
+    (tmp_path / "two/blocks/block-000001.parquet").replace(tmp_path / "one/blocks/block-000001.parquet")
+    with pytest.raises(
+        InputError, match=r"one/blocks/block-000001.parquet is damaged \(it is a block of another"
+    ):
         read_evaluation(tmp_path / "one")
 
 
@@ -339,9 +343,9 @@ def test_the_manifest_says_what_was_asked(net, tmp_path):
     run(net, some(), tmp_path, estimators="ig_sum", seed=4)
     stored = json.loads((tmp_path / "evaluation.json").read_text())
     assert stored["images"] == 10
-    assert stored["seed"] == 4
-    assert stored["settings"]["ig_steps"] == 3
-    assert stored["masking"] == {"name": "Constant", "value": 0.0}
+    assert stored["plan"]["seed"] == 4
+    assert stored["plan"]["estimators"]["ig_sum"]["raw"]["steps"] == 3
+    assert stored["plan"]["masking"] == {"name": "constant", "value": 0.0}
 
 
 def test_the_batch_size_moves_no_area_by_a_hundredth(tmp_path):

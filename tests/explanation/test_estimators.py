@@ -10,12 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from fpa.engine.engine import Engine
+from fpa.engine import Engine
 from fpa.errors import InputError
-from fpa.explanation.estimator import Estimator, Settings
-from fpa.explanation.explainer import PAPER, explain, get_estimators, gradients_per_image
+from fpa.explanation import PAPER, Estimator, Settings, explain, get_estimators, passes
 from fpa.masking import Blur, Constant, Uniform, black, fully_masked
-from fpa.seeds import by_image
+from fpa.seeds import Stream, by_image
 
 FEW = Settings(ig_steps=6, sg_samples=4)
 RAW = {name: Estimator(name) for name in ("vg", "ig", "sg", "sqsg")}
@@ -45,10 +44,10 @@ def close(found, expected):
 
 def test_ten_estimators_cost_216_gradients_an_image():
     assert len(PAPER) == 10
-    assert gradients_per_image("paper") == 216
-    assert gradients_per_image(["ig_sum", "ig_abs"]) == 200
-    assert gradients_per_image(["sg_abs", "sgx_sum", "sqsg_sum"]) == 15
-    assert gradients_per_image(["random"]) == 0
+    assert passes("paper") == 216
+    assert passes(["ig_sum", "ig_abs"]) == 200
+    assert passes(["sg_abs", "sgx_sum", "sqsg_sum"]) == 15
+    assert passes(["random"]) == 0
 
 
 def test_the_engine_runs_no_more_rows_than_that(net):
@@ -100,7 +99,7 @@ def test_integrated_gradients_are_captums(net, reference):
 @pytest.mark.parametrize("squared", [False, True])
 def test_smoothgrad_is_captums_noise_tunnel_on_the_same_noise(net, squared, monkeypatch):
     images, targets, samples = some_images(), torch.tensor([0, 3, 1]), 4
-    noise = by_image((samples, *images.shape[1:]), 5, [0, 1, 2], stream=1)
+    noise = by_image((samples, *images.shape[1:]), 5, [0, 1, 2], Stream.SMOOTH)
     spread = 0.15 * torch.stack([image.max() - image.min() for image in images])
     # Captum draws with torch.normal for every copy of every image, an image's copies one after the other.
     monkeypatch.setattr(torch, "normal", lambda *_: (noise * spread[:, None, None, None, None]).flatten(0, 1))
@@ -176,7 +175,7 @@ def test_completeness_on_a_real_network(masking):
 def _generator(index):
     from fpa.seeds import generator
 
-    return generator("cpu", 0, index, 4)
+    return generator("cpu", 0, index, Stream.MASKING)
 
 
 @settings(max_examples=10, deadline=None)

@@ -15,12 +15,11 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
-from fpa.engine.engine import Engine
+from fpa.engine import Engine
 from fpa.errors import InputError
 from fpa.evaluation.loop import evaluate_blocks
+from fpa.explanation import Estimator, Settings, explain, get_estimators
 from fpa.explanation.captum import Captum, captum_methods
-from fpa.explanation.estimator import Estimator, Settings
-from fpa.explanation.explainer import explain, get_estimators
 from fpa.explanation.functions import from_quantus
 from fpa.explanation.maps import Maps
 from fpa.masking import Constant

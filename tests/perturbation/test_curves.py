@@ -8,12 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from fpa.engine.engine import Engine
+from fpa.engine import Engine
 from fpa.errors import InputError
-from fpa.explanation.explainer import explain
+from fpa.explanation import Task, explain
 from fpa.masking import MASKINGS, Blur, Constant, Uniform, get_masking
-from fpa.perturbation.curves import perturbation_curves
-from fpa.perturbation.features import ranks
+from fpa.perturbation import OUTPUTS, curves_of, output, perturbation_curves, ranks
 
 
 def some(count=3, channels=3, size=6, seed=0):
@@ -220,6 +219,44 @@ def test_other_outputs(net):
             ]:
                 torch.testing.assert_close(curves.others[name].lif["map"][:, column], expected)
     torch.testing.assert_close(curves.others["margin"].unmasked, curves.others["margin"].mif["map"][:, 0])
+
+
+def test_an_output_from_outside(net):
+    before = dict(OUTPUTS)
+
+    @output()
+    def entropy(logits, targets, labels):
+        return -(logits.softmax(1) * logits.log_softmax(1)).sum(1)
+
+    try:
+        images, maps = some(), some(seed=1)[:, 0]
+        curves = perturbation_curves(net, images, maps, points=3, outputs=["entropy"])
+        with torch.no_grad():
+            chances = net(torch.zeros_like(images)).softmax(1)
+        torch.testing.assert_close(
+            curves.others["entropy"].mif["map"][:, -1], torch.special.entr(chances).sum(1)
+        )
+        task = Task(Engine(net), images, curves.targets, [0, 1, 2], 0, Constant())
+        logits = net(images).detach()
+        alone = curves_of(
+            task, {"map": maps}, [0, 0.5, 1], logits=logits, labels=curves.targets, outputs=["entropy"]
+        )
+        assert list(alone) == ["entropy"]
+        assert torch.equal(alone["entropy"].lif["map"], curves.others["entropy"].lif["map"])
+        assert not OUTPUTS["entropy"].divided_by_start
+    finally:
+        OUTPUTS.clear()
+        OUTPUTS.update(before)
+    assert [name for name, known in OUTPUTS.items() if known.divided_by_start] == ["logit"]
+    with pytest.raises(InputError, match="unknown output 'entropy'"):
+        perturbation_curves(net, images, maps, outputs=["entropy"])
+
+
+def test_ranks_of_patches_are_those_the_curves_remove():
+    """A pixel's rank is that of its patch: the pixels below k are those that LIF has removed."""
+    images = torch.arange(16.0).view(1, 1, 4, 4)
+    places = ranks(images[:, 0], features=2)
+    assert places[0].tolist() == [[0, 0, 1, 1], [0, 0, 1, 1], [2, 2, 3, 3], [2, 2, 3, 3]]
 
 
 def test_patches():

@@ -13,12 +13,21 @@ from scipy import stats
 
 import fpa
 from fpa.errors import InputError
+from fpa.explanation.estimator import PAPER
 from fpa.scores.fidelity import Fidelity, common_images, table
-from fpa.statistics.contradictions import KINDS, SIGNED, ranking_agreement, reliability
+from fpa.statistics.contradictions import KINDS, Reliability, ranking_agreement
+from fpa.statistics.contradictions import reliability as reliability_of
 from fpa.statistics.intervals import share_kept, spearman
 from fpa.statistics.paired import holm, paired_test
 
+SIGNED = {name: estimator.signed for name, estimator in PAPER.items() if name != "random"}
 TEN = ["random", *SIGNED]
+
+
+def reliability(fidelities, signed=None, **settings) -> Reliability:
+    return reliability_of(fidelities, SIGNED | (signed or {}), **settings)
+
+
 slow = settings(max_examples=30, deadline=None)
 
 
@@ -552,21 +561,21 @@ def test_reliability_is_over_the_images_all_estimators_use():
     assert result.pairs[0].mif == pytest.approx(expected)
 
 
-def test_estimators_of_ones_own_need_their_signedness():
+def test_only_estimators_of_known_sign_are_explanations():
     fidelities = random_fidelities(0, names=["ig_sum", "mine_sum", "mine_abs"])
-    with pytest.raises(
-        InputError, match=r"\['mine_sum', 'mine_abs'\], for example signed={'mine_sum': False,"
-    ):
-        reliability(fidelities)
     result = reliability(fidelities, {"mine_sum": True, "mine_abs": False})
     assert [pair.kind for pair in result.pairs] == ["signed-signed", "signed-unsigned", "signed-unsigned"]
-    assert len(reliability(fidelities, {"mine_sum": True}, leave_out="mine_abs").pairs) == 1
+    assert len(reliability(fidelities, {"mine_sum": True}).pairs) == 1
+
+
+def test_with_one_explanation_there_are_no_pairs():
+    result = reliability(random_fidelities(0, names=["random", "ig_sum"]))
+    assert result.pairs == ()
+    assert result.opposite["all"].value == 0
+    assert result.by_area == ("random", "ig_sum")
 
 
 def test_reliability_refuses_what_makes_no_sense():
-    fidelities = random_fidelities(0, names=["random", "ig_sum"])
-    with pytest.raises(InputError, match=r"two estimators besides \['random'\] are needed, got \['ig_sum'\]"):
-        reliability(fidelities)
     with pytest.raises(InputError, match="alpha must lie between 0 and 1, got 5"):
         reliability(random_fidelities(0), alpha=5)
     with pytest.raises(InputError, match="at least 1 draw, got 0"):
@@ -585,7 +594,7 @@ def test_table_has_a_row_an_estimator_and_every_number():
 
 
 def test_ranking_agreement_is_spearmans_of_the_areas_with_a_bootstrap_over_images():
-    first, second = random_fidelities(0), random_fidelities(1)
+    first, second = random_fidelities(0, names=list(SIGNED)), random_fidelities(1, names=list(SIGNED))
     areas = [np.array([by[name].lif_areas - by[name].mif_areas for name in SIGNED]) for by in (first, second)]
     found = ranking_agreement(first, second, draws=200)
     assert found.value == pytest.approx(stats.spearmanr(*(each.mean(1) for each in areas)).statistic)

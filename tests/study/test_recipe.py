@@ -1,6 +1,7 @@
 """Recipes: the paper's settings, YAML and back, and every data set of the paper end to end in miniature."""
 
 import json
+from typing import ClassVar
 
 import pytest
 import torch
@@ -10,8 +11,8 @@ from fpa import FPA, InputError, load_model
 from fpa.data.splits import FileSplit
 from fpa.study.recipe import load_recipe, recipe_names
 from fpa.study.run import run_study
+from fpa.study.trainings import load_recipe_data, train
 from fpa.training.settings import suggested_fpa
-from fpa.training.trainer import load_recipe_data, train
 from miniatures import write_cifar10_binary, write_food101, write_image_folder, write_imagenet
 
 PAPER = {
@@ -81,7 +82,8 @@ def test_every_recipe_runs_end_to_end_on_a_miniature(name, tmp_path):
         card = model.card
         assert card.classes == data.classes
         assert card.input_shape == data.input_shape
-        assert card.recipe == recipe.to_dict()
+        assert card.recipe == recipe.description(recipe.trainings()[augmentation])
+        assert (card.augmentation, card.variant) == (augmentation, augmentation)
         if name == "food101":
             assert card.mean == data.normalisation.mean
             assert len(set(card.mean)) == 3
@@ -114,7 +116,7 @@ def test_an_unreadable_image_met_in_training_is_named_and_counted(tmp_path, caps
     assert isinstance(data.train, FileSplit)
     data.train.paths[1].write_bytes(b"\xff\xd8 no longer an image")
     with Display() as display:
-        train(recipe, tmp_path / "out", data=data, device="cpu", augmentations=["fpa"], display=display)
+        train(recipe, tmp_path / "out", data=data, device="cpu", variants=["fpa"], display=display)
     told = capsys.readouterr().err
     assert "left out: 1 unreadable image file" in told
     assert str(data.train.paths[1]) in told
@@ -140,19 +142,19 @@ def test_files_continue_bit_for_bit_in_the_middle_of_an_epoch(tmp_path, monkeypa
     data = load_recipe_data(recipe)
     steps = len(data.train) // 2
     assert steps >= 2
-    train(recipe, tmp_path / "whole", data=data, device="cpu", augmentations=["fpa"])
+    train(recipe, tmp_path / "whole", data=data, device="cpu", variants=["fpa"])
     calls = iter(range(1000))
 
     def stops(self, usual=FileBatches.advance):
         if next(calls) == steps + 1:
             raise KeyboardInterrupt
-        usual(self)
+        return usual(self)
 
     monkeypatch.setattr(FileBatches, "advance", stops)
     with pytest.raises(KeyboardInterrupt):
-        train(recipe, tmp_path / "cut", data=data, device="cpu", augmentations=["fpa"])
+        train(recipe, tmp_path / "cut", data=data, device="cpu", variants=["fpa"])
     monkeypatch.undo()
-    train(recipe, tmp_path / "cut", data=data, device="cpu", augmentations=["fpa"])
+    train(recipe, tmp_path / "cut", data=data, device="cpu", variants=["fpa"])
     one, two = (load_file(tmp_path / name / "fpa" / "model.safetensors") for name in ("whole", "cut"))
     assert all(torch.equal(one[key], two[key]) for key in one)
 
@@ -181,6 +183,86 @@ def test_settings_suggested_for_other_sizes_lie_between_and_always_fit():
     assert max(shares) / min(shares) < 1.6
     with pytest.raises(InputError, match="height must be at least 2, got 1"):
         suggested_fpa(1, 32)
+
+
+class TestVariants:
+    VARIANTS: ClassVar = {
+        "many-pixels": {"augmentation": "fpa", "fpa": {"p": 1.0, "p1_max": 0.5}},
+        "fpa-seed1": {"augmentation": "fpa", "seed": 1},
+        "plain-seed1": {"augmentation": "none", "seed": 1},
+    }
+    FIELDS: ClassVar = {"training.epochs": 1, "training.milestones": [], "data.train_images": 64}
+
+    def test_a_recipe_trains_them_beside_its_augmentations(self, tmp_path):
+        recipe = load_recipe("tiny", {**self.FIELDS, "augmentations": ["fpa"], "variants": self.VARIANTS})
+        assert list(recipe.trainings()) == ["fpa", *self.VARIANTS]
+        (tmp_path / "mine.yaml").write_text(recipe.to_yaml())
+        assert load_recipe(str(tmp_path / "mine.yaml")) == recipe
+        trained = train(recipe, tmp_path / "out", device="cpu")
+        assert [(one.name, one.seed) for one in trained] == [
+            ("fpa", 0), ("many-pixels", 0), ("fpa-seed1", 1), ("plain-seed1", 1)
+        ]  # fmt: skip
+        cards = {one.name: load_model(one.path).card for one in trained}
+        assert [(card.augmentation, card.variant) for card in cards.values()] == [
+            ("fpa", "fpa"), ("fpa", "many-pixels"), ("fpa", "fpa-seed1"), ("none", "plain-seed1")
+        ]  # fmt: skip
+        assert cards["many-pixels"].recipe["fpa"] == {
+            "p": 1.0, "p1_max": 0.5, "p2": 0.1, "s_max": 3, "squares": "selected"
+        }  # fmt: skip
+        assert cards["plain-seed1"].recipe["seed"] == 1
+
+        def weights(folder, name):
+            return load_file(tmp_path / folder / name / "model.safetensors")
+
+        # Each equals the one training of a recipe with these settings.
+        for name, fields in {
+            "many-pixels": {"fpa.p": 1.0, "fpa.p1_max": 0.5},
+            "fpa-seed1": {"seed": 1},
+        }.items():
+            train(load_recipe("tiny", self.FIELDS | fields), tmp_path / name, variants=["fpa"], device="cpu")
+            alone, beside = weights(name, "fpa"), weights("out", name)
+            assert all(torch.equal(alone[key], beside[key]) for key in alone)
+        first = weights("out", "fpa")
+        assert all(
+            any(not torch.equal(first[key], value) for key, value in weights("out", name).items())
+            for name in self.VARIANTS
+        )
+
+    def test_only_some_are_trained_when_named(self, tmp_path):
+        recipe = load_recipe("tiny", {**self.FIELDS, "variants": self.VARIANTS})
+        train(recipe, tmp_path, variants=["plain-seed1"], device="cpu")
+        assert [path.name for path in tmp_path.iterdir()] == ["plain-seed1"]
+        with pytest.raises(InputError, match="unknown training 'plain': did you mean 'plain-seed1'"):
+            train(recipe, tmp_path, variants=["plain"], device="cpu")
+
+    @pytest.mark.parametrize(
+        ("variants", "message"),
+        [
+            ({"a/b": {}}, "a variant is called like its folder: .*got 'a/b'"),
+            ({"..": {}}, "got '..'"),
+            ({"Figures": {}}, "none of curves, figures.*got 'Figures'"),
+            ({"FPA": {}}, "two trainings are called 'FPA'"),
+            ({"mine": {"augmentation": "cutout"}}, "cutout"),
+            ({"mine": {"fpa": {"p3": 1}}}, "unknown recipe field 'variants.mine.fpa.p3'"),
+            ({"mine": 3}, "recipe field variants.mine must be a mapping, got 3"),
+            ({"mine": {"seed": -1}}, "seed must be at least 0, got -1"),
+            (
+                {"mine": {"fpas": {}}},
+                "unknown recipe field .* did you mean 'variants.mine.fpa'",
+            ),
+        ],
+    )
+    def test_bad_ones(self, variants, message):
+        with pytest.raises(InputError, match=message):
+            load_recipe("tiny", {"variants": variants})
+
+
+def test_a_masking_may_be_a_mapping(tmp_path):
+    recipe = load_recipe("tiny", {"masking": {"name": "blur", "sigma": 4}})
+    assert recipe.masking == {"name": "blur", "sigma": 4}
+    (tmp_path / "mine.yaml").write_text(recipe.to_yaml())
+    assert load_recipe(str(tmp_path / "mine.yaml")) == recipe
+    assert load_recipe("tiny", {"masking": "mean"}).masking == "mean"
 
 
 class TestBadInput:

@@ -22,18 +22,22 @@ import torch
 
 from fpa import InputError
 from fpa.cli.main import main
+from fpa.evaluation.shards import load_result
 from fpa.models.saved import load_model, read_card, save_model, shipped_models
 from fpa.scores.fidelity import Fidelity
-from fpa.study.folder import FIGURES, clear_study
-from fpa.study.read import read_study
+from fpa.show.write import write_comparison
+from fpa.study.folder import FIGURES, StudyFolder
+from fpa.study.read import read_results, read_study
 from fpa.study.recipe import load_recipe
-from fpa.study.run import compare_studies, evaluate_model, repeat_command, run_study, show_again
+from fpa.study.run import repeat_command, run_study, show_again
 from miniatures import write_image_folder
 
 MODEL = [
-    "curves/block-000000.parquet",
-    "curves/block-000001.parquet",
-    "curves/evaluation.json",
+    "blocks/block-000000.parquet",
+    "blocks/block-000001.parquet",
+    "blocks/scores-000000.parquet",
+    "blocks/scores-000001.parquet",
+    "evaluation.json",
     "examples.npz",
 ]
 MODEL += ["model.safetensors", "training.csv"]
@@ -51,7 +55,11 @@ def copied(folder, place):
 
 
 def files(folder):
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    return sorted(
+        str(path.relative_to(folder))
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != ".fpa-lock"
+    )
 
 
 def test_the_tree_it_leaves(finished):
@@ -173,7 +181,7 @@ class TestBadInput:
 
     def test_damaged_files_are_named_and_repaired_on_request(self, finished, tmp_path):
         folder = copied(finished[0], tmp_path / "copy")
-        shard, model = folder / "none/curves/block-000001.parquet", folder / "fpa/model.safetensors"
+        shard, model = folder / "none/blocks/block-000001.parquet", folder / "fpa/model.safetensors"
         shard.write_bytes(shard.read_bytes()[:200])
         with pytest.raises(InputError, match=r"block-000001.parquet is damaged.*--repair"):
             run_study(load_recipe("tiny"), folder, device="cpu")
@@ -215,35 +223,23 @@ class TestBadInput:
 
         monkeypatch.setattr(Path, "unlink", stops)
         with pytest.raises(KeyboardInterrupt):
-            clear_study(folder)
+            StudyFolder(folder).clear()
         monkeypatch.undo()
-        clear_study(folder)
+        StudyFolder(folder).clear()
         assert files(folder) == []
-
-    def test_a_damaged_model_is_refused_before_it_is_copied(self, finished, tmp_path):
-        model = tmp_path / "my model (1).safetensors"
-        content = (finished[0] / "fpa" / "model.safetensors").read_bytes()
-        model.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-        recipe = replace(load_recipe("tiny"), name=model.stem)
-        with pytest.raises(InputError, match=r"my model \(1\).safetensors is damaged"):
-            evaluate_model(model, tmp_path / "out", recipe=recipe, device="cpu")
-        model.write_bytes(content)
-        evaluate_model(model, tmp_path / "out", recipe=recipe, device="cpu")
 
     def test_files_of_something_else_among_the_curves(self, finished, tmp_path):
         folder = copied(finished[0], tmp_path / "copy")
-        shard, described = folder / "none/curves/block-000001.parquet", folder / "fpa/curves/evaluation.json"
+        shard, described = folder / "none/blocks/block-000001.parquet", folder / "fpa/evaluation.json"
         pq.write_table(pa.table({"x": [1]}), shard)
-        described.write_text(json.dumps({"model": "x"}))
+        described.write_text(json.dumps({"format": 2, "model": "x"}))
         for read in (
             lambda: read_study(folder),
             lambda: run_study(load_recipe("tiny"), folder, device="cpu"),
         ):
-            with pytest.raises(InputError, match=r"none/curves/block-000001.parquet is damaged.*--repair"):
+            with pytest.raises(InputError, match=r"none/blocks/block-000001.parquet is damaged.*--repair"):
                 read()
-        with pytest.raises(
-            InputError, match=r"fpa/curves/evaluation.json is damaged \(it has no 'estim.*--repair"
-        ):
+        with pytest.raises(InputError, match=r"fpa/evaluation.json is damaged \(it has no 'plan.*--repair"):
             run_study(load_recipe("tiny"), folder, device="cpu")
         run_study(load_recipe("tiny"), folder, device="cpu", repair=True)
         assert (folder / "table.csv").read_bytes() == (finished[0] / "table.csv").read_bytes()
@@ -261,7 +257,7 @@ class TestBadInput:
 
     def test_damaged_descriptions_are_named_and_repaired(self, finished, tmp_path):
         folder = copied(finished[0], tmp_path / "copy")
-        for name in ("manifest.json", "none/curves/evaluation.json"):
+        for name in ("manifest.json", "none/evaluation.json"):
             (folder / name).write_text("{")
             with pytest.raises(InputError, match=rf"{name} is damaged.*--repair"):
                 run_study(load_recipe("tiny"), folder, device="cpu")
@@ -361,7 +357,7 @@ class TestBadInput:
             "manifest.json",
             "figures/ranks.png",
             "none/training.csv",
-            "fpa/curves/evaluation.json",
+            "fpa/evaluation.json",
         ],
     )
     def test_files_of_no_study_are_never_overwritten(self, tmp_path, own):
@@ -387,24 +383,12 @@ class TestBadInput:
             run_study(load_recipe("tiny"), tmp_path, device="cpu", repair=True)
         assert files(tmp_path) == ["none/model.safetensors"]
 
-    def test_overwriting_does_not_remove_the_model_to_be_evaluated(self, finished, tmp_path):
-        folder = copied(finished[0], tmp_path / "copy")
-        with pytest.raises(InputError, match="which --overwrite would clear"):
-            evaluate_model(
-                folder / "fpa/model.safetensors",
-                folder,
-                recipe=load_recipe("tiny"),
-                device="cpu",
-                overwrite=True,
-            )
-        assert files(folder) == files(finished[0])
-
     def test_overwriting_removes_what_a_study_writes_and_nothing_else(self, finished, tmp_path):
         folder = copied(finished[0], tmp_path / "copy")
-        own = ["figures/mine.png", "fpa/curves/notes.txt", "none/my.safetensors"]
+        own = ["figures/mine.png", "fpa/blocks/notes.txt", "none/my.safetensors"]
         for name in own:
             (folder / name).write_text("mine")
-        clear_study(folder)
+        StudyFolder(folder).clear()
         assert files(folder) == own
         assert not (folder / "rectangle").exists()
 
@@ -427,37 +411,75 @@ class TestBadInput:
             read_study(tmp_path)
 
 
+def evaluate(model, output, *more):
+    command = [
+        "evaluate",
+        model,
+        "--ig_steps",
+        10,
+        "--sg_samples",
+        3,
+        "--points",
+        6,
+        "--device",
+        "cpu",
+        "--quiet",
+    ]
+    return main([str(word) for word in [*command, "--output", output, *more]])
+
+
 def test_one_saved_model_is_evaluated_alone(finished, tmp_path, capsys):
+    """The same folder, files and curves as in the study; another model is not mixed in."""
     folder, study = finished
-    recipe = load_recipe("tiny", {"augmentations": ["fpa"]})
-    alone = evaluate_model(
-        folder / "fpa" / "model.safetensors", tmp_path / "one", recipe=recipe, device="cpu"
+    model, chosen = folder / "fpa" / "model.safetensors", study.recipe["evaluation"]
+    how = ["--ig_steps", chosen["ig_steps"], "--sg_samples", chosen["sg_samples"], "--count", 40]
+    assert evaluate(model, tmp_path / "one", *how, "--points", chosen["points"]) == 0
+    alone, whole = load_result(tmp_path / "one").evaluation, study.models["fpa"].evaluation
+    assert alone.indices.tolist() == whole.indices.tolist()
+    for name, curve in alone.mif.items():
+        assert np.array_equal(curve, whole.mif[name])
+    assert {"table.csv", "table.md", "table.tex", "report.html", "figures/ranks.png"} <= set(
+        files(tmp_path / "one")
     )
-    for name, score in alone.models["fpa"].fidelity.items():
-        whole = study.models["fpa"].evaluation
-        assert np.array_equal(alone.models["fpa"].evaluation.mif[name], whole.mif[name])
-        assert score.used == 40
-    recipe = load_recipe("tiny", {"augmentations": ["fpa"]})
     other = folder / "none" / "model.safetensors"
-    assert read_card(other).augmentation == "none"
-    save_model(
-        load_model(other), replace(read_card(other), augmentation="fpa"), tmp_path / "other.safetensors"
-    )
-    with pytest.raises(InputError, match="is another model"):
-        evaluate_model(tmp_path / "other.safetensors", tmp_path / "one", recipe=recipe, device="cpu")
+    assert evaluate(other, tmp_path / "one", *how, "--points", chosen["points"]) == 2
+    assert "holds an evaluation of another model" in capsys.readouterr().err
+    results = read_results(tmp_path / "one")
+    assert results.recipe is None
+    write_comparison([study, results], tmp_path / "both")
+    assert "overview-signed.png" in files(tmp_path / "both")
+
+
+def test_a_damaged_model_is_refused_before_anything_is_written(finished, tmp_path, capsys):
+    model = tmp_path / "my model (1).safetensors"
+    content = (finished[0] / "fpa" / "model.safetensors").read_bytes()
+    model.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert evaluate(model, tmp_path / "out", "--count", 4) == 2
+    assert "my model (1).safetensors is damaged" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    model.write_bytes(content)
+    assert evaluate(model, tmp_path / "out", "--count", 4) == 0
+
+
+def test_overwriting_an_evaluation_leaves_everything_else(finished, tmp_path, capsys):
+    folder = copied(finished[0], tmp_path / "copy")
+    assert evaluate(folder / "fpa/model.safetensors", folder, "--count", 4, "--overwrite") == 2
+    assert "study" in capsys.readouterr().err
+    assert files(folder) == files(finished[0])
+    assert evaluate(folder / "fpa/model.safetensors", folder / "fpa", "--count", 4, "--overwrite") == 0
+    assert (folder / "fpa/model.safetensors").exists()
+    assert (folder / "fpa/training.csv").exists()
 
 
 def test_classes_of_other_names_are_assumed_to_have_the_models_order(tmp_path, capsys):
     folder = write_image_folder(tmp_path / "eight", tuple("abcdefgh"), train=1, val=1)
     command = ["evaluate", "shapes-fpa", "--data", f"folder:{folder}", "--ig_steps", "2", "--device", "cpu"]
     assert main([*command, "--output", str(tmp_path / "out")]) == 0
-    assert "assuming that the classes of the images are in the order of" in capsys.readouterr().err
+    assert "order" in capsys.readouterr().err
     folder = write_image_folder(tmp_path / "two", ("cat", "dog"), train=1, val=1)
     command[3] = f"folder:{folder}"
-    assert main([*command, "--output", str(tmp_path / "other")]) == 2
-    assert (
-        "knows other classes (disc, square, diamond, ...) than the data (cat, dog" in capsys.readouterr().err
-    )
+    assert main([*command, "--output", str(tmp_path / "other")]) == 0
+    assert "no accuracy" in capsys.readouterr().err
 
 
 def test_a_study_goes_on_with_trained_models(finished, tmp_path):
@@ -520,10 +542,21 @@ def test_the_report_says_how_to_repeat_the_study_into_another_folder(finished, t
 
 def test_studies_without_signed_estimators_are_compared(finished, tmp_path):
     study, output = finished[1], tmp_path / "both"
-    unsigned = replace(study, signed=dict.fromkeys(study.signed, False))
-    compare_studies([study, unsigned], output)
+
+    def without_signs(model):
+        estimators = {
+            name: {
+                **each,
+                "sign": each["sign"].replace("signed", "unsigned").replace("ununsigned", "unsigned"),
+            }
+            for name, each in model.plan["estimators"].items()
+        }
+        return replace(model, about={**model.about, "plan": {**model.plan, "estimators": estimators}})
+
+    unsigned = replace(study, models={name: without_signs(model) for name, model in study.models.items()})
+    write_comparison([study, unsigned], output)
     assert "overview-signed.png" in files(output)
-    compare_studies([unsigned], output)
+    write_comparison([unsigned], output)
     assert files(output) == ["comparison.csv", "overview-unsigned.pdf", "overview-unsigned.png"]
 
 

@@ -1,6 +1,8 @@
 """Fine-tuning: the effect it is for, against a plain loop, through a stop, with bad input."""
 
 import copy
+import subprocess
+import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,8 +29,10 @@ from fpa.masking import Blur, Mean
 from fpa.models.architectures import build_model
 from fpa.models.saved import ModelCard, save_model
 from fpa.seeds import derive
-from fpa.training.batches import ArrayBatches
-from fpa.training.run import AUGMENT, TrainingError
+from fpa.study.recipe import load_recipe
+from fpa.study.trainings import train
+from fpa.training.batches import AUGMENT, ArrayBatches
+from fpa.training.run import TrainingError
 from fpa.training.settings import TrainingSettings, suggested_fpa
 from miniatures import write_class_folder, write_image_folder
 
@@ -166,13 +170,90 @@ def test_stopped_and_continued_it_ends_with_the_same_weights(few, tmp_path, monk
     written = (tmp_path / "model.safetensors").stat().st_mtime_ns
     run(output=tmp_path)  # done already: nothing happens
     assert (tmp_path / "model.safetensors").stat().st_mtime_ns == written
-    with pytest.raises(InputError, match=r"another recipe \(training.epochs: 2 -> 1\)"):
+    with pytest.raises(InputError, match=r"other settings \(training.epochs: 2 -> 1\)"):
         run(output=tmp_path, epochs=1)
-    with pytest.raises(InputError, match=r"another recipe \(start: "):
+    with pytest.raises(InputError, match=r"other settings \(start: "):
         finetune(load_model("shapes-fpa"), few, epochs=2, batch_size=16, device="cpu", output=tmp_path)
     short = run(output=tmp_path, epochs=1, overwrite=True)
     assert same(load_model(tmp_path / "model.safetensors"), short)
     assert not same(short, whole)
+
+
+class TestLoaderWithOutput:
+    """A loader of one's own has checkpoints, a history and a model file like a data set."""
+
+    @pytest.fixture
+    def run(self, few, monkeypatch):
+        monkeypatch.setattr(
+            "fpa.training.finetuning.TrainingSettings", partial(TrainingSettings, checkpoint_seconds=0.0)
+        )
+        images = few.normalisation(few.train.images[:90])
+        data = TensorDataset(images, few.train.labels[:90])
+        self.taken = 0
+
+        def run(stop=None, shuffle=True, **options):
+            class Counted(DataLoader):
+                def __iter__(loader):  # noqa: N805
+                    for batch in super().__iter__():
+                        if stop is not None and self.taken == stop:
+                            raise KeyboardInterrupt
+                        self.taken += 1
+                        yield batch
+
+            loader = Counted(data, batch_size=16, shuffle=shuffle)
+            model = load_model("shapes-none")
+            return finetune(model, loader, **{"epochs": 2, "device": "cpu", **options})
+
+        return run
+
+    @pytest.mark.parametrize("targets", ["labels", "model"])
+    def test_stopped_inside_an_epoch_it_ends_with_the_same_weights(self, run, targets, tmp_path):
+        whole = run(targets=targets)
+        self.taken = 0
+        with pytest.raises(KeyboardInterrupt):
+            run(stop=1 + 6 + 3, targets=targets, output=tmp_path)  # one batch is looked at before
+        assert (tmp_path / "checkpoint.safetensors").exists()
+        torch.manual_seed(99)
+        assert same(run(targets=targets, output=tmp_path), whole)
+        assert same(load_model(tmp_path / "model.safetensors"), whole)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["model.safetensors", "training.csv"]
+        history = pd.read_csv(tmp_path / "training.csv")
+        assert history["epoch"].tolist() == [1, 2]
+        assert history["test_accuracy"].isna().all()
+        card = load_model(tmp_path / "model.safetensors").card
+        assert (card.augmentation, card.accuracy) == ("fpa", None)
+        assert (card.recipe["data"]["name"], card.recipe["targets"]) == (None, targets)
+
+    def test_other_settings_are_refused_unless_to_be_overwritten(self, run, tmp_path):
+        run(output=tmp_path, epochs=1)
+        with pytest.raises(InputError, match=r"other settings \(seed: 0 -> 1\)"):
+            run(output=tmp_path, epochs=1, seed=1)
+        other = run(output=tmp_path, epochs=1, seed=1, overwrite=True)
+        assert same(load_model(tmp_path / "model.safetensors"), other)
+
+
+def test_a_folder_in_use_is_refused_and_left_alone(few, tmp_path):
+    folder_of_another = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import sys; from pathlib import Path; from fpa.files import folder_lock\n"
+            "with folder_lock(Path(sys.argv[1])):\n    print(1, flush=True); sys.stdin.read()",
+            str(tmp_path),
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with folder_of_another as process:
+        process.stdout.readline()
+        (tmp_path / "model.safetensors").write_bytes(b"of the other run")
+        with pytest.raises(InputError, match=f"in use by process {process.pid}"):
+            finetune(load_model("shapes-none"), few, output=tmp_path, overwrite=True, device="cpu")
+        with pytest.raises(InputError, match=f"in use by process {process.pid}"):
+            train(load_recipe("tiny"), tmp_path, device="cpu", overwrite=True)
+        assert (tmp_path / "model.safetensors").read_bytes() == b"of the other run"
+        assert sorted(path.name for path in tmp_path.iterdir()) == [".fpa-lock", "model.safetensors"]
+        process.stdin.close()
 
 
 class TestTargets:
@@ -338,9 +419,38 @@ class TestModelsOfEveryKind:
             finetune(linear(), (images, torch.full((18,), -1)), targets="labels", device="cpu")
 
     def test_a_batch_of_one_at_the_end_is_passed_over(self):
-        model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d(1), nn.Flatten())
-        data = TensorDataset(torch.randn(5, 3, 8, 8), torch.arange(5) % 4)
-        finetune(model, DataLoader(data, batch_size=4), device="cpu")
+        """Batch norms refuse a single value a channel, and one image has no more after pooling."""
+        torch.manual_seed(0)
+        model = nn.Sequential(
+            nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 4)
+        )
+        with pytest.raises(ValueError, match="more than 1 value per channel"):
+            copy.deepcopy(model).train()(torch.randn(1, 3, 8, 8))
+        images, labels = torch.randn(5, 3, 8, 8), torch.arange(5) % 4
+        run = partial(finetune, model, epochs=1, learning_rate=0.1, device="cpu")
+        tuned = run(DataLoader(TensorDataset(images, labels), batch_size=4))
+        assert tuned[2].num_batches_tracked == 1
+        other = images.clone()
+        other[4] = 7.0  # the image that is passed over changes nothing
+        assert same(tuned, run(DataLoader(TensorDataset(other, labels), batch_size=4)))
+        assert not same(tuned, model)
+
+    def test_a_convolutional_model_that_takes_views_of_its_tensors(self, few):
+        """As many do: `view` needs the usual order in memory, which is not the fastest for convolutions."""
+
+        class Viewing(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.convolution, self.head = nn.Conv2d(3, 4, 3, 2), nn.Linear(4 * 15 * 15, 8)
+
+            def forward(self, images):
+                features = self.convolution(images)
+                return self.head(features.view(len(features), -1))
+
+        images = few.normalisation(few.train.images)
+        for data in (few, DataLoader(TensorDataset(images, few.train.labels), batch_size=32)):
+            model = Viewing()
+            assert not same(finetune(model, data, epochs=1, batch_size=32, device="cpu"), model)
 
 
 def test_the_command_writes_a_model_that_evaluates(tmp_path, capsys):
@@ -397,10 +507,8 @@ def test_a_folder_of_photos_is_enough(tmp_path, monkeypatch, capsys):
     assert main([*command, "--data", "folder:classes", "--targets", "labels", "--output", "labelled"]) == 0
     assert "accuracy on the training images" in capsys.readouterr().out
     assert main([*command, "--data", "folder:photos", "--targets", "labels", "--output", "no"]) == 2
-    assert (
-        "the images have no labels (no folder a class): give class_index, or targets"
-        in capsys.readouterr().err
-    )
+    told = capsys.readouterr().err
+    assert "no labels (they are not in one folder per class): give class_index, or targets" in told
     assert main([*command, "--data", "folder:val-only", "--output", "no"]) == 2
     assert "does not hold both train/ and val/" in capsys.readouterr().err
 
@@ -514,9 +622,9 @@ class TestBadInput:
             ),
             ({"class_index": [0, 4]}, r"class_index must be different whole numbers in 0..3, got 4"),
             ({"class_index": {"cat": 0}}, "with a loader, class_index must be a list"),
-            ({"output": "somewhere"}, "output needs a data set"),
+            ({"output": "somewhere"}, "not of a Sequential: leave out output"),
             ({"fpa": FPA(s_max=8)}, r"s_max must be in 1..7"),
-            ({"device": "tpu"}, "cpu, cuda or mps, got 'tpu'"),
+            ({"device": "tpu"}, "cpu, cuda, cuda:N or mps, got 'tpu'"),
         ],
     )
     def test_arguments(self, loader, arguments, message):

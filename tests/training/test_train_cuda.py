@@ -4,11 +4,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from fpa.progress import Display
 from fpa.study.recipe import load_recipe
-from fpa.training.run import Job
+from fpa.study.trainings import load_recipe_data, recipe_jobs, train
 from fpa.training.steps import CapturedSteps, EagerSteps
-from fpa.training.trainer import Trainer, load_recipe_data, train
+from fpa.training.trainer import Trainer
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -31,8 +30,8 @@ def data():
 
 
 def steps_of(data, tmp_path, names, captured, count, **changes):
-    trainer = Trainer(recipe(**changes), tmp_path, "cuda", None, Display(quiet=True))
-    runs = [trainer.start(Job(trainer.recipe, name, tmp_path / name), data) for name in names]
+    trainer = Trainer(recipe(**changes).training, "cuda")
+    runs = [trainer.start(job, data) for job in recipe_jobs(recipe(**changes), tmp_path, data, names)]
     steps = CapturedSteps(runs, trainer) if captured else EagerSteps(runs, trainer)
     for run in runs:
         run.start_epoch()
@@ -61,8 +60,9 @@ def test_together_equals_alone_within_rounding(data, tmp_path):
 
 def test_the_schedule_reaches_a_captured_step(data, tmp_path):
     (run,) = steps_of(data, tmp_path, ["none"], True, 2)
-    trainer = Trainer(recipe(), tmp_path, "cuda", None, Display(quiet=True))
-    run = trainer.start(Job(trainer.recipe, "none", tmp_path), data)
+    trainer = Trainer(recipe().training, "cuda")
+    (job,) = recipe_jobs(recipe(), tmp_path, data, ["none"])
+    run = trainer.start(job, data)
     steps = CapturedSteps([run], trainer)
     run.start_epoch()
     steps()
@@ -74,16 +74,17 @@ def test_the_schedule_reaches_a_captured_step(data, tmp_path):
 
 
 def test_replays_draw_fresh_masks_coins_and_crops(data, tmp_path):
-    trainer = Trainer(recipe(), tmp_path, "cuda", None, Display(quiet=True))
-    run = trainer.start(Job(trainer.recipe, "fpa", tmp_path), data)
+    trainer = Trainer(recipe().training, "cuda")
+    (job,) = recipe_jobs(recipe(), tmp_path, data, ["fpa"])
+    run = trainer.start(job, data)
     masked = torch.zeros(1, device="cuda")
     mask = torch.zeros(32, 32, 32, dtype=torch.bool, device="cuda")
     graph = torch.cuda.CUDAGraph()
     graph.register_generator_state(run.draws)
     shape = (32, 32, 32)
-    run.augment.mask_of(run.augment.draw(shape, "cuda", run.draws), shape)
+    run.job.augment.mask_of(run.job.augment.draw(shape, "cuda", run.draws), shape)
     with torch.cuda.graph(graph):
-        mask.copy_(run.augment.mask_of(run.augment.draw(shape, "cuda", run.draws), shape))
+        mask.copy_(run.job.augment.mask_of(run.job.augment.draw(shape, "cuda", run.draws), shape))
         masked.copy_(mask.float().mean())
     shares, masks = [], []
     for _ in range(200):
@@ -98,8 +99,9 @@ def test_replays_draw_fresh_masks_coins_and_crops(data, tmp_path):
 
 
 def test_the_warm_up_leaves_no_trace(data, tmp_path):
-    trainer = Trainer(recipe(), tmp_path, "cuda", None, Display(quiet=True))
-    run = trainer.start(Job(trainer.recipe, "fpa", tmp_path), data)
+    trainer = Trainer(recipe().training, "cuda")
+    (job,) = recipe_jobs(recipe(), tmp_path, data, ["fpa"])
+    run = trainer.start(job, data)
     before = {name: value.clone() for name, value in run.tensors().items()}
     random = run.draws.get_state()
     CapturedSteps([run], trainer)
@@ -120,7 +122,7 @@ def test_stopped_and_continued_bit_for_bit(model, data, tmp_path, monkeypatch):
         usual(self)
 
     monkeypatch.setattr(CapturedSteps, "__call__", stops)
-    monkeypatch.setattr("fpa.training.run.PATIENCE", {"cuda": 0.0})
+    monkeypatch.setattr("fpa.training.trainer.PATIENCE", {"cuda": 0.0})
     with pytest.raises(KeyboardInterrupt):
         train(whole, tmp_path / "cut", data=data, device="cuda")
     monkeypatch.undo()
@@ -133,7 +135,7 @@ def test_stopped_and_continued_bit_for_bit(model, data, tmp_path, monkeypatch):
 
 def test_an_epoch_of_one_step(tmp_path):
     short = recipe(data__train_images=40)
-    train(short, tmp_path, augmentations=["fpa"], data=load_recipe_data(short), device="cuda")
+    train(short, tmp_path, variants=["fpa"], data=load_recipe_data(short), device="cuda")
     assert len(tmp_path.joinpath("fpa", "training.csv").read_text().splitlines()) == 1 + short.training.epochs
 
 
@@ -142,4 +144,4 @@ def test_a_loss_that_is_not_a_number_is_noticed(data, tmp_path):
 
     wild = recipe(training__learning_rate=1e18, training__milestones=[])
     with pytest.raises(TrainingError, match="not finite at step"):
-        train(wild, tmp_path, augmentations=["none"], data=data, device="cuda")
+        train(wild, tmp_path, variants=["none"], data=data, device="cuda")

@@ -125,19 +125,19 @@ def judge(evidence: Evidence) -> tuple[Verdict, tuple[str, ...]]:
     >>> judge(found)[0], judge(replace(found, used=80))[0]
     ('unreliable', 'cannot tell')
     """
-    stops, judged = _stops(evidence), criteria(evidence)
+    reasons, judged = stops(evidence), criteria(evidence)
     states = {criterion.state for criterion in judged.values()}
     verdict: Verdict = "cannot tell"
-    if not stops and "bad" in states:
+    if not reasons and "bad" in states:
         verdict = "unreliable"
-    elif not stops and states == {"good"}:
+    elif not reasons and states == {"good"}:
         verdict = "reliable"
     worst_first = sorted(judged.items(), key=lambda item: ("bad", "unclear", "good").index(item[1].state))
     said = [_SENTENCES[name][criterion.state](evidence) for name, criterion in worst_first]
-    return verdict, (*stops, *said)
+    return verdict, (*reasons, *said)
 
 
-def _stops(evidence: Evidence) -> list[str]:
+def stops(evidence: Evidence) -> list[str]:
     """Why there is no verdict, whatever the criteria say."""
     found = []
     chance = 1 / evidence.classes
@@ -145,8 +145,8 @@ def _stops(evidence: Evidence) -> list[str]:
         evidence.accuracy, evidence.labels, evidence.classes
     ):
         found.append(
-            f"Nothing to explain: the accuracy, {_percent(evidence.accuracy)} of {evidence.labels} images, "
-            f"is not above chance ({_percent(chance)})."
+            f"Nothing to explain: the accuracy, {percent(evidence.accuracy)} of {evidence.labels} images, "
+            f"is not above chance ({percent(chance)})."
         )
     if not abs(evidence.logit_change) > evidence.logit_spread:
         found.append(
@@ -184,8 +184,8 @@ def _kept(ending: str) -> Any:
     def sentence(evidence: Evidence) -> str:
         found = evidence.kept[MASKED[0]]
         return (
-            f"With {MASKED[0]} % of the pixels masked at random the logit keeps {_percent(found.value)} of "
-            f"its size ({_percent(found.low)} to {_percent(found.high)}; {ending} {_percent(LEAST_KEPT)})."
+            f"With {MASKED[0]} % of the pixels masked at random the logit keeps {percent(found.value)} of "
+            f"its size ({percent(found.low)} to {percent(found.high)}; {ending} {percent(LEAST_KEPT)})."
         )
 
     return sentence
@@ -212,10 +212,10 @@ MEANINGS: dict[Verdict, str] = {
 }
 
 
-def _percent(share: float, sign: str = "") -> str:
+def percent(share: float, sign: str = "") -> str:
     """A share for people: one digit after the point, no minus sign before a zero.
 
-    >>> _percent(0.8), _percent(-0.0001), _percent(0.051, "+")
+    >>> percent(0.8), percent(-0.0001), percent(0.051, "+")
     ('80.0 %', '0.0 %', '+5.1 %')
     """
     return f"{round(100 * share, 1) + 0.0:{sign}.1f} %"

@@ -12,13 +12,17 @@ import torch
 from torchvision import datasets
 from torchvision.datasets.utils import download_and_extract_archive
 
-from fpa.data.photos import _file_bytes
+from fpa.data.photos import file_bytes
+from fpa.data.request import DataRequest, array_data
 from fpa.data.splits import ArraySplit, ImageData
-from fpa.data.subset import _array_data
 from fpa.errors import InputError
 
+Content = tuple[list[str], ArraySplit, ArraySplit]
 
-def _cifar10(root: Path, evaluation_images: int | None) -> ImageData:
+
+def load(request: DataRequest) -> ImageData:
+    """50,000 images to train on and 10,000 to test, downloaded where the files are not there."""
+    root = request.root
     for folder_name, first_file, read in (
         ("cifar-10-batches-bin", "data_batch_1.bin", _cifar10_binary),
         (datasets.CIFAR10.base_folder, "data_batch_1", _cifar10_python),
@@ -29,18 +33,19 @@ def _cifar10(root: Path, evaluation_images: int | None) -> ImageData:
             break
     else:
         content = _cifar10_python(_download_cifar10(root))
-    return _array_data("cifar10", *content, evaluation_images, crop_padding=4, flip=True)
+    classes, train, test = content
+    return array_data(request, train, test, classes, crop_padding=4, flip=True)
 
 
-def _cifar10_binary(folder: Path) -> tuple[list[str], ArraySplit, ArraySplit]:
+def _cifar10_binary(folder: Path) -> Content:
     """The official binary version: records of a label byte and 3 x 1024 bytes of colour planes."""
-    classes = _file_bytes(folder / "batches.meta.txt").decode().split()
+    classes = file_bytes(folder / "batches.meta.txt").decode().split()
     if len(classes) != 10:
         raise InputError(f"{folder / 'batches.meta.txt'} must list 10 class names, it has {len(classes)}")
 
     def read(name: str) -> ArraySplit:
         path = folder / f"{name}.bin"
-        raw = np.frombuffer(_file_bytes(path), dtype=np.uint8)
+        raw = np.frombuffer(file_bytes(path), dtype=np.uint8)
         if len(raw) == 0 or len(raw) % 3073:
             raise InputError(f"{path} has {len(raw)} bytes: expected records of 3,073 (10,000 of them)")
         records = raw.reshape(-1, 3073)
@@ -54,17 +59,17 @@ def _cifar10_binary(folder: Path) -> tuple[list[str], ArraySplit, ArraySplit]:
     return classes, _joined([read(f"data_batch_{i}") for i in range(1, 6)]), read("test_batch")
 
 
-def _cifar10_python(folder: Path) -> tuple[list[str], ArraySplit, ArraySplit]:
+def _cifar10_python(folder: Path) -> Content:
     """The official python version: pickles, which could run any code, so only the official bytes are read."""
     official = datasets.CIFAR10
 
     def entry(name: str, md5: str) -> Any:
-        content = _file_bytes(folder / name)
-        found = hashlib.md5(content, usedforsecurity=False).hexdigest()
-        if found != md5:
+        content = file_bytes(folder / name)
+        actual = hashlib.md5(content, usedforsecurity=False).hexdigest()
+        if actual != md5:
             raise InputError(
                 f"{folder / name} is not the official file, and was not unpickled: "
-                f"its md5 is {found}, expected {md5}"
+                f"its md5 is {actual}, expected {md5}"
             )
         return pickle.loads(content, encoding="latin1")
 

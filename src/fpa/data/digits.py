@@ -3,11 +3,12 @@
 import numpy as np
 import torch
 
+from fpa.data.request import DataRequest, array_data
 from fpa.data.splits import ArraySplit, ImageData
-from fpa.data.subset import _array_data
 
 
-def _digits(evaluation_images: int | None) -> ImageData:
+def load(request: DataRequest) -> ImageData:
+    """1,797 digits, 8 x 8 pixels enlarged to 32 x 32: 1,437 to train on and 360 to test."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
@@ -17,5 +18,4 @@ def _digits(evaluation_images: int | None) -> ImageData:
     images, labels = larger.round().to(torch.uint8), torch.from_numpy(bunch.target).long()
     parts = train_test_split(np.arange(len(labels)), test_size=360, stratify=bunch.target, random_state=0)
     train, test = (ArraySplit(images[part], labels[part]) for part in map(np.sort, parts))
-    classes = [str(digit) for digit in range(10)]
-    return _array_data("digits", classes, train, test, evaluation_images, crop_padding=2, flip=False)
+    return array_data(request, train, test, crop_padding=2)

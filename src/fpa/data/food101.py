@@ -1,34 +1,26 @@
 """Food-101, in its official layout."""
 
 from dataclasses import replace
-from pathlib import Path
 
-from fpa.data.photos import (
-    _file_bytes,
-    _file_data,
-    _file_split,
-    _locate,
-    _test_transform,
-    _warn_if_unofficial,
-    _z_score,
-    train_transform,
-)
-from fpa.data.splits import FileSplit, ImageData, Transform
-from fpa.data.subset import _EVALUATION_IMAGES
+from fpa.data.photos import file_bytes, file_data, file_split, locate, warn_if_unofficial, z_score
+from fpa.data.request import USUAL_IMAGES, DataRequest
+from fpa.data.splits import FileSplit, ImageData
 
 
-def _food101(root: Path, evaluation_images: int | None, size: int, check: bool) -> ImageData:
+def load(request: DataRequest) -> ImageData:
+    """`images/` and the lists of its files in `meta/`, z-scored by the colours of the training images."""
     needed = ("images", "meta/classes.txt", "meta/train.txt", "meta/test.txt")
-    folder = _locate("food101", root, "food-101", needed)
-    classes = sorted(_file_bytes(folder / "meta/classes.txt").decode().split())
+    folder = locate(request, "food-101", needed)
+    classes = sorted(file_bytes(folder / "meta/classes.txt").decode().split())
 
-    def split(list_name: str, transform: Transform) -> FileSplit:
-        listed = folder / "meta" / list_name
-        files = [(line.partition("/")[0], f"{line}.jpg") for line in _file_bytes(listed).decode().split()]
-        return _file_split(listed, classes, folder / "images", files, transform, size)
+    def split(part: str) -> FileSplit:
+        listing = folder / f"meta/{part}.txt"
+        files = [(line.partition("/")[0], f"{line}.jpg") for line in file_bytes(listing).decode().split()]
+        size, train = request.size, part == "train"
+        return file_split(folder / "images", classes, files, size=size, train=train, listing=listing)
 
-    train, test = split("train.txt", train_transform(size)), split("test.txt", _test_transform(size))
-    data = _file_data("food101", classes, train, test, evaluation_images, check, usual=_EVALUATION_IMAGES)
-    _warn_if_unofficial(data, folder, 101)
+    train, test = split("train"), split("test")
+    data = file_data(request, classes, train, test, USUAL_IMAGES)
+    warn_if_unofficial(data, folder, 101)
     measured = replace(train, transform=test.transform)
-    return replace(data, normalisation=_z_score(measured, folder / f"fpa-normalisation-{size}.json"))
+    return replace(data, normalisation=z_score(measured, folder / f"fpa-normalisation-{request.size}.json"))

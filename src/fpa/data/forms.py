@@ -13,25 +13,20 @@ from fpa.errors import InputError
 
 IMAGE_KEYS = ("image", "images", "pixel_values", "img", "x", "input", "inputs")
 
-
 LABEL_KEYS = ("label", "labels", "y", "target", "targets")
 
-
 INDEX_KEYS = ("index", "indices", "idx")
-
 
 # Resizing with antialiasing overshoots a little; normalised images leave 0..1 by far more.
 _OVERSHOOT = 0.05
 
-
 # Normalised pixels stay within a few standard deviations, bytes as floats do not.
 _LIKE_BYTES = 16
-
 
 BYTES, UNIT, NORMALISED = "like bytes (0..255)", "like 0..1", "normalised"
 
 
-def _range(images: Tensor) -> tuple[str, float, float]:
+def value_range(images: Tensor) -> tuple[str, float, float]:
     """What the values look like, and their smallest and largest."""
     if images.dtype == torch.bool:
         return UNIT, 0.0, 1.0
@@ -50,7 +45,7 @@ def _range(images: Tensor) -> tuple[str, float, float]:
     return (UNIT if unit else NORMALISED), low, high
 
 
-def _same_range(first: str, now: str) -> bool:
+def same_range(first: str, now: str) -> bool:
     """A dark batch of bytes or a pale one of normalised images may look like 0..1; else none differs."""
     return first == now or (now == UNIT and first != UNIT)
 
@@ -81,12 +76,12 @@ def single_images(items: Any) -> bool:
     """Whether a sequence holds single images, with labels or without, instead of batches."""
     if len(items) == 0:
         return False
-    image, label, _ = _parts(items[0])
+    image, label, _ = batch_parts(items[0])
     alone = isinstance(image, Image.Image) or (_is_array(image) and image.ndim < 4)
     return alone and (label is None or np.ndim(label) == 0)
 
 
-def _parts(batch: Any) -> tuple[Any, Any, Any]:
+def batch_parts(batch: Any) -> tuple[Any, Any, Any]:
     """Images, labels and numbers of a batch, None where it has none."""
     if isinstance(batch, Mapping):
         keys = {str(key).lower(): value for key, value in batch.items()}
@@ -124,9 +119,9 @@ def collated(items: list[Any]) -> Any:
     try:
         return default_collate(items)
     except (TypeError, RuntimeError):  # PIL images, or images of several sizes
-        parts = [_parts(item) for item in items]
+        parts = [batch_parts(item) for item in items]
         labels = [label for _, label, _ in parts]
-        return [image for image, _, _ in parts], None if any(one is None for one in labels) else labels
+        return [image for image, _, _ in parts], None if any(label is None for label in labels) else labels
 
 
 def _is_image_pair(batch: Sequence[Any]) -> bool:
@@ -135,67 +130,65 @@ def _is_image_pair(batch: Sequence[Any]) -> bool:
     return _is_array(first) and _is_array(second) and first.ndim > second.ndim == 2
 
 
-def _as_batch(given: Any, channels: int | None) -> Tensor:
+def as_batch(pixels: Any, channels: int | None) -> Tensor:
     """Any form of images as a tensor [N, C, H, W] in its own range."""
-    if isinstance(given, (list, tuple)):
-        images = [_as_batch(image, channels) for image in given]
-        sizes = {tuple(image.shape[1:]) for image in images}
+    if isinstance(pixels, (list, tuple)):
+        parts = [as_batch(image, channels) for image in pixels]
+        sizes = sorted({tuple(part.shape[1:]) for part in parts})
         if len(sizes) > 1:
-            first, other = [list(size) for size in sorted(sizes)][:2]
             raise InputError(
-                f"images of different sizes, {first} and {other}: resize or crop them to one size"
+                f"images of different sizes, {list(sizes[0])} and {list(sizes[1])}: "
+                "resize or crop them to one size"
             )
-        return torch.cat(images)
-    if isinstance(given, Image.Image):
-        grey = channels == 1 or (channels is None and given.mode in ("L", "1"))
-        given = np.array(given.convert("L" if grey else "RGB"))
+        return torch.cat(parts)
+    if isinstance(pixels, Image.Image):
+        grey = channels == 1 or (channels is None and pixels.mode in ("L", "1"))
+        pixels = np.array(pixels.convert("L" if grey else "RGB"))
     try:
-        images_ = torch.as_tensor(given).detach()
+        images = torch.as_tensor(pixels).detach()
     except TypeError as error:
-        raise InputError(f"images must be numbers, got an array of {given.dtype}") from error
-    if images_.ndim == 2:
-        return images_[None, None]
-    if images_.ndim == 3:
-        if images_.shape[0] == (channels or 3):
-            return images_[None]
-        if images_.shape[-1] in (3, 4):
-            return _as_batch(images_[None], channels)
-        return images_[:, None]
-    if images_.ndim != 4:
-        raise InputError(f"images must be [N, C, H, W], got {list(images_.shape)}")
-    if images_.shape[1] not in (1, 3, channels):
-        if images_.shape[-1] in (1, 3, channels):
-            return images_.permute(0, 3, 1, 2)
-        if images_.shape[-1] == 4 and channels == 3:  # red, green, blue and opacity
-            return images_[..., :3].permute(0, 3, 1, 2)
-        if images_.shape[-1] == 4 and channels is None:
-            return images_.permute(0, 3, 1, 2)
-    return images_
+        raise InputError(f"images must be numbers, got an array of {pixels.dtype}") from error
+    if images.ndim == 2:
+        return images[None, None]
+    if images.ndim == 3:
+        if images.shape[0] != (channels or 3) and images.shape[-1] not in (3, 4):
+            return images[:, None]  # grey images
+        one = images[None]
+        return one if images.shape[0] == (channels or 3) else as_batch(one, channels)
+    if images.ndim != 4:
+        raise InputError(f"images must be [N, C, H, W], got {list(images.shape)}")
+    if images.shape[1] in (1, 3, channels):
+        return images
+    if images.shape[-1] == 4 and channels == 3:  # red, green, blue and opacity
+        images = images[..., :3]
+    last = images.shape[-1] in (1, 3, channels) or (images.shape[-1] == 4 and channels is None)
+    return images.permute(0, 3, 1, 2) if last else images
 
 
-def _are_numbers(batches: Sequence[Any], channels: int | None) -> bool:
+def are_numbers(batches: Sequence[Any], channels: int | None) -> bool:
     """Whether the third parts of these batches number the images; they may be paths or anything else."""
     numbers: list[int] = []
-    for images, _, values in map(_parts, batches):
+    for images, _, values in map(batch_parts, batches):
         try:
-            numbers += _whole_numbers("indices", values, len(_as_batch(images, channels))).tolist()
+            numbers += whole_numbers("indices", values, len(as_batch(images, channels))).tolist()
         except InputError:
             return False
     return len(set(numbers)) == len(numbers)
 
 
-def _whole_numbers(name: str, values: Any, count: int) -> Tensor:
+def whole_numbers(name: str, values: Any, count: int) -> Tensor:
     """Labels or indices as int64 [count] on the CPU; -1 where there are none."""
     if values is None:
         return torch.full((count,), -1)
     try:
-        found = torch.as_tensor(values).detach().cpu()
+        numbers = torch.as_tensor(values).detach().cpu()
     except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"{name} must be whole numbers, one an image, got {values!r:.80}") from error
-    if found.ndim == 0 or found.shape == (count, 1):
-        found = found.reshape(-1)
-    if found.shape != (count,) or found.is_floating_point() or found.dtype == torch.bool:
+        raise InputError(f"{name} must be whole numbers, one for each image, got {values!r:.80}") from error
+    if numbers.ndim == 0 or numbers.shape == (count, 1):
+        numbers = numbers.reshape(-1)
+    if numbers.shape != (count,) or numbers.is_floating_point() or numbers.dtype == torch.bool:
         raise InputError(
-            f"{name} must be whole numbers [{count}], one an image, got {found.dtype} {list(found.shape)}"
+            f"{name} must be whole numbers [{count}], one for each image, got {numbers.dtype} "
+            f"{list(numbers.shape)}"
         )
-    return found.to(torch.int64)
+    return numbers.to(torch.int64)

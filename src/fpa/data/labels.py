@@ -37,36 +37,38 @@ class DataBatches:
 
 
 def class_numbers(
-    folders: Sequence[str], outputs: int, names: Sequence[str] | None = None, given: str | None = None
+    classes: Sequence[str], outputs: int, names: Sequence[str] | None = None, class_index: str | None = None
 ) -> list[int] | None:
     """For every class of the data the output of the model that stands for it; None where that is not known.
 
-    It is known if it is `given`, a list "[0,217]" or a JSON file of a mapping from the classes' names to
-    numbers, or the other way round ({"0": ["n01440764", "tench"], ...}); if all names are among those of the
-    model's outputs; or, where these have no names, if there are as many classes as outputs, which then have
-    the same order.
+    It is known if `class_index` says it: a list "[0,217]", or a JSON file of a mapping from the names of the
+    classes to numbers, or the other way round ({"0": ["n01440764", "tench"], ...}). It is known too if all
+    names are among the `names` of the model's outputs; or, where these have no names, if there are as many
+    classes as outputs, which then have the same order.
 
     >>> class_numbers(["french_horn", "tench"], 3, ["tench", "goldfish", "French horn"])
     [2, 0]
     >>> class_numbers(["cat", "dog"], 1000) is None
     True
     """
-    if given is not None:
-        if not folders:
-            raise InputError("a class index was given, but the images have no classes: no folder a class")
-        found = _given_numbers(folders, given)
-        wrong = [number for number in found if not 0 <= number < outputs]
+    if class_index is not None:
+        if not classes:
+            raise InputError(
+                "a class index was given, but the images have no classes: they are not in a folder for each"
+            )
+        numbers = _indexed_numbers(classes, class_index)
+        wrong = [number for number in numbers if not 0 <= number < outputs]
         if wrong:
             raise InputError(f"the class index {wrong[0]} is not among the model's {outputs} outputs")
-        return found
-    same = list(range(outputs)) if folders and len(folders) == outputs else None
-    return _by_name(folders, names, same) or (None if _named(names) else same)
+        return numbers
+    same = list(range(outputs)) if classes and len(classes) == outputs else None
+    return _by_name(classes, names, same) or (None if _named(names) else same)
 
 
 def labels_for(
-    folders: Sequence[str], outputs: int, names: Sequence[str] | None = None, given: str | None = None
+    classes: Sequence[str], outputs: int, names: Sequence[str] | None = None, class_index: str | None = None
 ) -> tuple[list[int] | None, str | None]:
-    """For an evaluation: as `class_numbers`, but the order decides where names do not; and a line about it.
+    """For an evaluation: as `class_numbers`, but the order decides where names do not; and a note about it.
 
     Folders are often named by codes (n01440764) and outputs by words, in the same order. Training on a wrong
     order would spoil a model, so there it is not assumed.
@@ -74,19 +76,19 @@ def labels_for(
     >>> labels_for(["n01440764", "n01443537"], 2, ["tench", "goldfish"])[0]
     [0, 1]
     """
-    found = class_numbers(folders, outputs, names, given)
-    if not folders:
-        return None, "the images have no labels (no folder a class), so no accuracy"
-    if found is not None and (given is not None or _by_name(folders, names, found) == found):
-        return found, None
-    if len(folders) == outputs:
+    numbers = class_numbers(classes, outputs, names, class_index)
+    if not classes:
+        return None, "the images have no labels (they are not in a folder for each class), so no accuracy"
+    if numbers is not None and (class_index is not None or _by_name(classes, names, numbers) == numbers):
+        return numbers, None
+    if len(classes) == outputs:
         return list(range(outputs)), (
             "assuming that the classes of the images are in the order of the model's outputs: their names "
             "do not tell; --class_index would"
         )
     return None, (
         f"labels unknown, so no accuracy: which of the model's {outputs} outputs stand for the "
-        f"{len(folders)} classes of the images? --class_index says it"
+        f"{len(classes)} classes of the images? --class_index says it"
     )
 
 
@@ -97,9 +99,9 @@ def relabelled(data: ImageData, classes: list[str], numbers: Sequence[int]) -> I
     return replace(data, classes=classes, train=train, test=test)
 
 
-def _by_name(folders: Sequence[str], names: Sequence[str] | None, same: list[int] | None) -> list[int] | None:
-    """The output of every folder's name, if each is the name of one; `same` where all names are alike."""
-    known, wanted = ([_plain(name) for name in some] for some in (names or [], folders))
+def _by_name(classes: Sequence[str], names: Sequence[str] | None, same: list[int] | None) -> list[int] | None:
+    """The output of every class's name, if each is the name of one; `same` where all names are alike."""
+    known, wanted = ([_plain(name) for name in some] for some in (names or [], classes))
     if wanted and wanted == known:  # also where two outputs have one name, as ImageNet's cranes
         return same
     if wanted and all(known.count(name) == 1 for name in wanted):
@@ -116,25 +118,26 @@ def _plain(name: str) -> str:
     return name.lower().replace("_", " ").replace("-", " ").strip()
 
 
-def _given_numbers(folders: Sequence[str], given: str) -> list[int]:
-    path = Path(given)
+def _indexed_numbers(classes: Sequence[str], class_index: str) -> list[int]:
+    path = Path(class_index)
     try:
-        content = json.loads(path.read_text(encoding="utf-8") if path.is_file() else given)
+        content = json.loads(path.read_text(encoding="utf-8") if path.is_file() else class_index)
     except (OSError, ValueError) as error:
         raise InputError(
-            f"the class index must be a list as [0,217] or a JSON file, got {given!r}"
+            f"the class index must be a list as [0,217] or a JSON file, got {class_index!r}"
         ) from error
     if isinstance(content, list):
-        if len(content) != len(folders) or not all(isinstance(number, int) for number in content):
-            raise InputError(f"the class index must be {len(folders)} whole numbers, one for each class")
+        if len(content) != len(classes) or not all(isinstance(number, int) for number in content):
+            raise InputError(f"the class index must be {len(classes)} whole numbers, one for each class")
         return content
     numbers: dict[str, int] = {}
     for key, value in content.items() if isinstance(content, dict) else ():
         if isinstance(value, int):
             numbers[_plain(str(key))] = value
         elif str(key).isdigit():
-            numbers |= {_plain(str(one)): int(key) for one in ([value] if isinstance(value, str) else value)}
-    missing = [name for name in folders if _plain(name) not in numbers]
+            words = [value] if isinstance(value, str) else value
+            numbers |= {_plain(str(word)): int(key) for word in words}
+    missing = [name for name in classes if _plain(name) not in numbers]
     if missing:
-        raise InputError(f"the class index {given} does not name the class {missing[0]!r}")
-    return [numbers[_plain(name)] for name in folders]
+        raise InputError(f"the class index {class_index} does not name the class {missing[0]!r}")
+    return [numbers[_plain(name)] for name in classes]

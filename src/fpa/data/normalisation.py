@@ -58,21 +58,21 @@ def minus_one_to_one(channels: int) -> Normalisation:
     return Normalisation((0.5,) * channels, (0.5,) * channels)
 
 
-def as_normalisation(given: Any) -> Normalisation | None:
+def as_normalisation(values: Any) -> Normalisation | None:
     """How images are normalised: a Normalisation, (mean, std), a transform that has both, or None.
 
     >>> as_normalisation(((0.5,), (0.25,)))
     Normalisation(mean=(0.5,), std=(0.25,))
     """
-    if given is None or isinstance(given, Normalisation):
-        return given
-    pair = isinstance(given, (tuple, list))
-    parts: Any = given if pair else [getattr(given, name, 0) for name in ("mean", "std")]
+    if values is None or isinstance(values, Normalisation):
+        return values
+    pair = isinstance(values, (tuple, list))
+    parts: Any = values if pair else [getattr(values, name, 0) for name in ("mean", "std")]
     try:
         mean, std = (tuple(float(value) for value in part) for part in parts)
     except (TypeError, ValueError) as error:
         raise InputError(
-            "normalisation must be (mean, std) with a number a channel, a transform with .mean and .std, or "
-            f"fpa.data.Normalisation(mean, std), got {given!r}"
+            "normalisation must be (mean, std) with a number for each channel, a transform with .mean and "
+            f".std, or fpa.data.Normalisation(mean, std), got {values!r}"
         ) from error
     return Normalisation(mean, std)

@@ -18,28 +18,19 @@ from torchvision.datasets.folder import IMG_EXTENSIONS
 from torchvision.transforms import v2
 
 from fpa.data.normalisation import Normalisation, minus_one_to_one
-from fpa.data.splits import FileSplit, ImageData, PathList, Transform, UnreadableImage, _decode, _reason
-from fpa.data.subset import _evaluation_subset
+from fpa.data.request import DataRequest
+from fpa.data.splits import FileSplit, ImageData, PathList, Transform, UnreadableImage, decode, reason
 from fpa.errors import InputError
 from fpa.files import write_text
 
 _DECODED_SAMPLE = 64  # files of a split decoded whole before training, besides the suspicious ones
 
-
 Result = TypeVar("Result")
 
 
-def _two_folders(
-    name: str,
-    train: Path,
-    test: Path,
-    evaluation_images: int | None,
-    size: int,
-    check: bool,
-    usual: int | None = None,
-) -> ImageData:
+def two_folders(request: DataRequest, train: Path, test: Path, usual: int | None = None) -> ImageData:
     """Images in `train`/CLASS and `test`/CLASS."""
-    classes, test_classes = _class_folders(train), _class_folders(test)
+    classes, test_classes = class_folders(train), class_folders(test)
     for only, here, there in (
         (set(classes) - set(test_classes), train, test),
         (set(test_classes) - set(classes), test, train),
@@ -48,59 +39,52 @@ def _two_folders(
             others = f" (nor are {len(only) - 1} others)" if len(only) > 1 else ""
             raise InputError(f"class {min(only)!r} is in {here} but not in {there}{others}")
 
-    def split(folder: Path, transform: Transform) -> FileSplit:
-        files = [(label, file) for label in classes for file in _images_below(folder, label)]
-        return _file_split(folder, classes, folder, files, transform, size)
+    def split(folder: Path) -> FileSplit:
+        files = [(label, file) for label in classes for file in images_below(folder, label)]
+        return file_split(folder, classes, files, size=request.size, train=folder is train)
 
-    splits = split(train, train_transform(size)), split(test, _test_transform(size))
-    return _file_data(name, classes, *splits, evaluation_images, check, usual)
+    return file_data(request, classes, split(train), split(test), usual)
 
 
-def _file_data(
-    name: str,
-    classes: list[str],
-    train: FileSplit,
-    test: FileSplit,
-    evaluation_images: int | None,
-    check: bool,
-    usual: int | None,
+def file_data(
+    request: DataRequest, classes: list[str], train: FileSplit, test: FileSplit, usual: int | None = None
 ) -> ImageData:
-    """`usual` evaluation images, or as many as there are, if no number is asked for."""
-    if evaluation_images is None and usual is not None and usual < len(test):
-        evaluation_images = usual
-    evaluation = _evaluation_subset(len(test), evaluation_images)
-    if check:
+    """The data set of two splits of files, scaled to [-1, 1], evaluated on the `usual` number of images."""
+    evaluation = request.subset(len(test), usual)
+    if request.check:
         _check_files(train.paths)
         _check_files(test.paths)
     return ImageData(
-        name=name,
+        name=request.name,
         classes=classes,
         normalisation=minus_one_to_one(3),
-        input_shape=(3, train.size, train.size),
+        input_shape=(3, request.size, request.size),
         train=train,
         test=test,
         evaluation=evaluation,
-        crop_padding=0,
-        flip=False,
     )
 
 
-def _file_split(
-    source: Path,
-    classes: list[str],
+def file_split(
     folder: Path,
+    classes: list[str],
     files: list[tuple[str, str]],
-    transform: Transform,
+    *,
     size: int,
+    train: bool,
+    listing: Path | None = None,
 ) -> FileSplit:
-    """A split of (class, file below `folder`) pairs; `source` is what errors name."""
+    """A split of (class, file below `folder`) pairs; errors name `listing`, where the files stand."""
     numbers = {name: number for number, name in enumerate(classes)}
-    found = {name for name, _ in files}
-    for name in sorted(found - set(classes)):
-        raise InputError(f"{source} has the class {name!r}, which is not among the {len(classes)} known ones")
-    for name in sorted(set(classes) - found):
-        raise InputError(f"class {name!r} has no images in {source}: expected at least one")
+    filled = {name for name, _ in files}
+    for name in sorted(filled - set(classes)):
+        raise InputError(
+            f"{listing or folder} has the class {name!r}, which is not among the {len(classes)} known ones"
+        )
+    for name in sorted(set(classes) - filled):
+        raise InputError(f"class {name!r} has no images in {listing or folder}: expected at least one")
     labels = torch.tensor([numbers[name] for name, _ in files])
+    transform = train_transform(size) if train else test_transform(size)
     return FileSplit(PathList(folder, (file for _, file in files)), labels, transform, size)
 
 
@@ -109,19 +93,24 @@ def train_transform(size: int) -> Transform:
     return v2.Compose([v2.RandomResizedCrop(size), v2.RandomHorizontalFlip(), v2.PILToTensor()])  # type: ignore[no-any-return]
 
 
-def _test_transform(size: int) -> Transform:
+def test_transform(size: int) -> Transform:
+    """What is done to the files of a test set: the centre of each image, resized as usual."""
     return v2.Compose([v2.Resize(round(size * 256 / 224)), v2.CenterCrop(size), v2.PILToTensor()])  # type: ignore[no-any-return]
 
 
-def _locate(name: str, root: Path, usual: str, needed: tuple[str, ...]) -> Path:
-    """The folder that holds what is needed: `root` itself or `usual` in it."""
+def locate(request: DataRequest, usual: str, needed: tuple[str, ...]) -> Path:
+    """The folder that holds what is needed: the root itself or `usual` in it."""
+    root = request.root
     for folder in (root / usual, root):
         if all((folder / part).exists() for part in needed):
             return folder
-    raise InputError(f"{name} was not found: neither {root / usual} nor {root} holds {', '.join(needed)}")
+    raise InputError(
+        f"{request.name} was not found: neither {root / usual} nor {root} holds {', '.join(needed)}"
+    )
 
 
-def _warn_if_unofficial(data: ImageData, folder: Path, classes: int) -> None:
+def warn_if_unofficial(data: ImageData, folder: Path, classes: int) -> None:
+    """Say that a set has another number of classes than the one published."""
     if len(data.classes) != classes:
         warnings.warn(
             f"{data.name} in {folder} has {len(data.classes)} classes, the official set has {classes}",
@@ -129,7 +118,8 @@ def _warn_if_unofficial(data: ImageData, folder: Path, classes: int) -> None:
         )
 
 
-def _subfolders(folder: Path) -> list[str]:
+def subfolders(folder: Path) -> list[str]:
+    """The names of the folders in `folder`, sorted, without hidden ones."""
     try:
         with os.scandir(folder) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir() and entry.name[0] != ".")
@@ -137,14 +127,15 @@ def _subfolders(folder: Path) -> list[str]:
         raise InputError(f"cannot read the folder {folder}: {error.strerror}") from error
 
 
-def _class_folders(folder: Path) -> list[str]:
-    names = _subfolders(folder)
+def class_folders(folder: Path) -> list[str]:
+    """The subfolders, of which there must be some."""
+    names = subfolders(folder)
     if not names:
         raise InputError(f"{folder} has no subfolders: expected one for each class, with its images")
     return names
 
 
-def _images_below(folder: Path, label: str) -> list[str]:
+def images_below(folder: Path, label: str) -> list[str]:
     """Image files of a class at any depth, relative to `folder`, sorted."""
     return sorted(
         os.path.relpath(os.path.join(parent, file), folder)
@@ -154,7 +145,8 @@ def _images_below(folder: Path, label: str) -> list[str]:
     )
 
 
-def _file_bytes(path: Path) -> bytes:
+def file_bytes(path: Path) -> bytes:
+    """The content of a file that an official set has."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -168,7 +160,7 @@ def _check_files(paths: Sequence[Path]) -> None:
     def problem(index: int) -> UnreadableImage | None:
         try:
             if index % step == 0 or not _looks_whole(paths[index]):
-                _decode(paths[index])
+                decode(paths[index])
         except UnreadableImage as error:
             return error
         return None
@@ -188,13 +180,13 @@ def _looks_whole(path: Path) -> bool:
             file.seek(-min(8, os.fstat(file.fileno()).st_size), os.SEEK_END)
             end = file.read()
     except OSError as error:
-        raise UnreadableImage(path, _reason(error)) from error
+        raise UnreadableImage(path, reason(error)) from error
     if start.startswith(b"\xff\xd8\xff"):
         return end.endswith(b"\xff\xd9")
     return start == b"\x89PNG\r\n\x1a\n" and end == b"IEND\xaeB`\x82"
 
 
-def _z_score(split: FileSplit, cache: Path) -> Normalisation:
+def z_score(split: FileSplit, cache: Path) -> Normalisation:
     """Mean and standard deviation of each channel over all pixels of the split, kept in `cache`.
 
     What is kept counts only for the same files: their names and sizes are its key.
@@ -204,7 +196,7 @@ def _z_score(split: FileSplit, cache: Path) -> Normalisation:
         try:
             listing.update(f"{path.parent.name}/{path.name} {path.stat().st_size}\n".encode())
         except OSError as error:
-            raise UnreadableImage(path, _reason(error)) from error
+            raise UnreadableImage(path, reason(error)) from error
     key = listing.hexdigest()
     try:
         kept = json.loads(cache.read_text(encoding="utf-8"))
@@ -235,7 +227,7 @@ def _z_score(split: FileSplit, cache: Path) -> Normalisation:
 
 
 def _in_threads(function: Callable[[int], Result], count: int, what: str) -> Iterator[Result]:
-    """`function` of 0, 1, ..., count - 1, in order; a bar on a terminal shows how far it is."""
+    """`function` of 0, 1, ..., count - 1, in order; a terminal shows a progress bar."""
     chunk = 64  # many small tasks would cost more than their work
     pool = ThreadPoolExecutor(min(32, 2 * (os.cpu_count() or 1)))
     try:

@@ -6,32 +6,53 @@ the files is said before training starts; an image that cannot be read later com
 `UNREADABLE`, which `cross_entropy` ignores, so that it can be named and counted.
 """
 
-import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
-from torchvision.datasets.folder import IMG_EXTENSIONS
 
-from fpa.data.cifar10 import _cifar10
-from fpa.data.digits import _digits
-from fpa.data.folder import _image_folder
-from fpa.data.food101 import _food101
-from fpa.data.imagenet import _imagenet
-from fpa.data.photos import (
-    _class_folders,
-    _file_data,
-    _file_split,
-    _images_below,
-    _subfolders,
-    _test_transform,
-    train_transform,
-)
-from fpa.data.shapes import _shapes
-from fpa.data.splits import FileSplit, ImageData, PathList
-from fpa.errors import InputError, unknown
+from fpa.data import cifar10, digits, folder, food101, imagenet, shapes
+from fpa.data.folder import folder_path
+from fpa.data.request import DataRequest, array_data
+from fpa.data.splits import ArraySplit, ImageData
+from fpa.errors import InputError, first_line, unknown
+from fpa.files import call_object
 
-DATA_SETS = ("shapes", "digits", "cifar10", "food101", "imagenet")
+Load = Callable[[DataRequest], Any]
+"""Loads a data set: an `ImageData`, or ((images, labels), (images, labels)) to train on and to test."""
+
+DATA_SETS: dict[str, Load] = {
+    "shapes": shapes.load,
+    "digits": digits.load,
+    "cifar10": cifar10.load,
+    "food101": food101.load,
+    "imagenet": imagenet.load,
+}
+"""The data sets known by name; a line here, or `register`, adds one."""
+
+_SHIPPED = frozenset(DATA_SETS)
+
+
+def register(name: str, load: Load) -> None:
+    """Make a data set known by name to `load_data`, recipes and commands.
+
+    `load(request)` returns an `ImageData`, or two pairs ((images, labels), (images, labels)), to train on and
+    to test: uint8 arrays or tensors [N, C, H, W] and whole numbers [N], which are then scaled to [-1, 1].
+    `request` is a `DataRequest`: what was asked for, and where files are.
+
+    >>> images, labels = torch.zeros(8, 1, 4, 4, dtype=torch.uint8), torch.arange(8) % 2
+    >>> register("blank", lambda request: ((images, labels), (images, labels)))
+    >>> load_data("blank").classes
+    ['0', '1']
+    >>> del DATA_SETS["blank"]
+    """
+    if not name or ":" in name:
+        raise InputError(f"the name of a data set must be one word without a colon, got {name!r}")
+    if name in _SHIPPED:
+        raise InputError(f"{name!r} is a data set of fpa: choose another name")
+    DATA_SETS[name] = load
 
 
 def load_data(
@@ -42,7 +63,7 @@ def load_data(
     size: int = 224,
     check: bool = True,
 ) -> ImageData:
-    """A data set by name: `shapes`, `digits`, `cifar10`, `food101`, `imagenet` or `folder:PATH`.
+    """A data set by name: `shapes`, `digits`, `cifar10`, `food101`, `imagenet`, `folder:PATH` or your own.
 
     `root` is the folder where the official files of `cifar10`, `food101` and `imagenet` are. `size` is the
     side of the images of the sets that are files. The evaluation subset is the whole test split, for
@@ -50,29 +71,14 @@ def load_data(
     always the same. All files are looked at before anything else happens, unless `check` is False, as
     processes of one run may set it when another has already looked.
 
+    Your own data set is `module:function`, a function in the current folder or the environment, or a name
+    given to `register`, which says what the function takes and returns.
+
     >>> data = load_data("shapes")
     >>> data.classes[:3], data.input_shape, len(data.train), len(data.test), len(data.evaluation)
     (['disc', 'square', 'diamond'], (3, 32, 32), 4000, 1000, 1000)
     """
-    root = Path(root)
-    if size < 1:
-        raise InputError(f"the size of the images must be at least 1, got {size}")
-    if name == "shapes":
-        return _shapes(evaluation_images)
-    if name == "digits":
-        return _digits(evaluation_images)
-    if name == "cifar10":
-        return _cifar10(root, evaluation_images)
-    if name == "food101":
-        return _food101(root, evaluation_images, size, check)
-    if name == "imagenet":
-        return _imagenet(root, evaluation_images, size, check)
-    if name.startswith("folder:"):
-        folder = Path(name.removeprefix("folder:")).expanduser()
-        return _image_folder(name, folder, evaluation_images, size, check)
-    if Path(name).expanduser().is_dir():
-        raise InputError(f"unknown data set {name!r}: did you mean folder:{name}?")
-    raise unknown("data set", name, [*DATA_SETS, "folder:PATH"])
+    return _load(DataRequest(name, Path(root), size, evaluation_images, check), folder.load)
 
 
 def load_evaluation_data(
@@ -80,66 +86,70 @@ def load_evaluation_data(
 ) -> ImageData:
     """A data set for a model that is trained already: as `load_data`, but a folder needs no training images.
 
-    `folder:PATH` may hold `val/` or `test/` (which is then taken), a subfolder a class, or only images,
-    whose labels are then unknown (-1). Nothing else of a folder is looked at; a few images beside folders of
-    classes are left out, or the few in subfolders beside many images, with a warning.
+    `folder:PATH` may hold `val/` or `test/` (which is then taken), a subfolder for each class, or only
+    images, whose labels are then unknown (-1). Nothing else of a folder is looked at; a few images beside
+    folders of classes are left out, or the few in subfolders beside many images, with a warning.
     """
-    if not name.startswith("folder:"):
-        return load_data(name, root, evaluation_images=evaluation_images, size=size)
-    folder = Path(name.removeprefix("folder:")).expanduser()
-    if not folder.is_dir():
-        raise InputError(f"there is no folder {folder}")
-    test = next((folder / part for part in ("val", "test", "train") if (folder / part).is_dir()), folder)
-    loose = sorted(file.name for file in test.iterdir() if file.name.lower().endswith(IMG_EXTENSIONS))
-    transform = _test_transform(size)
-    classes = _subfolders(test)
-    files = [(label, file) for label in classes for file in _images_below(test, label)]
-    if len(loose) > len(files) or (loose and len(classes) < 2):
-        if files:
-            warnings.warn(
-                f"{test} holds images, so those in its subfolders are left out: {len(files)}", stacklevel=2
-            )
-        classes = []
-        split = FileSplit(PathList(test, loose), torch.full((len(loose),), -1), transform, size)
-    else:
-        if loose:
-            warnings.warn(
-                f"{test} has a folder a class, so the images beside them are left out: {len(loose)}, "
-                f"the first is {loose[0]}",
-                stacklevel=2,
-            )
-        split = _file_split(test, _class_folders(test), test, files, transform, size)
-    none = FileSplit([], torch.zeros(0, dtype=torch.int64), transform, size)
-    return _file_data(name, classes, none, split, evaluation_images, True, None)
+    return _load(DataRequest(name, Path(root), size, evaluation_images), folder.load_evaluation)
 
 
 def tuning_data(name: str, root: Path | str = "data", *, size: int = 224) -> ImageData:
     """A data set by name to fine-tune on: as `load_data`, but a folder needs no images for a test.
 
-    `folder:PATH` may hold `train/` alone, a subfolder a class, or only images, whose labels are then unknown
-    (-1). All are trained on, and then also tested on: see `has_own_test`.
+    `folder:PATH` may hold `train/` alone, a subfolder for each class, or only images, whose labels are then
+    unknown (-1). All are trained on, and then also tested on: see `has_own_test`.
     """
-    folder = Path(name.removeprefix("folder:")).expanduser()
-    if not name.startswith("folder:") or _has_test_images(folder):
-        return load_data(name, root, size=size)
-    data = load_evaluation_data(name, root, size=size)
-    assert isinstance(data.test, FileSplit)
-    return replace(data, train=replace(data.test, transform=train_transform(size)))
+    return _load(DataRequest(name, Path(root), size), folder.load_tuning)
 
 
 def has_own_test(data: ImageData) -> bool:
     """Whether the test images are others than those trained on."""
-    train, test = data.train, data.test
-    return (
-        not isinstance(train, FileSplit) or not isinstance(test, FileSplit) or train.paths is not test.paths
-    )
+    train, test = (getattr(split, "paths", split) for split in (data.train, data.test))
+    return train is not test
 
 
 def has_training_images(name: str) -> bool:
     """Whether a data set has images to fine-tune on, besides those to evaluate on."""
-    folder = Path(name.removeprefix("folder:")).expanduser()
-    return not name.startswith("folder:") or (folder / "train").is_dir() or not _has_test_images(folder)
+    path = folder_path(name)
+    return path is None or folder.has_training_images(path)
 
 
-def _has_test_images(folder: Path) -> bool:
-    return any((folder / part).is_dir() for part in ("val", "test"))
+def is_plain_name(name: object) -> bool:
+    """Whether a name, say one in a file, can be loaded without running a function of someone's own."""
+    return isinstance(name, str) and (name in DATA_SETS or folder_path(name) is not None)
+
+
+def _load(request: DataRequest, from_folder: Load) -> ImageData:
+    name = request.name
+    if name in DATA_SETS:
+        return _as_data(DATA_SETS[name](request), request)
+    if folder_path(name) is not None:
+        return _as_data(from_folder(request), request)
+    if Path(name).expanduser().is_dir():
+        raise InputError(f"unknown data set {name!r}: did you mean folder:{name}?")
+    if ":" not in name:
+        raise unknown("data set", name, [*DATA_SETS, "folder:PATH", "module:function"])
+    return _as_data(call_object(name, "data set", request), request)
+
+
+def _as_data(loaded: Any, request: DataRequest) -> ImageData:
+    """What a function returned, as a data set with as many evaluation images as were asked for."""
+    if not isinstance(loaded, ImageData):
+        try:
+            train, test = (_split(images, labels) for images, labels in loaded)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InputError(
+                f"the data set {request.name} must be an fpa.data.ImageData or ((images, labels), (images, "
+                f"labels)) with uint8 images [N, C, H, W] and labels [N]: {first_line(error)}"
+            ) from error
+        return array_data(request, train, test)
+    if request.evaluation_images in (None, len(loaded.evaluation)):
+        return loaded
+    return replace(loaded, evaluation=request.subset(len(loaded.test)))
+
+
+def _split(images: Any, labels: Any) -> ArraySplit:
+    images, labels = torch.as_tensor(images), torch.as_tensor(labels).long()
+    if images.dtype != torch.uint8 or images.ndim != 4 or labels.shape != images.shape[:1]:
+        raise ValueError(f"got images {images.dtype} {list(images.shape)} and labels {list(labels.shape)}")
+    return ArraySplit(images, labels)

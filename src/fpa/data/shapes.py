@@ -11,23 +11,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fpa.data.request import DataRequest, array_data
 from fpa.data.splits import ArraySplit, ImageData
-from fpa.data.subset import _array_data
 
 Floats = NDArray[np.float32]
 
-
 CLASSES = ["disc", "square", "diamond", "cross", "ring", "triangle", "X", "frame"]
-
 
 SIZE = 32
 
-
 _ROOT_HALF = 0.5**0.5
 
-
 _NOISE = (0.6, 0.7, 0.6, 0.4, 0.3)  # amplitudes of the background at scales of 16, 8, 4, 2 and 1 pixels
-
 
 _CHUNK = 500  # images at a time: working arrays stay in the cache
 
@@ -143,9 +138,10 @@ def _bars(across: Floats, along: Floats, radius: Floats) -> Floats:
     return np.minimum(upright, level)
 
 
-def _shapes(evaluation_images: int | None) -> ImageData:
+def load(request: DataRequest) -> ImageData:
+    """4,000 images to train on and 1,000 to test."""
     train, test = (
         ArraySplit(*map(torch.from_numpy, draw_shapes(count, seed))) for count, seed in ((4000, 0), (1000, 1))
     )
     # Every shape is its own mirror image; shapes lie anywhere already, so crops would add only borders.
-    return _array_data("shapes", list(CLASSES), train, test, evaluation_images, crop_padding=0, flip=True)
+    return array_data(request, train, test, CLASSES, flip=True)

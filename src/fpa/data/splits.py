@@ -19,7 +19,6 @@ from fpa.seeds import ORDER, derive, generator
 
 UNREADABLE = -100  # the label of an image that could not be read: cross_entropy's default ignore_index
 
-
 Transform = Callable[[Image.Image], Tensor]
 
 
@@ -98,7 +97,7 @@ class FileSplit:
 
     def load(self, index: int, seed: int | None = None) -> Tensor:
         """Image `index`, uint8 [3, size, size]; random transforms are drawn from `seed` if it is given."""
-        image = _decode(self.paths[index])
+        image = decode(self.paths[index])
         if seed is None:
             return self.transform(image)
         with torch.random.fork_rng(devices=[]):
@@ -122,8 +121,8 @@ class ImageData:
     train: ArraySplit | FileSplit
     test: ArraySplit | FileSplit
     evaluation: Tensor
-    crop_padding: int
-    flip: bool
+    crop_padding: int = 0
+    flip: bool = False
 
 
 class SeededImages(Dataset[tuple[Tensor, int, int]]):
@@ -159,16 +158,24 @@ def evaluation_batches(
 
     Images that cannot be read are zeros with the label `UNREADABLE`; see `unreadable`.
     """
+    return read_batches(split, torch.split(indices, batch_size), device, workers)
+
+
+def read_batches(
+    split: ArraySplit | FileSplit,
+    batches: Iterable[Tensor],
+    device: torch.device | str = "cpu",
+    workers: int = 0,
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """As `evaluation_batches`, a batch for each tensor of indices, which are asked for as they are needed."""
     if isinstance(split, ArraySplit):
-        for start in range(0, len(indices), batch_size):
-            part = indices[start : start + batch_size]
+        for part in batches:
             chosen = part.to(split.labels.device)
             yield part, split.images[chosen].to(device), split.labels[chosen].to(device)
         return
     loader = DataLoader(
         SeededImages(split),
-        batch_size,
-        sampler=[(0, index) for index in indices.tolist()],
+        batch_sampler=([(0, index) for index in part.tolist()] for part in batches),
         num_workers=min(workers, os.cpu_count() or 1),
         pin_memory=torch.device(device).type == "cuda",
         generator=torch.Generator(),  # leaves the global one alone
@@ -184,15 +191,17 @@ def unreadable(split: ArraySplit | FileSplit, indices: Tensor, labels: Tensor) -
     return [split.paths[index] for index in indices[(labels == UNREADABLE).to(indices.device)].tolist()]
 
 
-def _decode(path: Path) -> Image.Image:
+def decode(path: Path) -> Image.Image:
+    """The RGB image in a file."""
     try:
         with Image.open(path) as image:
             return image.convert("RGB")
     except Exception as error:  # damaged files make Pillow raise exceptions of many types
-        raise UnreadableImage(path, _reason(error)) from error
+        raise UnreadableImage(path, reason(error)) from error
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
+    """What an exception about a file says, for people."""
     if isinstance(error, UnidentifiedImageError):
         return "not an image, or damaged from its start"
     return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__

@@ -3,6 +3,9 @@
 The engine chooses batch size and arithmetic; the model it was given stays exactly as it was.
 """
 
-from fpa.engine.engine import Engine, Precision, Work
+from fpa.engine.arithmetic import cuda_arithmetic
+from fpa.engine.compiling import compiled
+from fpa.engine.engine import Engine, Work
+from fpa.engine.forms import DEFAULT_PRECISION, Precision
 
-__all__ = ["Engine", "Precision", "Work"]
+__all__ = ["DEFAULT_PRECISION", "Engine", "Precision", "Work", "compiled", "cuda_arithmetic"]

@@ -11,71 +11,26 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from fpa.engine.arithmetic import cuda_arithmetic
+from fpa.engine.batching import Kind, fitting_batch
+from fpa.engine.folding import private_copy
 from fpa.engine.forms import (
-    _bfloat16,
-    _check_logits,
-    _cuda_arithmetic,
-    _out_of_memory,
-    _private_copy,
-    _Result,
-    _Runner,
-    fold_batch_norm,
+    DEFAULT_PRECISION,
+    Precision,
+    PrecisionName,
+    Runner,
+    check_logits,
+    fastest_form,
+    out_of_memory,
 )
-from fpa.errors import InputError, unknown
+from fpa.errors import InputError
 
-PrecisionName = Literal["float32", "tf32", "bfloat16"]
-
-
-Kind = Literal["gradients", "forwards", "exact"]
-
-
-@dataclass(frozen=True)
-class Precision:
-    """The arithmetic of the gradient passes and of the forward passes along the curves.
-
-    The explained class and the unmasked logit are float32 whatever is chosen here.
-
-    >>> Precision("bfloat16", "bfloat16").gradients
-    'bfloat16'
-    """
-
-    gradients: PrecisionName = "float32"
-    forwards: PrecisionName = "float32"
-
-    def __post_init__(self) -> None:
-        for name in (self.gradients, self.forwards):
-            if name not in get_args(PrecisionName):
-                raise unknown("precision", name, get_args(PrecisionName))
-
-
-# The fastest choice that keeps every A within 0.2 of float32; other kinds of device use float32.
-DEFAULT_PRECISION = {"cuda": Precision("bfloat16", "bfloat16"), "cpu": Precision()}
-
-
-# Past these sizes a larger batch is no faster.
-_MOST_ROWS = {"cuda": 4096, "cpu": 64}
-
-
-_MOST_PIXELS = 1 << 24
-
-
-# What autograd keeps of one CPU batch: beyond the caches more is not faster, only larger.
-_CPU_KEPT_BYTES = 96 << 20
-
-
-_CPU_FEWEST_ROWS = 4
-
-
-_SHARE_OF_FREE_MEMORY = 0.6
-
-
-# Copies of a row that building it and summing its result may hold at once.
-_OWN_COPIES = 6
+_Result = TypeVar("_Result")
 
 
 # Compiling costs the better part of a minute: it pays from about 2 million rows of 32 x 32 pixels.
@@ -94,7 +49,7 @@ class Work:
     targets: Callable[[int, int], Tensor] | None = None
     """(start, stop) -> the class [stop - start] whose logit is differentiated; gradients only."""
     name: Callable[[int], str] = lambda start: ""
-    """(start) -> what the rows from there on are for, in words, for whoever watches."""
+    """(start) -> what the rows from there on are for, in words, for the progress display."""
 
 
 class Engine:
@@ -135,10 +90,11 @@ class Engine:
         self.compile = compile
         self.fold = fold
         self.expected_rows = expected_rows
-        self._given_batch_size = batch_size
+        self._fixed_batch_size = batch_size
         self._batch_sizes: dict[tuple[Kind, torch.Size], int] = {}
-        self._runners: dict[tuple[PrecisionName, torch.Size], _Runner] = {}
-        self._plain = _private_copy(self.model)
+        self._runners: dict[tuple[PrecisionName, torch.Size], Runner] = {}
+        self._plain = private_copy(self.model)
+        self._used: dict[Kind, Runner] = {}
         self._peak = 0
         self.watch: Callable[[str], None] = lambda name: None
         """Told what is being run, before every batch."""
@@ -149,8 +105,8 @@ class Engine:
         return model if isinstance(model, Engine) else cls(model)
 
     def copy(self) -> nn.Module:
-        """A frozen copy of the model in eval mode, to do with as one likes."""
-        private = None if self._plain is None else _private_copy(self._plain)
+        """A frozen copy of the model in eval mode, free to be changed."""
+        private = None if self._plain is None else private_copy(self._plain)
         if private is None:
             raise InputError(f"the model ({type(self.model).__name__}) cannot be copied")
         return private
@@ -170,6 +126,20 @@ class Engine:
         except ImportError:  # not on Windows
             return 0
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+    def _keep_peak(self) -> None:
+        self._peak = self.peak_memory
+
+    @property
+    def forms_used(self) -> dict[str, str]:
+        """The form in which the model last ran, by kind of pass: "gradients", "forwards", "exact".
+
+        >>> engine = Engine(nn.Sequential(nn.Flatten(), nn.Linear(12, 5)))
+        >>> logits = engine.predict(torch.zeros(2, 3, 2, 2))
+        >>> engine.forms_used
+        {'exact': 'float32'}
+        """
+        return {str(kind): runner.described for kind, runner in sorted(self._used.items())}
 
     @property
     def compile_seconds(self) -> float:
@@ -202,22 +172,22 @@ class Engine:
         """The classes [N] to explain: those predicted, or `targets` once checked against the classes."""
         if targets is None:
             return logits.argmax(1)
-        count, classes = logits.shape
-        given = torch.as_tensor(targets)
-        if given.ndim == 0:
-            given = given.expand(count)
-        if given.shape != (count,) or given.is_floating_point() or given.dtype == torch.bool:
+        count, outputs = logits.shape
+        classes = torch.as_tensor(targets)
+        if classes.ndim == 0:
+            classes = classes.expand(count)
+        if classes.shape != (count,) or classes.is_floating_point() or classes.dtype == torch.bool:
             raise InputError(
-                f"{name} must be whole numbers [{count}], one class an image, "
-                f"got {given.dtype} {list(given.shape)}"
+                f"{name} must be whole numbers [{count}], a class for each image, "
+                f"got {classes.dtype} {list(classes.shape)}"
             )
-        outside = ((given < 0) | (given >= classes)).nonzero().flatten().tolist()
+        outside = ((classes < 0) | (classes >= outputs)).nonzero().flatten().tolist()
         if outside:
             raise InputError(
-                f"{name} must be in 0..{classes - 1}; {int(given[outside[0]])} of image {outside[0]} "
+                f"{name} must be in 0..{outputs - 1}; {int(classes[outside[0]])} of image {outside[0]} "
                 "is not" + (f" (and {len(outside) - 1} more)" if len(outside) > 1 else "")
             )
-        return given.to(self.device, torch.int64)
+        return classes.to(self.device, torch.int64)
 
     def gradients(self, works: Sequence[Work]) -> None:
         """Run every row and hand out the gradient of its target's logit with respect to the row."""
@@ -231,7 +201,9 @@ class Engine:
         """Rows in a batch of passes of this kind over rows like `row` [1, C, H, W]."""
         key = (kind, row.shape)
         if key not in self._batch_sizes:
-            self._batch_sizes[key] = self._given_batch_size or self._fitting(kind, row)
+            self._batch_sizes[key] = self._fixed_batch_size or fitting_batch(
+                self._runner(kind, row), kind, row, self.memory, self._keep_peak
+            )
         return self._batch_sizes[key]
 
     def _run(self, kind: Kind, works: Sequence[Work]) -> None:
@@ -243,11 +215,12 @@ class Engine:
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.no_grad())
             if self.device.type == "cuda":  # the sums over rows are float32, whatever the passes are
-                stack.enter_context(_cuda_arithmetic(tf32=False, benchmark=False))
+                stack.enter_context(cuda_arithmetic(tf32=False, benchmark=False))
             row = works[0].rows(0, 1)
             runner = self._runner(kind, row)
             if kind != "exact":
                 runner.compile_if(self._pays(max(total, self.expected_rows), row))
+            self._used[kind] = runner
             start = 0
             while start < total:
 
@@ -267,7 +240,7 @@ class Engine:
         try:
             return run(batch)
         except (RuntimeError, MemoryError) as error:
-            if not _out_of_memory(error):
+            if not out_of_memory(error):
                 raise
             if batch == 1:
                 raise InputError(
@@ -278,12 +251,12 @@ class Engine:
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
         warnings.warn(
-            f"out of memory at {batch} rows a batch ({kind}): going on with {batch // 2}", stacklevel=2
+            f"out of memory at {batch} rows per batch ({kind}): continuing with {batch // 2}", stacklevel=2
         )
         return None
 
     def _batch(
-        self, kind: Kind, runner: "_Runner", stretches: list[tuple[Work, int, int]], batch: int
+        self, kind: Kind, runner: Runner, stretches: list[tuple[Work, int, int]], batch: int
     ) -> list[tuple[Work, int, int, Tensor]]:
         rows = _joined([work.rows(a, b) for work, a, b in stretches])
         padding = batch - len(rows) if runner.compiled else 0
@@ -296,7 +269,7 @@ class Engine:
             result = runner.gradients(rows, targets)
         else:
             result = runner.logits(rows)
-            _check_logits(result, len(rows))
+            check_logits(result, len(rows))
             result = result.to(self.accumulate)
         parts = torch.split(result, [b - a for _, a, b in stretches] + ([padding] if padding else []))
         return [(work, a, b, part) for (work, a, b), part in zip(stretches, parts, strict=False)]
@@ -307,116 +280,27 @@ class Engine:
         pixels = rows * row.shape[-2] * row.shape[-1]
         return self.device.type == "cuda" and pixels >= _COMPILE_FROM_PIXELS
 
-    def _runner(self, kind: Kind, row: Tensor) -> "_Runner":
+    def _runner(self, kind: Kind, row: Tensor) -> Runner:
         if kind == "exact":
-            return _Runner(self._plain, self.model, self.device, self.dtype)
-        name = self.precision.gradients if kind == "gradients" else self.precision.forwards
-        key = (name, row.shape)
+            own, borrowed = (self.model, True) if self._plain is None else (self._plain, False)
+            return Runner(own, self.device, self.dtype, borrowed=borrowed)
+        precision = self.precision.gradients if kind == "gradients" else self.precision.forwards
+        key = (precision, row.shape)
         if key not in self._runners:
-            self._runners[key] = self._prepare(name, row)
+            plain = self._runner("exact", row)
+            self._runners[key] = fastest_form(plain, self.model, precision, row, fold=self.fold)
         return self._runners[key]
-
-    def _prepare(self, name: PrecisionName, row: Tensor) -> "_Runner":
-        """The fastest form of the model that runs and still says the same on a probe of two rows."""
-        # Not the rows themselves: which form is chosen must not depend on where a run was resumed.
-        probe = torch.randn((2, *row.shape[1:]), generator=torch.Generator().manual_seed(0)).to(row)
-        expected = self._runner("exact", row).logits(probe)
-        _check_logits(expected, 2)
-
-        def agrees(runner: _Runner, tolerance: float) -> bool:
-            try:
-                found = runner.logits(probe)
-            except Exception as error:
-                if isinstance(error, (RuntimeError, MemoryError)) and _out_of_memory(error):
-                    raise
-                return False
-            most = tolerance * expected.abs().max().clamp(min=1e-3)
-            near = ((found - expected).abs() <= most) | ~expected.isfinite()
-            return found.shape == expected.shape and bool(near.all())
-
-        def runner(module: nn.Module | None, dtype: torch.dtype, **how: bool) -> _Runner:
-            return _Runner(module, self.model, self.device, dtype, **how)
-
-        half = name == "bfloat16" and self.dtype == torch.float32
-        tf32 = name == "tf32"
-        for fold, channels_last in [(True, True), (True, False), (False, True)]:
-            private = _private_copy(self.model) if self.fold or not fold else None
-            if private is None or (fold and not fold_batch_norm(private)):
-                continue
-            if not agrees(runner(private, self.dtype, channels_last=channels_last), 1e-3):
-                continue
-            if half:
-                cast = runner(_bfloat16(private), torch.bfloat16, channels_last=channels_last)
-                if agrees(cast, 0.5):  # tells arithmetic that breaks from arithmetic that rounds
-                    return cast
-            return runner(private, self.dtype, tf32=tf32, autocast=half, channels_last=channels_last)
-        return runner(self._plain, self.dtype, tf32=tf32, autocast=half)
-
-    def _fitting(self, kind: Kind, row: Tensor) -> int:
-        """The largest power of two that fits the memory, up to where larger batches are no faster."""
-        pixels = row.shape[-2] * row.shape[-1]
-        most = min(_MOST_ROWS.get(self.device.type, 64), max(1, _MOST_PIXELS // pixels))
-        if self.device.type == "cuda":
-            free = torch.cuda.mem_get_info(self.device)[0]
-            free += torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
-            room = _SHARE_OF_FREE_MEMORY * free if self.memory is None else min(self.memory, 0.9 * free)
-            try:
-                fixed, each = 0.0, 2.0 * self._kept_bytes(kind, row) + _OWN_COPIES * row.nbytes
-                if self.memory is not None or most * each > room:  # else a generous guess saves the measuring
-                    fixed, each = self._cuda_bytes(kind, row)
-                fits = int((room - fixed) / each)
-            except torch.OutOfMemoryError:
-                return 1
-        else:
-            each = self._kept_bytes(kind, row)
-            room = self.memory or max(_CPU_KEPT_BYTES, _CPU_FEWEST_ROWS * each)
-            fits = room // each
-        return 1 << (max(1, min(most, fits)).bit_length() - 1)
-
-    def _kept_bytes(self, kind: Kind, row: Tensor) -> int:
-        """Bytes autograd keeps for the backward pass of one row: the scale of a row's working set."""
-        seen: dict[int, int] = {}
-
-        def note(tensor: Tensor) -> Tensor:
-            seen[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-            return tensor
-
-        runner = self._runner(kind, row)
-        pair = row.expand(2, *row.shape[1:]).contiguous()  # two, as in the probe: its kernels are loaded
-        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-            runner.record(pair)
-        weights = {p.untyped_storage().data_ptr() for p in runner.module.parameters()}
-        kept = sum(size for place, size in seen.items() if place not in weights)
-        return max(row.nbytes, kept // 2)
-
-    def _cuda_bytes(self, kind: Kind, row: Tensor) -> tuple[float, float]:
-        """Bytes of a batch on CUDA, measured: what does not grow with its rows, and what a row adds."""
-        few, more = 2, 8
-        peaks = []
-        for rows in (few, more):
-            self._peak = self.peak_memory
-            torch.cuda.reset_peak_memory_stats(self.device)
-            before = torch.cuda.memory_allocated(self.device)
-            batch = row.expand(rows, *row.shape[1:]).contiguous()
-            runner = self._runner(kind, row)
-            if kind == "gradients":
-                runner.gradients(batch, torch.zeros(rows, dtype=torch.int64, device=self.device), eager=True)
-            else:
-                runner.logits(batch, eager=True)
-            peaks.append(torch.cuda.max_memory_allocated(self.device) - before)
-        each = max((peaks[1] - peaks[0]) / (more - few), row.nbytes) + _OWN_COPIES * row.nbytes
-        return max(0.0, peaks[0] - few * each), each
 
 
 def _stretches(works: Sequence[Work], start: int, stop: int) -> list[tuple[Work, int, int]]:
     """The rows start:stop of the whole list as stretches of single works."""
-    found, first = [], 0
+    stretches, first = [], 0
     for work in works:
         a, b = max(start - first, 0), min(stop - first, work.count)
         if a < b:
-            found.append((work, a, b))
+            stretches.append((work, a, b))
         first += work.count
-    return found
+    return stretches
 
 
 def _joined(parts: list[Tensor]) -> Tensor:

@@ -1,41 +1,64 @@
-"""The forms of a model that run fast: batch norms folded, bfloat16, compiled."""
+"""The form in which a model runs: its copy, the arithmetic, compiled or not."""
 
-import copy
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Literal, get_args
 
 import torch
-from torch import Tensor, fx, nn
-from torch.nn.utils.fusion import fuse_conv_bn_weights
+from torch import Tensor, nn
 
+from fpa.engine.arithmetic import cuda_arithmetic
 from fpa.engine.compiling import compiled
-from fpa.errors import InputError
+from fpa.engine.folding import bfloat16_copy, fold_batch_norm, private_copy
+from fpa.errors import InputError, unknown
 from fpa.models.wrap import untouched
 
-_Result = TypeVar("_Result")
+PrecisionName = Literal["float32", "tf32", "bfloat16"]
 
 
-class _Runner:
+@dataclass(frozen=True)
+class Precision:
+    """The arithmetic of the gradient passes and of the forward passes along the curves.
+
+    The explained class and the unmasked logit are float32 whatever is chosen here.
+
+    >>> Precision("bfloat16", "bfloat16").gradients
+    'bfloat16'
+    """
+
+    gradients: PrecisionName = "float32"
+    forwards: PrecisionName = "float32"
+
+    def __post_init__(self) -> None:
+        for name in (self.gradients, self.forwards):
+            if name not in get_args(PrecisionName):
+                raise unknown("precision", name, get_args(PrecisionName))
+
+
+# The fastest choice that keeps every A within 0.2 of float32; other kinds of device use float32.
+DEFAULT_PRECISION = {"cuda": Precision("bfloat16", "bfloat16"), "cpu": Precision()}
+
+
+class Runner:
     """One prepared form of the model: how its rows go in, in which arithmetic, compiled or not."""
 
     def __init__(
         self,
-        module: nn.Module | None,
-        original: nn.Module,
+        module: nn.Module,
         device: torch.device,
         dtype: torch.dtype,
         *,
+        borrowed: bool = False,
+        folded: bool = False,
         tf32: bool = False,
         autocast: bool = False,
         channels_last: bool = False,
     ) -> None:
-        self.borrowed = module is None
-        self.module = original if module is None else module
-        self.device, self.dtype = device, dtype
-        self.tf32, self.autocast = tf32, autocast
+        self.module, self.device, self.dtype = module, device, dtype
+        self.borrowed, self.folded, self.tf32, self.autocast = borrowed, folded, tf32, autocast
         self.memory_format = torch.channels_last if channels_last else torch.contiguous_format
         if channels_last:
             self.module.to(memory_format=torch.channels_last)
@@ -44,6 +67,22 @@ class _Runner:
         self._compiled_for: set[tuple[bool, torch.Size]] = set()
         self._call = self._eager_call
 
+    @property
+    def described(self) -> str:
+        """The arithmetic and what was done to the model, in words."""
+        arithmetic = str(self.dtype).removeprefix("torch.")
+        if self.tf32 and self.device.type == "cuda":
+            arithmetic = "tf32"
+        parts = {
+            "bfloat16 by autocast": self.autocast,
+            arithmetic: not self.autocast,
+            "batch norms folded": self.folded,
+            "channels last": self.memory_format == torch.channels_last,
+            "compiled": self.compiled,
+            "not copied": self.borrowed,
+        }
+        return ", ".join(part for part, used in parts.items() if used)
+
     def _eager_call(self, rows: Tensor) -> Tensor:
         # A copy, also where nothing is cast: a model may begin with an operation in place.
         rows = rows.to(self.dtype, copy=True, memory_format=self.memory_format)
@@ -51,6 +90,7 @@ class _Runner:
         return logits
 
     def compile_if(self, pays: bool) -> None:
+        """Compile from the next call on, if that pays and the module is ours to compile."""
         if pays and not self.compiled and not self.borrowed:
             call = self._eager_call
 
@@ -63,10 +103,12 @@ class _Runner:
             self.compiled = True
 
     def logits(self, rows: Tensor, *, eager: bool = False) -> Tensor:
+        """[N, classes] of the rows; `eager` without what is compiled."""
         with torch.no_grad(), self._context():
             return self._eager_call(rows) if eager else self._or_eager(lambda: self._call(rows), rows)
 
     def gradients(self, rows: Tensor, targets: Tensor, *, eager: bool = False) -> Tensor:
+        """The gradient of each row's target's logit, [N, C, H, W]."""
         rows = rows.detach().requires_grad_()
         with torch.enable_grad(), self._context():
             if eager:
@@ -93,9 +135,9 @@ class _Runner:
         except InputError:
             raise
         except Exception as error:
-            if isinstance(error, (RuntimeError, MemoryError)) and _out_of_memory(error):
+            if isinstance(error, (RuntimeError, MemoryError)) and out_of_memory(error):
                 raise
-            warnings.warn(f"the model could not be compiled, going on without: {error}", stacklevel=2)
+            warnings.warn(f"the model could not be compiled and runs uncompiled: {error}", stacklevel=2)
         self._call, self.compiled = self._eager_call, False
         return run()
 
@@ -106,108 +148,49 @@ class _Runner:
                 stack.enter_context(untouched(self.module, freeze=True))
             stack.enter_context(torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast))
             if self.device.type == "cuda":
-                stack.enter_context(_cuda_arithmetic(self.tf32, benchmark=self.compiled))
+                stack.enter_context(cuda_arithmetic(self.tf32, benchmark=self.compiled))
             yield
 
 
-def fold_batch_norm(model: nn.Module) -> int:
-    """Merge, in place, each batch norm into the convolution that alone feeds it; returns how many.
+def fastest_form(
+    plain: Runner, model: nn.Module, precision: PrecisionName, row: Tensor, fold: bool
+) -> Runner:
+    """The fastest form of the model that runs and still says the same on a probe of two rows like `row`."""
+    # Not the rows themselves: which form is chosen must not depend on where a run was resumed.
+    probe = torch.randn((2, *row.shape[1:]), generator=torch.Generator().manual_seed(0)).to(row)
+    expected = plain.logits(probe)
+    check_logits(expected, 2)
 
-    The model must be in eval mode. Nothing is changed where its graph cannot be followed.
+    def agrees(runner: Runner, tolerance: float) -> bool:
+        try:
+            logits = runner.logits(probe)
+        except Exception as error:
+            if isinstance(error, (RuntimeError, MemoryError)) and out_of_memory(error):
+                raise
+            return False
+        most = tolerance * expected.abs().max().clamp(min=1e-3)
+        near = ((logits - expected).abs() <= most) | ~expected.isfinite()
+        return logits.shape == expected.shape and bool(near.all())
 
-    >>> net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).eval()
-    >>> fold_batch_norm(net), type(net[1]).__name__
-    (1, 'Identity')
-    """
-    modules = dict(model.named_modules())
-    if not any(type(module) is nn.BatchNorm2d for module in modules.values()):
-        return 0
-    try:
-        nodes = list(fx.Tracer().trace(model).nodes)
-    except Exception:
-        return 0
-    uses: dict[str, int] = {}
-    for node in nodes:
-        if node.op in ("call_module", "get_attr"):
-            name = str(node.target) if node.op == "call_module" else str(node.target).rpartition(".")[0]
-            uses[name] = uses.get(name, 0) + 1
-    folded = 0
-    for node in nodes:
-        before = node.args[0] if node.op == "call_module" and node.args else None
-        if not isinstance(before, fx.Node) or before.op != "call_module" or len(before.users) != 1:
+    device, dtype, tf32 = plain.device, plain.dtype, precision == "tf32"
+    half = precision == "bfloat16" and dtype == torch.float32
+    for folded, channels_last in [(True, True), (True, False), (False, True)]:
+        private = private_copy(model) if fold or not folded else None
+        if private is None or (folded and not fold_batch_norm(private)):
             continue
-        norm_name, conv_name = str(node.target), str(before.target)
-        norm, conv = modules.get(norm_name), modules.get(conv_name)
-        if type(norm) is not nn.BatchNorm2d or type(conv) is not nn.Conv2d or norm.running_mean is None:
+        how = {"folded": folded, "channels_last": channels_last}
+        if not agrees(Runner(private, device, dtype, **how), 1e-3):
             continue
-        if uses[norm_name] != 1 or uses[conv_name] != 1 or _hooked(norm) or _hooked(conv):
-            continue
-        _merge(conv, norm)
-        parent, _, leaf = norm_name.rpartition(".")
-        setattr(modules[parent], leaf, nn.Identity())
-        folded += 1
-    return folded
-
-
-def _merge(conv: nn.Conv2d, norm: nn.BatchNorm2d) -> None:
-    def exact(tensor: Tensor | None) -> Tensor | None:
-        return None if tensor is None else tensor.detach().double()
-
-    assert norm.running_mean is not None
-    assert norm.running_var is not None
-    weight, bias = fuse_conv_bn_weights(
-        conv.weight.detach().double(),
-        exact(conv.bias),
-        norm.running_mean.double(),
-        norm.running_var.double(),
-        norm.eps,
-        exact(norm.weight),
-        exact(norm.bias),
-    )
-    dtype = conv.weight.dtype
-    conv.weight = nn.Parameter(weight.detach().to(dtype), requires_grad=False)
-    conv.bias = nn.Parameter(bias.detach().to(dtype), requires_grad=False)
-
-
-def _hooked(module: nn.Module) -> bool:
-    return bool(module._forward_hooks or module._forward_pre_hooks)
-
-
-def _private_copy(model: nn.Module) -> nn.Module | None:
-    """A frozen copy in eval mode; None where the model cannot be copied."""
-    try:
-        with torch.inference_mode(False):
-            private = copy.deepcopy(model)
-    except Exception:
-        return None
-    for parameter in private.parameters():
-        parameter.grad = None
-    return private.eval().requires_grad_(False)
-
-
-def _bfloat16(module: nn.Module) -> nn.Module:
-    """A bfloat16 copy; a linear layer that ends the model stays float32, so that logits keep their digits."""
-    half = copy.deepcopy(module).to(torch.bfloat16)
-    try:
-        nodes = list(fx.Tracer().trace(module).nodes)
-    except Exception:
-        return half
-    end = nodes[-1].args[0]
-    if isinstance(end, fx.Node) and end.op == "call_module" and len(end.users) == 1:
-        exact, head = module.get_submodule(str(end.target)), half.get_submodule(str(end.target))
-        if type(head) is nn.Linear:
-            head.load_state_dict(exact.state_dict(), assign=True)
-            head.requires_grad_(False)
-            head.register_forward_pre_hook(_to_float32)
-    return half
-
-
-def _to_float32(module: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    return (arguments[0].float(),)
+        if half:
+            cast = Runner(bfloat16_copy(private), device, torch.bfloat16, **how)
+            if agrees(cast, 0.5):  # tells arithmetic that breaks from arithmetic that rounds
+                return cast
+        return Runner(private, device, dtype, tf32=tf32, autocast=half, **how)
+    return Runner(plain.module, device, dtype, borrowed=plain.borrowed, tf32=tf32, autocast=half)
 
 
 def _gradient(logits: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
-    _check_logits(logits, len(rows))
+    check_logits(logits, len(rows))
     if not logits.requires_grad:
         raise InputError("the logits cannot be differentiated: the model detaches them from its input")
     score = logits.gather(1, targets[:, None]).sum(dtype=torch.promote_types(logits.dtype, torch.float32))
@@ -215,7 +198,8 @@ def _gradient(logits: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
     return gradient
 
 
-def _check_logits(logits: object, rows: int) -> None:
+def check_logits(logits: object, rows: int) -> None:
+    """Refuse what a model must not return."""
     if not isinstance(logits, Tensor):
         raise InputError(f"the model must return logits [N, classes], got {type(logits).__name__}")
     if logits.ndim != 2 or logits.shape[0] != rows or not logits.is_floating_point():
@@ -225,39 +209,6 @@ def _check_logits(logits: object, rows: int) -> None:
         )
 
 
-def _out_of_memory(error: BaseException) -> bool:
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that the memory of the CPU or of CUDA did not suffice."""
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "DefaultCPUAllocator" in str(error)
-
-
-@contextmanager
-def _cuda_arithmetic(tf32: bool, benchmark: bool) -> Iterator[None]:
-    """TF32 on or off, and convolutions tuned for fixed shapes; as it was afterwards.
-
-    Set through the older switches: torch.compile reads them and fails where only the newer ones were set.
-    """
-    known: Any = torch.backends
-    newer = [(part, part.fp32_precision) for part in (known.cuda.matmul, known.cudnn.conv, known.cudnn.rnn)]
-    matmul = _unless_mixed(torch.get_float32_matmul_precision)
-    convolution = _unless_mixed(lambda: known.cudnn.allow_tf32)
-    tuned = known.cudnn.benchmark
-    try:
-        torch.set_float32_matmul_precision("high" if tf32 else "highest")
-        known.cudnn.allow_tf32 = tf32
-        known.cudnn.benchmark = benchmark or tuned
-        yield
-    finally:
-        if matmul is not None:
-            torch.set_float32_matmul_precision(matmul)
-        if convolution is not None:
-            known.cudnn.allow_tf32 = convolution
-        for part, value in newer:
-            part.fp32_precision = value
-        known.cudnn.benchmark = tuned
-
-
-def _unless_mixed(read: Callable[[], _Result]) -> _Result | None:
-    """An older switch; None where the user has set only the newer one, which torch refuses to translate."""
-    try:
-        return read()
-    except RuntimeError:
-        return None

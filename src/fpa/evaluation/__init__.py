@@ -1,4 +1,4 @@
-"""Explain, perturb, score and store, block by block, and read the results back.
+"""Explain, perturb, score and store, block by block: one plan, one loop, one kind of folder, one result.
 
-Reading needs neither torch nor the model.
+Use `fpa.evaluate`, `fpa.make_plan` and `fpa.load_result`; reading results needs neither torch nor the model.
 """

@@ -1,286 +1,322 @@
-"""The block loop: images go through in blocks, and each block's curves are on disk before the next ones.
+"""The loop of every evaluation: predict, explain, perturb, score and store, block after block.
 
-A run of days survives a crash: run it again with the same folder and complete blocks are skipped.
-The folder holds `evaluation.json`, what was asked for, and one `block-000000.parquet` a block.
+A run of days survives a crash: run it again with the same folder and the blocks that are there are checked
+against the images and kept. Data that can be indexed are addressed by number, so that any process can make
+any block; a stream is read in order, and read again when it is resumed.
 """
 
+import platform
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor, nn
+from numpy.typing import NDArray
+from torch import Tensor
 
-from fpa.data.loaders import SHUFFLED, in_order
+from fpa import __version__
+from fpa.data.source import ImageBlock, ImageSource, looks, same_images
 from fpa.engine.engine import Engine
 from fpa.errors import InputError
-from fpa.evaluation.shards import (
-    SHARDS,
-    Evaluation,
-    _check_same,
-    _check_same_images,
-    _described,
-    _looks,
-    _manifest,
-    _Pending,
-    _resumes,
-    _write_manifest,
-    predicted,
-    read_evaluation,
-)
-from fpa.explanation.estimator import Method, Settings, needs_numbers
-from fpa.explanation.explainer import Estimators, get_estimators, gradients_per_image, maps_of
-from fpa.files import clear_temporaries, writable_folder
-from fpa.masking import Constant, Masking
+from fpa.evaluation.examples import ExamplePicker
+from fpa.evaluation.plan import Plan
+from fpa.evaluation.shards import FORMAT, EvaluationFolder, block_key, curve_column
+from fpa.explanation.explainer import maps_of
+from fpa.explanation.task import Task
+from fpa.files import clear_temporaries, folder_lock
 from fpa.models.saved import fingerprint
-from fpa.perturbation.curves import check_fractions, curves_of, not_finite
-from fpa.perturbation.features import check_features
-from fpa.perturbation.outputs import check_outputs
-from fpa.progress import Tell, telling, watched_by
+from fpa.perturbation.curves import Curves, curves_of, not_finite, problems
+from fpa.perturbation.features import features_of
+from fpa.progress import Tell, telling
+from fpa.scores.score import Block
 
-# A block holds this much of the noise of SmoothGrad, and no more images than this.
+# A block holds at most this much of the noise of SmoothGrad, and at most this many images.
 _BLOCK_BYTES = {"cuda": 256 << 20}
-
-
 _BLOCK_IMAGES = {"cuda": 1024}
-
-
-_SCORE_PLACES = 201
-
-
-Batch = Tensor | Sequence[Any]
-
-
-Data = Tensor | tuple[Tensor, Tensor] | Iterable[Batch]
+_NOISY_COPIES = 15
+_PLACES = 201
+"""Places of the sorted importance scores that are kept."""
 
 
 def evaluate_blocks(
-    model: nn.Module | Engine,
-    data: Data,
-    folder: str | Path,
+    engine: Engine,
+    source: ImageSource,
+    plan: Plan,
+    folder: Path | str,
     *,
-    estimators: Estimators = "paper",
-    settings: Settings | None = None,
-    masking: Masking | None = None,
-    points: int = 21,
-    fractions: Sequence[float] | None = None,
-    features: str | int = "pixels",
-    outputs: Sequence[str] = (),
-    seed: int = 0,
+    about: Mapping[str, Any] | None = None,
+    examples: int = 0,
     block: int | None = None,
+    overwrite: bool = False,
     progress: "bool | Tell" = True,
-) -> Evaluation:
-    """Explain and perturb all images, storing the curves in `folder` block by block; resumes what is there.
+) -> dict[str, Any]:
+    """Carry out a plan on all images of a source, block after block; returns what evaluation.json says.
 
-    `data` is a tensor of images, (images, labels), or anything that yields such batches, a loader say; a
-    third part, if any, numbers the images in their data set. Images, maps or logits that are not finite
-    are named, left out (NaN) and counted; the rest goes on. `progress` says whether to show it, or is an
-    object that does.
-
-    >>> import tempfile
-    >>> model, images = nn.Sequential(nn.Flatten(), nn.Linear(16, 3)), torch.rand(6, 1, 4, 4)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     found = evaluate_blocks(model, images, folder, estimators="vg_abs", progress=False)
-    >>> found.mif["vg_abs"].shape, found.left_out
-    ((6, 21), {'vg_abs': 0})
+    `about` is written into evaluation.json beside the plan (name, classes, data, ...). Images, maps or logits
+    that are not finite are named, left out (NaN) and counted; the rest goes on. `examples` images are kept
+    with their maps. With `overwrite` an evaluation that is there is thrown away, but not before it is known
+    that the new one can start. The folder is locked meanwhile: another run into it is refused.
     """
-    named, chosen = get_estimators(estimators), settings or Settings()
-    shares = check_fractions(points, fractions)
-    masking = masking or Constant()
-    check_outputs(outputs)
+    _check(plan, source, block)
+    path = Path(folder)
+    with folder_lock(path):
+        if overwrite:
+            EvaluationFolder(path).clear()
+        return _Evaluating(engine, source, plan, path, examples).run(about or {}, block, progress)
+
+
+def _check(plan: Plan, source: ImageSource, block: int | None) -> None:
+    """Refuse, before any work, images that the plan cannot be carried out on."""
     if block is not None and block < 1:
         raise InputError(f"a block must have at least 1 image, got {block}")
-    engine = Engine.of(model)
-    path = writable_folder(Path(folder))
-    clear_temporaries(path)
-    asked = {
-        "model": fingerprint(engine.model),
-        "estimators": {name: _described(estimator) for name, estimator in named.items()},
-        "settings": _described(chosen),
-        "masking": _described(masking),
-        "fractions": shares,
-        "features": features,
-        "outputs": list(outputs),
-        "seed": seed,
-        "precision": _described(engine.precision),
-    }
-    stored = _manifest(path)
-    if stored is not None:
-        _check_same(stored, asked, path)
-        block = block or int(stored["block"])
-        if block != stored["block"]:
+    features_of(plan.features, source.first)
+    if plan.needs_numbers:
+        source.check_numbers()
+    for name, estimator in plan.estimators.items():
+        estimator.raw.check(name, range(source.count or 0), source.first.shape[1:])
+    for score in plan.scores:
+        if "masks" in score.needs and not source.has_masks:
             raise InputError(
-                f"{path} holds blocks of {stored['block']} images, not {block}: use another folder"
+                f"the score {score.name} needs known masks of the objects: {source.name} has none"
             )
-    total = _count(data)
-    by_number = {name: one.raw for name, one in named.items() if isinstance(one.raw, Method)}
-    for name, method in by_number.items():
-        method.check(name, range(total or 0))
-    numbered = needs_numbers(named) and not in_order(data)
-    if total is not None:
-        inner = sum(0 < fraction < 1 for fraction in shares)
-        per_image = gradients_per_image(named, chosen) + 2 * inner * len(named)
-        engine.expected_rows = max(engine.expected_rows, total * per_image)
 
-    def compute(images: Tensor, labels: Tensor, indices: list[int]) -> "_Pending":
-        images = engine.images(images)
-        check_features(features, images)
-        logits, targets, truth = predicted(engine, images, labels)
-        maps = maps_of(engine, images, named, targets, indices, seed, chosen, masking)
-        curves = curves_of(
-            engine,
-            images,
-            maps,
-            shares,
-            logits,
-            targets,
-            indices,
-            seed,
-            masking,
-            features,
-            tuple(outputs),
-            truth,
+
+@dataclass
+class _Evaluating:
+    """One evaluation on its way."""
+
+    engine: Engine
+    source: ImageSource
+    plan: Plan
+    path: Path
+    examples: int
+
+    def run(self, more: Mapping[str, Any], block: int | None, progress: "bool | Tell") -> dict[str, Any]:
+        engine, source, plan = self.engine, self.source, self.plan
+        folder = EvaluationFolder(self.path)
+        clear_temporaries(self.path)
+        clear_temporaries(self.path / "blocks")
+        asked = {"plan": plan.to_json(engine), "model": fingerprint(engine.model)}
+        about = folder.about()
+        if about is not None:
+            folder.check_same(about, asked)
+            if block not in (None, about["block"]):
+                raise InputError(
+                    f"{self.path} holds blocks of {about['block']} images, not {block}: use another folder"
+                )
+        size = block or (block_size(engine, source.first) if about is None else about["block"])
+        about = {**asked, **(about or {}), **more, "format": FORMAT, "block": size}
+        about = {"images": None, "made_with": made_with(engine), **about}
+        key, picker = block_key(about), ExamplePicker(self.examples, source.count)
+        if source.count is not None:
+            engine.expected_rows = max(engine.expected_rows, source.count * plan.passes)
+        seen, pending = 0, list[_Pending]()
+        with telling(source.count, progress) as tell, watched_by(engine, tell):
+
+            def settle(most: int) -> None:
+                while len(pending) > most:
+                    if folder.about() is None:
+                        folder.describe(about)
+                    ready = pending.pop(0)
+                    columns, values, notes = ready.fetched()
+                    folder.write(ready.number, columns, values, notes, key)
+                    for problem in notes["problems"]:
+                        warnings.warn(f"{problem}: left out", stacklevel=2)
+                    tell.advance(len(ready.indices))
+
+            try:
+                for part in source.blocks(size):
+                    picker.look(part)
+                    seen += len(part.indices)
+                    if folder.block(part.number).exists() and self._keeps(folder, part):
+                        tell.skip(len(part.indices))
+                    elif part.indices:
+                        pending.append(self._compute(part))
+                        # On CUDA the next block is queued before this one is waited for.
+                        settle(1 if engine.device.type == "cuda" else 0)
+                settle(0)
+            except KeyboardInterrupt:
+                settle(0)
+                tell.line(f"interrupted: complete blocks are kept in {self.path}; run again to continue")
+                raise
+            if seen == 0:
+                raise InputError("there are no images: the data are empty")
+            if any(number * size >= seen + len(source.lost) for number in folder.blocks):
+                raise InputError(
+                    f"{self.path} holds blocks of more images than the {seen} given now: use another folder"
+                )
+            about |= {
+                "images": seen,
+                "made_with": {**about["made_with"], "forms": engine.forms_used},
+            }
+            folder.describe(about)
+            picker.write(self.path, engine, source, plan)
+            tell.line(f"peak memory: {engine.peak_memory / 2**30:.2f} GiB")
+        return about
+
+    def _compute(self, part: ImageBlock) -> "_Pending":
+        """Predict, explain, perturb and score the images of a block."""
+        engine, plan = self.engine, self.plan
+        images = engine.images(part.images)
+        logits, targets, truth = predicted(engine, images, part.labels)
+        task = Task(engine, images, targets, part.indices, plan.seed, plan.masking)
+        maps = maps_of(task, plan.estimators)
+        shown = {name: each.label(name).text for name, each in plan.estimators.items()}
+        how: dict[str, Any] = {"logits": logits, "features": plan.features, "labels": truth, "shown": shown}
+        curves = curves_of(task, maps, plan.fractions, outputs=plan.outputs, **how)
+        under = {
+            name: curves_of(
+                replace(task, masking=masking), maps, plan.fractions, outputs=plan.outputs[:1], **how
+            )
+            for name, masking in plan.maskings.items()
+        }
+        block = Block(task, part.labels, logits, plan.estimators, maps, curves, part.foreground)
+        columns: dict[str, Tensor] = {"target": targets, "looks": looks(images)}
+        first = curves[plan.outputs[0]]
+        for masking, by_output in {"": curves, **under}.items():
+            for output, each in by_output.items():
+                if not masking:
+                    columns[f"unmasked/{output}"] = each.unmasked
+                columns |= _curve_columns(masking, output, each)
+        for side, shares in (("mif", first.shares_mif), ("lif", first.shares_lif)):
+            columns |= {f"share/{side}/{name}": share for name, share in (shares or {}).items()}
+        values = {score.name: self._checked(score(block), score.name, len(images)) for score in plan.scores}
+        return _Pending(
+            part,
+            columns=columns,
+            values=values,
+            importance={name: _sorted_sum(each) for name, each in maps.items()},
+            bad=not_finite(images, maps, first),
+            fractions=first.fractions.tolist(),
         )
-        columns = {"target": targets, **_looks(images)}
-        for prefix, part in {
-            "": curves,
-            **{f"{name}.": other for name, other in curves.others.items()},
-        }.items():
-            columns[f"{prefix}unmasked"] = part.unmasked
-            for side, values in (("mif", part.mif), ("lif", part.lif)):
-                columns |= {f"{prefix}{side}.{name}": value for name, value in values.items()}
-        for side, exact in (("share_mif", curves.shares_mif), ("share_lif", curves.shares_lif)):
-            columns |= {f"{side}.{name}": value for name, value in (exact or {}).items()}
-        sums = {name: _sorted_sum(values) for name, values in maps.items()}
-        return _Pending(columns, not_finite(images, maps, curves), sums, curves.fractions, labels, indices)
 
-    pending: list[tuple[Path, _Pending]] = []
-    with telling(total, progress) as tell, watched_by(engine, tell):
+    def _checked(self, values: Mapping[str, Tensor], score: str, count: int) -> dict[str, Tensor]:
+        for name in self.plan.estimators:
+            shape = list(values[name].shape) if name in values else "nothing"
+            if shape != [count]:
+                raise InputError(f"the score {score} must give [{count}] values for {name}, it gave {shape}")
+        return {name: values[name].double() for name in self.plan.estimators}
 
-        def settle(most: int) -> None:
-            nonlocal stored
-            while len(pending) > most:
-                if stored is None:
-                    stored = {**asked, "block": block, "images": None, "first_image": first_image}
-                    _write_manifest(path, stored)
-                place, ready = pending.pop(0)
-                for problem in ready.store(place):
-                    warnings.warn(f"{problem}: left out", stacklevel=4)
-                tell.advance(len(ready.indices))
-
-        seen, first_image = 0, []
-        try:
-            for number, (images, labels, indices) in enumerate(
-                blocks_of(data, block, engine, chosen, numbered)
-            ):
-                block = block or block_size(engine, images, chosen)
-                if number == 0:
-                    looks = (float(values) for values in _looks(images[:1]).values())
-                    first_image = [*images.shape[1:], *looks]
-                    _check_same_images((stored or {}).get("first_image", first_image), first_image, path)
-                seen += len(indices)
-                place = path / f"block-{number:06d}.parquet"
-                if place.exists() and _resumes(place, engine, images, labels, indices, named, outputs):
-                    tell.skip(len(indices))
-                    continue
-                pending.append((place, compute(images, labels, indices)))
-                # On CUDA the next block is queued before this one is waited for.
-                settle(1 if engine.device.type == "cuda" else 0)
-            settle(0)
-        except KeyboardInterrupt:
-            settle(0)
-            tell.line(f"interrupted: complete blocks are kept in {path}; run again to go on from there")
-            raise
-        if seen == 0 or stored is None or block is None:
-            raise InputError("there are no images: the data are empty")
-        beyond = [shard for shard in path.glob(SHARDS) if int(shard.stem[6:]) * block >= seen]
-        if beyond:
+    def _keeps(self, folder: EvaluationFolder, part: ImageBlock) -> bool:
+        """Whether a block on disk can stay. It must be of these images; other labels are put into it."""
+        stored = folder.columns(part.number, ("index", "label", "looks"))
+        if stored["index"].tolist() != part.indices:
             raise InputError(
-                f"{path} holds blocks of more images than the {seen} given now: use another folder"
+                f"{folder.block(part.number)} was made of other images: use another folder or remove it"
             )
-        _write_manifest(path, {**stored, "images": seen})
-        tell.line(f"peak memory: {engine.peak_memory / 2**30:.2f} GiB")
-    return read_evaluation(path)
+        if not same_images(torch.from_numpy(stored["looks"].copy()), looks(part.images)):
+            raise InputError(
+                f"{folder.path} holds an evaluation of other images, or of the same ones sized or normalised "
+                "otherwise: use another folder or remove it"
+            )
+        labels = part.labels.numpy()
+        if np.array_equal(stored["label"], labels):
+            return True
+        predicted(self.engine, self.engine.images(part.images), part.labels)  # refuses labels that cannot be
+        if "accuracy" in self.plan.outputs:  # its curves depend on the labels
+            return False
+        folder.relabel(part.number, labels)
+        return True
+
+
+class _Pending:
+    """A block on its way from the device to the disk."""
+
+    def __init__(
+        self,
+        part: ImageBlock,
+        *,
+        columns: Mapping[str, Tensor],
+        values: Mapping[str, Mapping[str, Tensor]],
+        importance: Mapping[str, Tensor],
+        bad: Mapping[tuple[str, str], Tensor],
+        fractions: list[float],
+    ) -> None:
+        # The copies are queued behind the block's own work and waited for when they are stored.
+        def leaving(tensors: Mapping[Any, Tensor]) -> dict[Any, Tensor]:
+            return {name: each.to("cpu", non_blocking=True) for name, each in tensors.items()}
+
+        self.number, self.indices, self.labels, self.fractions = (
+            part.number,
+            part.indices,
+            part.labels,
+            fractions,
+        )
+        self.columns, self.importance, self.bad = leaving(columns), leaving(importance), leaving(bad)
+        self.values = {score: leaving(by_name) for score, by_name in values.items()}
+        self.done: Any = None
+        device = columns["target"].device
+        if device.type == "cuda":
+            self.done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self.done.record(torch.cuda.current_stream(device))
+
+    def fetched(self) -> tuple[dict[str, NDArray[Any]], dict[str, dict[str, NDArray[Any]]], dict[str, Any]]:
+        """Columns, scores and notes, once they have arrived."""
+        if self.done is not None:
+            self.done.synchronize()
+        columns = {"index": np.array(self.indices, dtype=np.int64), "label": self.labels.numpy()}
+        columns |= {name: each.contiguous().numpy() for name, each in self.columns.items()}
+        values = {
+            score: {name: each.numpy() for name, each in by.items()} for score, by in self.values.items()
+        }
+        importance = {name: each.tolist() for name, each in self.importance.items()}
+        notes = {"problems": problems(self.bad, self.indices), "fractions": self.fractions}
+        return columns, values, notes | {"importance": importance}
+
+
+def _curve_columns(masking: str, output: str, curves: Curves) -> dict[str, Tensor]:
+    return {
+        curve_column(masking, output, side, name): each
+        for side, by_name in (("mif", curves.mif), ("lif", curves.lif))
+        for name, each in by_name.items()
+    }
+
+
+def predicted(engine: Engine, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The logits, the classes predicted and the true ones; where the label is -1, unknown, the predicted."""
+    logits = engine.predict(images)
+    targets = engine.explained(logits)
+    known = engine.explained(logits, labels.clamp(min=0), "labels")
+    return logits, targets, torch.where(labels.to(known.device) >= 0, known, targets)
 
 
 def _sorted_sum(maps: Tensor) -> Tensor:
     """How many of the maps [N, H, W] are finite, then the sum of their scores at places of the LIF order."""
     values = maps.flatten(1).double() if maps.device.type != "mps" else maps.flatten(1)
     finite = values.isfinite().all(1, keepdim=True)
-    places = torch.linspace(0, values.shape[1] - 1, min(values.shape[1], _SCORE_PLACES)).round().long()
+    places = torch.linspace(0, values.shape[1] - 1, min(values.shape[1], _PLACES)).round().long()
     ordered = values.where(finite, 0).sort(1).values[:, places.to(values.device, non_blocking=True)]
     return torch.cat([finite.sum(0).to(values.dtype), ordered.sum(0)])
 
 
-def block_size(engine: Engine, images: Tensor, settings: Settings) -> int:
-    """Images in a block: as many as keep its noise small, a power of two."""
+def block_size(engine: Engine, images: Tensor) -> int:
+    """Images in a block: a power of two, small enough that its noisy copies take little memory."""
     room = _BLOCK_BYTES.get(engine.device.type, 64 << 20)
     most = _BLOCK_IMAGES.get(engine.device.type, 32)
-    fits = room // (4 * settings.sg_samples * images[0].numel())
+    fits = room // (4 * _NOISY_COPIES * images[0].numel())
     return 1 << (max(1, min(most, fits)).bit_length() - 1)
 
 
-def blocks_of(
-    data: Data, block: int | None, engine: Engine, settings: Settings, numbered: bool = False
-) -> Iterator[tuple[Tensor, Tensor, list[int]]]:
-    """The data cut into blocks of equal size (the last may be smaller): images, labels, indices."""
-    held: list[tuple[Tensor, Tensor, Tensor]] = []
-    size, first = 0, 0
-    for batch in [data] if isinstance(data, Tensor) or _is_pair(data) else data:
-        if numbered and not (isinstance(batch, (tuple, list)) and len(batch) == 3):
-            raise InputError(SHUFFLED)
-        images, labels, indices = _parts(batch, first)
-        if len(images) == 0:
-            continue
-        first += len(images)
-        held.append((images, labels, indices))
-        size += len(images)
-        block = block or block_size(engine, images, settings)
-        if size >= block:
-            joined = [torch.cat(part) if len(part) > 1 else part[0] for part in zip(*held, strict=True)]
-            whole = size - size % block
-            for start in range(0, whole, block):
-                a, b, c = (part[start : start + block] for part in joined)
-                yield a, b, c.tolist()
-            held = [(joined[0][whole:], joined[1][whole:], joined[2][whole:])] if size > whole else []
-            size -= whole
-    if size:
-        a, b, c = (torch.cat(part) for part in zip(*held, strict=True))
-        yield a, b, c.tolist()
+def made_with(engine: Engine) -> dict[str, Any]:
+    """What a result may depend on beside its plan."""
+    device = engine.device
+    versions = {"fpa": __version__, "torch": torch.__version__, "numpy": np.__version__}
+    return {
+        "versions": versions | {"python": platform.python_version()},
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
+    }
 
 
-def _parts(batch: Any, first: int) -> tuple[Tensor, Tensor, Tensor]:
-    if isinstance(batch, Tensor):
-        batch = (batch,)
-    if not isinstance(batch, (tuple, list)) or not 1 <= len(batch) <= 3 or not isinstance(batch[0], Tensor):
-        raise InputError(
-            "a batch must be images, (images, labels) or (images, labels, indices), got "
-            + (
-                f"{type(batch).__name__} of {len(batch)}"
-                if isinstance(batch, (tuple, list))
-                else type(batch).__name__
-            )
-        )
-    images, count = batch[0], len(batch[0])
-    labels = torch.as_tensor(batch[1]) if len(batch) > 1 else torch.full((count,), -1)
-    indices = torch.as_tensor(batch[2]) if len(batch) > 2 else torch.arange(first, first + count)
-    if labels.shape != (count,) or indices.shape != (count,):
-        raise InputError(
-            f"{count} images came with labels {list(labels.shape)} and indices {list(indices.shape)}, "
-            f"expected [{count}] of each"
-        )
-    return images, labels.to("cpu", torch.int64), indices.to("cpu", torch.int64)
-
-
-def _is_pair(data: object) -> bool:
-    return isinstance(data, tuple) and all(isinstance(part, Tensor) for part in data)
-
-
-def _count(data: Any) -> int | None:
-    if isinstance(data, Tensor):
-        return len(data)
-    if _is_pair(data):
-        return len(data[0])
-    dataset = getattr(data, "dataset", None)
-    return len(dataset) if dataset is not None and hasattr(dataset, "__len__") else None
+@contextmanager
+def watched_by(engine: Engine, tell: Tell) -> Iterator[None]:
+    """Tell which estimator the engine is at."""
+    before = engine.watch
+    engine.watch = tell.at
+    try:
+        yield
+    finally:
+        engine.watch = before

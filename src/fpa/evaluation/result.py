@@ -336,7 +336,7 @@ class Results:
 
     @property
     def score_titles(self) -> dict[str, dict[str, Any]]:
-        """The scores besides A that every model has, each with what its file says: title, direction, source."""
+        """The scores besides A that every model has, each with its title, direction and source."""
         shared = set.intersection(*(set(model.evaluation.values) for model in self.models.values()))
         described: dict[str, Any] = self.first.plan["scores"]
         return {name: described[name] for name in described if name in shared and name != "A"}

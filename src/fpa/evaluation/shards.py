@@ -1,326 +1,385 @@
-"""The files of an evaluation: one Parquet file a block."""
+"""The files of an evaluation, written block by block and read back without torch.
+
+    evaluation.json                 the plan, the model's fingerprint, images a block, what it was made with
+    blocks/block-000000.parquet     of every image: its number, label, class explained, and its curves
+    blocks/scores-000000.parquet    every score in long form: score, estimator, image, value
+    examples.npz                    a few images with the maps of every estimator
+
+Every file appears whole or not at all and carries checksums. A block also carries a fingerprint of plan and
+weights, so that one from another evaluation is found.
+"""
 
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from fpa.engine.engine import Engine
 from fpa.errors import DamagedError, InputError, differences
-from fpa.explanation.estimator import Estimator, Method, Settings
-from fpa.files import read_json, replacing, write_text
-from fpa.perturbation.curves import problems
-from fpa.scores.fidelity import Fidelity
+from fpa.evaluation.result import Evaluation, Examples, Result, to_json
+from fpa.files import read_json, replacing, writable_folder, write_arrays, write_text
 
-Floats = NDArray[np.floating[Any]]
-
-
-Integers = NDArray[np.int64]
-
-
-SHARDS = "block-[0-9]*.parquet"
-"""The names of the files of curves."""
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """Curves read back from a folder; NaN marks what was left out because it was not finite."""
-
-    fractions: Floats
-    """[K]: the share of pixels removed at each point."""
-    indices: Integers
-    """[N]: the numbers of the images in their data set."""
-    labels: Integers
-    """[N]: their true classes, -1 where unknown."""
-    targets: Integers
-    """[N]: the classes explained."""
-    unmasked: Floats
-    """[N]: the value of the unmasked image."""
-    mif: dict[str, Floats]
-    """Most important first, [N, K] for every estimator."""
-    lif: dict[str, Floats]
-    """Least important first, [N, K] for every estimator."""
-    shares_mif: dict[str, Floats] | None = None
-    """Exact share of pixels removed, [N, K], where features differ in size."""
-    shares_lif: dict[str, Floats] | None = None
-    scores: dict[str, Floats] = field(default_factory=dict)
-    """For every estimator the mean over images of the image's scores sorted in LIF order, at evenly spaced
-    places from the first pixel removed to the last, [P] with P at most 201."""
-    others: dict[str, "Evaluation"] = field(default_factory=dict)
-    """The same for other outputs: "probability", "margin", "accuracy"."""
-    problems: list[str] = field(default_factory=list)
-    """What was left out, in words."""
-    complete: bool = True
-    """Whether the run came to its end."""
-
-    def fidelity(self, estimator: str, *, keep: NDArray[np.bool_] | None = None) -> Fidelity:
-        """The area A of an estimator, each image over the shares of its own pixels that were removed."""
-        return Fidelity.from_curves(
-            self.mif[estimator],
-            self.lif[estimator],
-            self.shares_mif[estimator] if self.shares_mif else self.fractions,
-            fractions_lif=self.shares_lif[estimator] if self.shares_lif else None,
-            keep=keep,
-        )
-
-    @property
-    def left_out(self) -> dict[str, int]:
-        """For every estimator the number of images without a finite curve."""
-        return {name: int((~np.isfinite(self.mif[name] + self.lif[name]).all(1)).sum()) for name in self.mif}
-
-    @property
-    def not_positive(self) -> int:
-        """Images whose unmasked value is 0 or less, so that a ratio to it means nothing."""
-        return int((self.unmasked <= 0).sum())
-
-
-def read_evaluation(folder: str | Path) -> Evaluation:
-    """The curves stored in a folder by `evaluate`, as far as it came."""
-    path = Path(folder)
-    stored, tables = read_blocks(path)
-    if stored is None or not tables:
-        raise InputError(
-            f"{path} holds no evaluation: run fpa.evaluation.loop.evaluate_blocks with this folder first"
-        )
-    told = [problem for table in tables for problem in json.loads(table.schema.metadata[b"problems"])]
-    fractions = np.array(json.loads(tables[0].schema.metadata[b"fractions"]))
-
-    def column(name: str) -> Any:
-        parts = [table[name].combine_chunks() for table in tables]
-        if hasattr(parts[0].type, "list_size"):
-            return np.concatenate(
-                [part.flatten().to_numpy().reshape(-1, part.type.list_size) for part in parts]
-            )
-        return np.concatenate([part.to_numpy() for part in parts])
-
-    def by_estimator(prefix: str) -> dict[str, Floats] | None:
-        return {
-            name.removeprefix(prefix): column(name)
-            for name in tables[0].column_names
-            if name.startswith(prefix)
-        } or None
-
-    sums: dict[str, Any] = {}
-    for table in tables:
-        for name, values in json.loads(table.schema.metadata[b"scores"]).items():
-            sums[name] = sums.get(name, 0) + np.array(values)
-    scores = {name: values[1:] / max(values[0], 1) for name, values in sums.items()}
-    common = {"fractions": fractions, "indices": column("index"), "labels": column("label")}
-    common |= {"targets": column("target"), "problems": told}
-    common |= {"complete": stored["images"] == sum(len(table) for table in tables)}
-    common |= {"shares_mif": by_estimator("share_mif."), "shares_lif": by_estimator("share_lif.")}
-
-    def output(prefix: str, **others: Any) -> Evaluation:
-        mif, lif = by_estimator(f"{prefix}mif.") or {}, by_estimator(f"{prefix}lif.") or {}
-        return Evaluation(**common, unmasked=column(f"{prefix}unmasked"), mif=mif, lif=lif, **others)
-
-    others = {name: output(f"{name}.") for name in stored["outputs"] if name != "logit"}
-    return output("", scores=scores, others=others)
-
-
-def read_blocks(path: Path) -> tuple[dict[str, Any] | None, list[Any]]:
-    """What evaluation.json says, None where there is none, and the tables; names all that are damaged."""
-    stored: dict[str, Any] | None = None
-    tables: list[Any] = []
-    damaged: dict[Path, object] = {}
-    try:
-        stored = _manifest(path)
-    except DamagedError as error:
-        damaged |= error.reasons
-    for shard in sorted(path.glob(SHARDS)):
-        try:
-            if stored is None:
-                raise DamagedError({shard: "no evaluation.json describes it"})
-            tables.append(_read_shard(shard, stored["estimators"], tables[0] if tables else None))
-        except DamagedError as error:
-            damaged |= error.reasons
-    if damaged:
-        raise DamagedError(damaged)
-    return stored, tables
-
-
-class _Pending:
-    """A block on its way from the device to the disk."""
-
-    def __init__(
-        self,
-        columns: Mapping[str, Tensor],
-        bad: Mapping[tuple[str, str], Tensor],
-        sums: Mapping[str, Tensor],
-        fractions: Tensor,
-        labels: Tensor,
-        indices: list[int],
-    ) -> None:
-        # The copies are queued behind the block's own work and waited for when they are stored.
-        self.columns = {name: values.to("cpu", non_blocking=True) for name, values in columns.items()}
-        self.bad = {what: values.to("cpu", non_blocking=True) for what, values in bad.items()}
-        self.sums = {name: values.to("cpu", non_blocking=True) for name, values in sums.items()}
-        self.done: Any = None
-        device = columns["target"].device
-        if device.type == "cuda":
-            self.done = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            self.done.record(torch.cuda.current_stream(device))
-        self.fractions, self.labels, self.indices = fractions.tolist(), labels, indices
-
-    def store(self, path: Path) -> list[str]:
-        """Write the block in one piece; returns what was left out, in words."""
-        import pyarrow as pa
-
-        if self.done is not None:
-            self.done.synchronize()
-        told = problems(self.bad, self.indices)
-        arrays = {"index": pa.array(self.indices, pa.int64()), "label": pa.array(self.labels.numpy())}
-        for name, values in self.columns.items():
-            flat = pa.array(values.contiguous().flatten().numpy())
-            arrays[name] = (
-                flat if values.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
-            )
-        words = {
-            "problems": json.dumps(told),
-            "fractions": json.dumps(self.fractions),
-            "scores": json.dumps({name: values.tolist() for name, values in self.sums.items()}),
-        }
-        # Parquet checks its columns alone.
-        _write_shard(path, pa.table(arrays).replace_schema_metadata({**words, "checksum": _checksum(words)}))
-        return told
-
-
-def _described(value: Any) -> Any:
-    """A value as JSON that differs when the value does, as far as that can be seen."""
-    if isinstance(value, (str, int, float, bool)) or value is None:
-        return value
-    if isinstance(value, (tuple, list)):
-        return [_described(part) for part in value]
-    if isinstance(value, Method):
-        return value.described()
-    if isinstance(value, Tensor):
-        return hashlib.sha256(value.detach().cpu().contiguous().numpy().tobytes()).hexdigest()[:16]
-    name = getattr(value, "__qualname__", type(value).__qualname__)
-    if is_dataclass(value) and not isinstance(value, type):
-        parts = {
-            entry.name: _described(getattr(value, entry.name)) for entry in fields(value) if entry.compare
-        }
-        return parts if isinstance(value, (Settings, Estimator)) else {"name": name, **parts}
-    return name
-
-
-def _manifest(path: Path) -> dict[str, Any] | None:
-    file = path / "evaluation.json"
-    if not file.exists():
-        return None
-    stored = read_json(file)
-    kinds = {"model": str, "estimators": dict, "outputs": list, "block": int, "images": int | None}
-    for name, kind in kinds.items():
-        if name not in stored or not isinstance(stored[name], kind):
-            raise DamagedError({file: f"it has no {name!r}, or one that means nothing"})
-    return stored
-
-
-def _write_manifest(path: Path, stored: Mapping[str, Any]) -> None:
-    write_text(path / "evaluation.json", json.dumps(stored, indent=2) + "\n")
-
-
-def _check_same(stored: Mapping[str, Any], asked: Mapping[str, Any], path: Path) -> None:
-    now = json.loads(json.dumps(asked))
-    different = [name for name in now if stored.get(name) != now[name]]
-    if different:
-        lines = differences({n: now[n] for n in different}, {n: stored.get(n) for n in different})
-        raise InputError(
-            f"{path} holds an evaluation with other {', '.join(different)} ({'; '.join(lines)}): choose "
-            "another folder (--output), or start anew (--overwrite, or remove it)"
-        )
-
-
-def _looks(images: Tensor) -> dict[str, Tensor]:
-    """Mean and standard deviation of every image, [N] each: enough to tell other images from the same."""
-    values = images.detach().float().flatten(1).nan_to_num(posinf=0, neginf=0)
-    return {"image_mean": values.mean(1), "image_std": values.std(1, correction=0)}
-
-
-def _check_same_images(before: Sequence[float], now: Sequence[float], path: Path) -> None:
-    # Not bit by bit: another version of a decoder makes other last bits of the same image.
-    if len(before) != len(now) or not np.allclose(before, now, rtol=0, atol=1e-2):
-        raise InputError(
-            f"{path} holds an evaluation of other images, or of the same ones sized or normalised otherwise: "
-            "use another folder or remove it"
-        )
-
-
-def _read_shard(shard: Path, estimators: Iterable[str], first: Any = None) -> Any:
-    """The table of a block; it must have the curves of the estimators, as many points as the first table."""
-    import pyarrow.parquet as pq
-
-    try:
-        table = pq.read_table(shard, page_checksum_verification=True)
-        told = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
-        words = {name: told[name] for name in ("problems", "fractions", "scores")}
-    except KeyError as error:
-        raise DamagedError({shard: f"it is no block of an evaluation, it has no {error}"}) from error
-    except Exception as error:  # damaged files raise exceptions of many types
-        raise DamagedError({shard: error}) from error
-    if told.get("checksum", _checksum(words)) != _checksum(words):  # earlier blocks have none
-        raise DamagedError({shard: "its content does not match its checksum"})
-    needed = {"index", "label", "target", "unmasked"}
-    needed |= {f"{side}.{name}" for side in ("mif", "lif") for name in estimators}
-    missing = sorted(needed - set(table.column_names))
-    if missing:
-        raise DamagedError({shard: f"it is no block of this evaluation, it has no {', '.join(missing[:3])}"})
-    if first is not None and any(
-        table.schema.field(name).type != first.schema.field(name).type for name in needed
-    ):
-        raise DamagedError({shard: "it is a block of another evaluation, with other columns"})
-    return table
-
-
-def _checksum(words: Mapping[str, str]) -> str:
-    return hashlib.blake2b(json.dumps(words, sort_keys=True).encode(), digest_size=16).hexdigest()
-
-
-def _write_shard(path: Path, table: Any) -> None:
-    import pyarrow.parquet as pq
-
-    with replacing(path) as temporary:
-        pq.write_table(table, temporary, write_page_checksum=True)
-
-
-def _resumes(
-    shard: Path,
-    engine: Engine,
-    images: Tensor,
-    labels: Tensor,
-    indices: list[int],
-    estimators: Iterable[str],
-    outputs: Sequence[str],
-) -> bool:
-    """Whether a block on disk can stay. It must be of these images; other labels are put into it."""
+if TYPE_CHECKING:
     import pyarrow as pa
 
-    table = _read_shard(shard, estimators)
-    if table["index"].to_pylist() != indices:
-        raise InputError(f"{shard} was made of other images: use another folder or remove it")
-    for name, values in _looks(images).items():
-        if name in table.column_names:  # earlier folders have none
-            _check_same_images(table[name].to_pylist(), values.tolist(), shard.parent)
-    given = pa.array(labels.numpy())
-    if table["label"].combine_chunks().equals(given):
-        return True
-    predicted(engine, engine.images(images), labels)  # refuses labels that the model does not have
-    if "accuracy" in outputs:  # its curves depend on the labels
-        return False
-    _write_shard(shard, table.set_column(table.column_names.index("label"), "label", given))
-    return True
+FORMAT = 2
+"""Version of the folder of an evaluation."""
+
+DESCRIPTION, EXAMPLES = "evaluation.json", "examples.npz"
+FILES = (DESCRIPTION, "blocks/block-[0-9]*.parquet", "blocks/scores-[0-9]*.parquet", EXAMPLES)
+"""The names of an evaluation's files, as patterns."""
+
+Arrays = Mapping[str, NDArray[Any]]
 
 
-def predicted(engine: Engine, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The logits, the classes predicted and the true ones; where the label is -1, unknown, the predicted."""
-    logits = engine.predict(images)
-    targets = engine.explained(logits)
-    given = engine.explained(logits, labels.clamp(min=0), "labels")
-    return logits, targets, torch.where(labels.to(given.device) >= 0, given, targets)
+class StoredBlock(NamedTuple):
+    """A block as it was stored."""
+
+    columns: dict[str, NDArray[Any]]
+    """[N] or [N, K]."""
+    values: dict[str, dict[str, NDArray[Any]]]
+    """By score and estimator, [N]."""
+    notes: dict[str, Any]
+    """Problems, fractions, and the sums of sorted importance scores."""
+
+
+class EvaluationFolder:
+    """Where the blocks of one evaluation are."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+
+    def block(self, number: int) -> Path:
+        """The file of a block's curves; it is written last, so a block that has it is complete."""
+        return self.path / "blocks" / f"block-{number:06d}.parquet"
+
+    def scores(self, number: int) -> Path:
+        """The file of a block's scores."""
+        return self.path / "blocks" / f"scores-{number:06d}.parquet"
+
+    @property
+    def blocks(self) -> list[int]:
+        """The numbers of the blocks that are there."""
+        return sorted(int(path.stem.partition("-")[2]) for path in self.path.glob(FILES[1]))
+
+    def describe(self, about: Mapping[str, Any]) -> None:
+        """Write evaluation.json."""
+        write_text(self.path / DESCRIPTION, to_json(about))
+
+    def about(self) -> dict[str, Any] | None:
+        """What evaluation.json says; None where there is none."""
+        path = self.path / DESCRIPTION
+        if not path.exists():
+            return None
+        about = read_json(path)
+        if about.get("format") != FORMAT:
+            raise InputError(
+                f"{path} was written by another version of fpa (format {about.get('format')}, this one reads "
+                f"{FORMAT}): evaluate into another folder"
+            )
+        kinds = {"plan": dict, "model": str, "block": int, "images": int | None, "classes": list}
+        for name, kind in kinds.items():
+            if name not in about or not isinstance(about[name], kind):
+                raise DamagedError({path: f"it has no {name!r}, or one that means nothing"})
+        return about
+
+    def check_same(self, about: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+        """Refuse to mix another evaluation with the one that is here, and show how they differ."""
+        if about["model"] != asked["model"]:
+            raise InputError(
+                f"{self.path} holds an evaluation of another model: choose another folder (--output), "
+                "or start afresh (--overwrite, or remove it)"
+            )
+        stored, now = about["plan"], json.loads(json.dumps(asked["plan"]))
+        changed = [name for name in now if stored.get(name) != now[name]]
+        if changed:
+            lines = differences(
+                {name: now[name] for name in changed}, {name: stored.get(name) for name in changed}
+            )
+            raise InputError(
+                f"{self.path} holds an evaluation with other {', '.join(changed)} ({'; '.join(lines)}): "
+                "choose another folder (--output), or start afresh (--overwrite, or remove it)"
+            )
+
+    def write(
+        self,
+        number: int,
+        columns: Arrays,
+        values: Mapping[str, Arrays],
+        notes: Mapping[str, Any],
+        key: str,
+    ) -> None:
+        """Store a block: [N] or [N, K] columns, [N] values by score and estimator, and notes of the block."""
+        import pyarrow as pa
+
+        writable_folder(self.path / "blocks")
+        rows = [(score, name, each) for score, by_name in values.items() for name, each in by_name.items()]
+        count = len(columns["index"])
+
+        def repeated(texts: Sequence[str]) -> Any:
+            codes = np.repeat(np.arange(len(texts), dtype=np.int32), count)
+            return pa.DictionaryArray.from_arrays(codes, pa.array(texts, pa.string()))
+
+        long = {
+            "score": repeated([score for score, _, _ in rows]),
+            "estimator": repeated([name for _, name, _ in rows]),
+            "image": np.tile(columns["index"], len(rows)),
+            "value": np.concatenate([each for _, _, each in rows]) if rows else np.zeros(0),
+        }
+        _write(self.scores(number), pa.table(long), {}, key)
+        _write(
+            self.block(number), pa.table({name: _column(each) for name, each in columns.items()}), notes, key
+        )
+
+    def relabel(self, number: int, labels: NDArray[np.int64]) -> None:
+        """Put other labels into a block."""
+        import pyarrow as pa
+
+        table, notes = self._read(self.block(number), self.key)
+        place = table.column_names.index("label")
+        _write(self.block(number), table.set_column(place, "label", pa.array(labels)), notes, self.key)
+
+    @property
+    def key(self) -> str:
+        """What every block of this evaluation carries."""
+        about = self.about()
+        assert about is not None
+        return block_key(about)
+
+    def columns(self, number: int, names: Iterable[str]) -> dict[str, NDArray[Any]]:
+        """Some columns of a block."""
+        table, _ = self._read(self.block(number), self.key)
+        return {name: _array(table, name) for name in names}
+
+    def read(self) -> tuple[dict[str, Any] | None, list["StoredBlock"]]:
+        """evaluation.json, None where there is none, and the blocks; names all files that are damaged."""
+        about: dict[str, Any] | None = None
+        blocks: list[StoredBlock] = []
+        damaged: dict[Path, object] = {}
+        try:
+            about = self.about()
+        except DamagedError as error:
+            damaged |= error.reasons
+        for number in self.blocks:
+            try:
+                if about is None:
+                    raise DamagedError({self.block(number): f"no {DESCRIPTION} describes it"})
+                blocks.append(self._stored(number, about))
+            except DamagedError as error:
+                damaged |= error.reasons
+        if damaged:
+            raise DamagedError(damaged)
+        return about, blocks
+
+    def _stored(self, number: int, about: Mapping[str, Any]) -> "StoredBlock":
+        path, key = self.block(number), block_key(about)
+        table, notes = self._read(path, key)
+        if missing := sorted(set(_columns(about["plan"])) - set(table.column_names)):
+            reason = f"it is no block of this evaluation, it has no {', '.join(missing[:3])}"
+            raise DamagedError({path: reason})
+        long, _ = self._read(self.scores(number), key)
+        try:
+            columns = {name: _array(table, name) for name in table.column_names}
+            path = self.scores(number)
+            return StoredBlock(columns, _values(long, len(table)), notes)
+        except Exception as error:  # other types than were written
+            raise DamagedError({path: error}) from error
+
+    def _read(self, path: Path, key: str) -> tuple[Any, dict[str, Any]]:
+        import pyarrow.parquet as pq
+
+        try:
+            table = pq.read_table(path, page_checksum_verification=True)
+            raw = table.schema.metadata or {}
+            metadata = {name.decode(): value.decode() for name, value in raw.items()}
+            notes: dict[str, Any] = json.loads(metadata["notes"])
+        except KeyError as error:
+            raise DamagedError({path: f"it is no block of an evaluation, it has no {error}"}) from error
+        except Exception as error:  # damaged files raise exceptions of many types
+            raise DamagedError({path: error}) from error
+        if metadata.get("checksum") != _checksum(metadata["notes"], metadata.get("key", "")):
+            raise DamagedError({path: "its content does not match its checksum"})
+        if metadata["key"] != key:
+            raise DamagedError({path: "it is a block of another evaluation or another model"})
+        return table, notes
+
+    def clear(self) -> None:
+        """Remove the files of an evaluation, and nothing else."""
+        for pattern in reversed(FILES):
+            for path in self.path.glob(pattern):
+                path.unlink()
+        blocks = self.path / "blocks"
+        if blocks.is_dir() and not any(blocks.iterdir()):
+            blocks.rmdir()
+
+
+def read_evaluation(folder: Path | str) -> tuple[Evaluation, dict[str, Any]]:
+    """The curves and scores stored in a folder, as far as the evaluation came, and what describes them."""
+    about, blocks = EvaluationFolder(folder).read()
+    if about is None or not blocks:
+        raise InputError(f"{folder} holds no evaluation: run fpa evaluate with this folder first")
+    plan, first = about["plan"], blocks[0]
+    names, outputs = list(plan["estimators"]), plan["outputs"]
+
+    def column(name: str) -> NDArray[Any]:
+        return np.concatenate([block.columns[name] for block in blocks])
+
+    uneven = f"share/mif/{names[0]}" in first.columns
+    shares = {
+        f"shares_{side}": {name: column(f"share/{side}/{name}") for name in names} if uneven else None
+        for side in ("mif", "lif")
+    }
+    shared: dict[str, Any] = {
+        "fractions": np.array(first.notes["fractions"]),
+        "indices": column("index"),
+        "labels": column("label"),
+        "targets": column("target"),
+        "problems": [problem for block in blocks for problem in block.notes["problems"]],
+        "complete": about["images"] == sum(len(block.columns["index"]) for block in blocks),
+        **shares,
+    }
+
+    def curves(masking: str, output: str, **more: Any) -> Evaluation:
+        sides: dict[str, Any] = {
+            side: {name: column(curve_column(masking, output, side, name)) for name in names}
+            for side in ("mif", "lif")
+        }
+        start = column(f"unmasked/{output}")
+        return Evaluation(**shared, **sides, unmasked=start, divided=plan["divided"][output], **more)
+
+    return (
+        curves(
+            "",
+            outputs[0],
+            values={
+                score: {
+                    name: np.concatenate([block.values[score][name] for block in blocks]) for name in names
+                }
+                for score in plan["scores"]
+            },
+            importance=_importance(blocks),
+            others={output: curves("", output) for output in outputs[1:]},
+            under={masking: curves(masking, outputs[0]) for masking in plan["maskings"]},
+        ),
+        about,
+    )
+
+
+def load_result(folder: Path | str) -> Result:
+    """The result that `fpa.evaluate(folder=...)`, `fpa evaluate` or `Result.save` left in a folder.
+
+    Everything in it is data: nothing can execute code.
+    """
+    evaluation, about = read_evaluation(folder)
+    return Result.of(about["name"], evaluation, about, examples=Examples.read(Path(folder) / EXAMPLES))
+
+
+def write_result(result: Result, folder: Path) -> Path:
+    """Write a result in memory to an empty folder, as one block."""
+    evaluation, about = result.evaluation, result.about
+    target = EvaluationFolder(writable_folder(folder))
+    if target.about() is not None or target.blocks:
+        raise InputError(f"{folder} holds an evaluation already: choose another folder")
+    columns: dict[str, NDArray[Any]] = {
+        "index": evaluation.indices,
+        "label": evaluation.labels,
+        "target": evaluation.targets,
+    }
+    outputs = {about["plan"]["outputs"][0]: evaluation, **evaluation.others}
+    for output, part in outputs.items():
+        columns[f"unmasked/{output}"] = part.unmasked
+    parts = {("", output): part for output, part in outputs.items()}
+    parts |= {(masking, next(iter(outputs))): part for masking, part in evaluation.under.items()}
+    for (masking, output), part in parts.items():
+        for side in ("mif", "lif"):
+            for name, curve in getattr(part, side).items():
+                columns[curve_column(masking, output, side, name)] = curve
+    for side in ("mif", "lif"):
+        for name, share in (getattr(evaluation, f"shares_{side}") or {}).items():
+            columns[f"share/{side}/{name}"] = share
+    notes = {
+        "problems": evaluation.problems,
+        "fractions": evaluation.fractions.tolist(),
+        "importance": {name: [1, *values.tolist()] for name, values in evaluation.importance.items()},
+    }
+    target.write(0, columns, evaluation.values, notes, block_key(about))
+    if result.examples is not None:
+        write_arrays(folder / EXAMPLES, result.examples.to_arrays())
+    target.describe({**about, "block": max(len(evaluation.indices), 1), "images": len(evaluation.indices)})
+    return folder
+
+
+def block_key(about: Mapping[str, Any]) -> str:
+    """What the blocks of one evaluation have in common: its plan and the model's weights."""
+    text = json.dumps([about["plan"], about["model"]], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def curve_column(masking: str, output: str, side: str, estimator: str) -> str:
+    """The name of the column of a curve; `masking` is empty for the plan's own."""
+    return f"{masking}|{output}/{side}/{estimator}" if masking else f"{output}/{side}/{estimator}"
+
+
+def _columns(plan: Mapping[str, Any]) -> Iterable[str]:
+    yield from ("index", "label", "target")
+    for output in plan["outputs"]:
+        yield f"unmasked/{output}"
+        for side in ("mif", "lif"):
+            yield from (curve_column("", output, side, name) for name in plan["estimators"])
+
+
+def _values(long: Any, count: int) -> dict[str, dict[str, NDArray[Any]]]:
+    """The long form of a block of `count` images as arrays [N] by score and estimator."""
+    values: dict[str, dict[str, NDArray[Any]]] = {}
+    scores, names = (long[column].to_pylist()[::count] for column in ("score", "estimator"))
+    rows = long["value"].to_numpy().reshape(-1, count)
+    for score, name, row in zip(scores, names, rows, strict=True):
+        values.setdefault(score, {})[name] = row
+    return values
+
+
+def _importance(blocks: Sequence[StoredBlock]) -> dict[str, NDArray[Any]]:
+    sums: dict[str, Any] = {}
+    for block in blocks:
+        for name, values in block.notes["importance"].items():
+            sums[name] = sums.get(name, 0) + np.array(values)
+    return {name: values[1:] / max(values[0], 1) for name, values in sums.items()}
+
+
+def _column(values: NDArray[Any]) -> "pa.Array":
+    import pyarrow as pa
+
+    flat = pa.array(np.ascontiguousarray(values).reshape(-1))
+    return flat if values.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
+
+
+def _array(table: Any, name: str) -> NDArray[Any]:
+    column = table[name].combine_chunks()
+    if hasattr(column.type, "list_size"):
+        values: NDArray[Any] = column.flatten().to_numpy().reshape(-1, column.type.list_size)
+        return values
+    return column.to_numpy()  # type: ignore[no-any-return]
+
+
+def _write(path: Path, table: Any, notes: Mapping[str, Any], key: str) -> None:
+    import pyarrow.parquet as pq
+
+    text = json.dumps(notes)
+    metadata = {
+        "notes": text,
+        "key": key,
+        "checksum": _checksum(text, key),
+    }  # Parquet checks its columns alone
+    with replacing(path) as temporary:
+        named = [
+            name for name in ("score", "estimator") if name in table.column_names
+        ]  # numbers hardly repeat
+        how = {"use_dictionary": named or False, "compression": "zstd", "write_page_checksum": True}
+        pq.write_table(table.replace_schema_metadata(metadata), temporary, **how)
+
+
+def _checksum(notes: str, key: str) -> str:
+    return hashlib.blake2b(f"{key} {notes}".encode(), digest_size=16).hexdigest()

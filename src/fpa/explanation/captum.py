@@ -5,22 +5,20 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self, get_args
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fpa.errors import InputError, unknown
-from fpa.explanation.captum_model import _fitted
-from fpa.explanation.estimator import Method, Task, in_parts
-from fpa.explanation.gradients import reference_images
-from fpa.seeds import derive
+from fpa.explanation.captum_model import fitted_model
+from fpa.explanation.integrated import PATH_SETTINGS, hashable_reference, reference_images
+from fpa.explanation.raw import RawMap, Reduction, register
+from fpa.explanation.task import Task, in_parts
+from fpa.seeds import Stream, derive
 
-_RANDOM_STREAM = 5  # 1 to 4: SmoothGrad, the random map, the order of ties, the noise of a masking
-
-
-_GRID = 8  # windows a side: of Occlusion (which moves by half of one) and of the methods that remove patches
+_GRID = 8  # windows per side, for Occlusion (in half steps) and for the methods that remove patches
 
 
 # Methods that fit the pattern of the others but not an evaluation image by image.
@@ -33,19 +31,25 @@ _UNFIT = {
 }
 
 
+@register
 @dataclass(frozen=True)
-class Captum(Method):
+class Captum(RawMap):
     """A class of `captum.attr`, with settings that suit images.
 
     References are the fully masked image (`Settings.reference`), windows and patches are an eighth of the
     image, maps of a layer are summed over its channels and brought to image size bilinearly. `layer` names a
-    layer of the model for methods that need one, by default the last convolution.
+    layer of the model for methods that need one, by default the last convolution. What `steps` and
+    `reference` leave open is taken from `Settings.ig_steps` and `Settings.reference`.
     """
 
     method: str
     layer: str | None = None
+    steps: int | None = None
+    reference: Any = None
+    family = "captum"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "reference", hashable_reference(self.reference))
         known = captum_methods()
         if self.method in _UNFIT and self.method not in known:
             raise InputError(f"captum:{self.method} cannot be used by name: {_UNFIT[self.method]}")
@@ -62,34 +66,54 @@ class Captum(Method):
     def _takes_layer(self) -> bool:
         return "layer" in inspect.signature(self._class.__init__).parameters
 
-    def described(self) -> Any:
-        """The method, its layer and Captum's version."""
+    @classmethod
+    def from_argument(cls, argument: str) -> tuple[Self, Reduction | None]:
+        """`captum:METHOD[_sum|_abs][@LAYER]`."""
+        method, _, layer = argument.partition("@")
+        for reduction in get_args(Reduction):
+            if method.endswith(f"_{reduction}"):
+                return cls(method.removesuffix(f"_{reduction}"), layer or None), reduction
+        return cls(method, layer or None), None
+
+    @property
+    def label(self) -> str:
+        """The method, and its layer if one is named."""
+        return self.method + (f"@{self.layer}" if self.layer else "")
+
+    @property
+    def from_settings(self) -> dict[str, str]:  # type: ignore[override]
+        """Steps and reference, where the method takes any; what it removes is filled by the masking."""
+        accepted = inspect.signature(self._class.attribute).parameters
+        removes = "feature_mask" in accepted or "sliding_window_shapes" in accepted
+        taken = {"steps": "n_steps" in accepted, "reference": "baselines" in accepted and not removes}
+        return {name: PATH_SETTINGS[name] for name, takes in taken.items() if takes}
+
+    def described(self) -> dict[str, Any]:
+        """The method, what it was set to and Captum's version."""
         from importlib.metadata import version
 
-        return {"name": f"captum:{self.method}", "layer": self.layer, "captum": version("captum")}
+        return {**super().described(), "captum": version("captum")}
 
     def raw_map(self, name: str, task: Task) -> Tensor:
         """What Captum says of the images, on a copy of the model that fits its hooks."""
-        fitted, first = _fitted(task.engine, task.images), task.images[:1].to(task.engine.dtype)
+        fitted, first = fitted_model(task.engine, task.images), task.images[:1].to(task.engine.dtype)
         place: list[nn.Module] = []
         if self._takes_layer:
             place = [fitted.layer(self.layer) if self.layer else fitted.last_convolution(name, first)]
         explainer = self._class(fitted, *place)
         accepted = inspect.signature(explainer.attribute).parameters
         random = "n_samples" in accepted
-        removes = "feature_mask" in accepted or "sliding_window_shapes" in accepted
-        reference = task.masking if removes else task.settings.reference
         baselines = None
         if "baselines" in accepted:
-            baselines = reference_images(reference, task.images, task.masking, task.seed, task.indices)
+            baselines = reference_images("masked" if self.reference is None else self.reference, task)
         of_layer = isinstance(explainer, _captum().LayerAttribution)
 
         def run(rows: Tensor, at: slice) -> Tensor:
             batch = task.engine.batch_size("gradients", task.images[:1])
             chosen = {
                 "baselines": None if baselines is None else baselines[at].to(rows),
-                "abs": False,  # the reduction's affair
-                "n_steps": task.settings.ig_steps,
+                "abs": False,  # left to the reduction
+                "n_steps": self.steps,
                 "internal_batch_size": 2 * len(rows),  # LayerConductance takes no less
                 "perturbations_per_eval": max(1, batch // len(rows)),
                 "interpolate_mode": "bilinear",
@@ -106,14 +130,14 @@ class Captum(Method):
             """One image at a time, so that its random numbers are its own."""
             parts = []
             for row, number in enumerate(range(at.start, at.start + len(rows))):
-                with _random_numbers(derive(task.seed, task.indices[number], _RANDOM_STREAM), rows.device):
+                with _random_numbers(derive(task.seed, task.indices[number], Stream.CAPTUM), rows.device):
                     parts.append(run(rows[row : row + 1].detach(), slice(number, number + 1)).detach())
             return torch.cat(parts)
 
         # Captum keeps copies of what passes through the activations, and DeepLift the reference beside
         # the image: about four times what a gradient needs.
         with _translated(name):
-            return in_parts(task.engine, name, task.images, seeded if random else run, share=4)
+            return in_parts(task, name, seeded if random else run, memory_factor=4)
 
 
 def captum_methods() -> list[str]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from fpa.engine.engine import Engine
+from fpa.engine import Engine
 from fpa.errors import InputError, unknown
 
 _RELUS = (functional.relu, functional.relu_, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_)
@@ -19,7 +19,7 @@ _RELUS = (functional.relu, functional.relu_, torch.relu, torch.relu_, Tensor.rel
 _ACTIVATIONS = (nn.ReLU, nn.ELU, nn.LeakyReLU, nn.Sigmoid, nn.Tanh, nn.Softplus, nn.Softmax, nn.MaxPool2d)
 
 
-class _Fitted(nn.Module):
+class FittedModel(nn.Module):
     """A model for Captum's hooks: nothing in place, every use of an activation a module of its own.
 
     Built by one pass over `images`, in which each activation gets as many modules as it has uses.
@@ -43,12 +43,14 @@ class _Fitted(nn.Module):
         self.complete = True
 
     def forward(self, images: Tensor) -> Any:
+        """What the model says, every use of an activation through its own module."""
         for uses in self.all_uses:
             uses.at = 0
         with self.mode:
             return self.model(images)
 
     def layer(self, name: str) -> nn.Module:
+        """The layer of this name, which must be used once."""
         known = [known for known, _ in self.model.named_modules() if known and ".copies" not in known]
         if name not in known:
             raise unknown("layer", name, known)
@@ -88,7 +90,7 @@ class _Fitted(nn.Module):
 class _Uses(nn.Module):
     """Stands for an activation: each use of it in a pass goes to a copy of its own."""
 
-    def __init__(self, module: nn.Module, owner: _Fitted) -> None:
+    def __init__(self, module: nn.Module, owner: FittedModel) -> None:
         super().__init__()
         self.copies, self.at = nn.ModuleList([module]), 0
         self.owner = [owner]  # in a list, so that the owner is no submodule
@@ -110,7 +112,7 @@ class _Uses(nn.Module):
 class _RoutedRelus(TorchFunctionMode):
     """Sends a ReLU that is called as a function to a module, where Captum's hooks can be."""
 
-    def __init__(self, owner: _Fitted) -> None:
+    def __init__(self, owner: FittedModel) -> None:
         super().__init__()
         self.owner, self.inside = [owner], False
 
@@ -122,14 +124,14 @@ class _RoutedRelus(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-_FITTED: "weakref.WeakKeyDictionary[Engine, _Fitted]" = weakref.WeakKeyDictionary()
+_FITTED: "weakref.WeakKeyDictionary[Engine, FittedModel]" = weakref.WeakKeyDictionary()
 
 
-def _fitted(engine: Engine, images: Tensor) -> _Fitted:
-    """The engine's model made fit for Captum, once an engine, and proved to give the same logits."""
+def fitted_model(engine: Engine, images: Tensor) -> FittedModel:
+    """The engine's model in a form that Captum's hooks accept; it is checked to give the same logits."""
     if engine not in _FITTED:
         probe = images[:1].to(engine.dtype)
-        fitted = _Fitted(engine.copy(), probe).eval().requires_grad_(False)
+        fitted = FittedModel(engine.copy(), probe).eval().requires_grad_(False)
         expected = engine.predict(images[:1])
         with torch.no_grad():
             found = fitted(probe).to(expected)

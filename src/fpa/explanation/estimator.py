@@ -1,214 +1,235 @@
-"""What an estimator is: a raw map and its way to two dimensions."""
+"""Estimators: raw maps reduced to two dimensions, by name or made from anything that explains images."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, ClassVar, Literal
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, get_args
 
-import numpy as np
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from fpa.engine.engine import Engine
+import fpa.explanation.captum
+import fpa.explanation.integrated
+import fpa.explanation.random
+import fpa.explanation.smooth
+import fpa.explanation.vanilla  # noqa: F401 (these imports fill FAMILIES)
 from fpa.errors import InputError, unknown
-from fpa.masking import Masking
+from fpa.explanation.functions import as_raw_map
+from fpa.explanation.raw import FAMILIES, GradientMap, RawMap, Reduction, Settings
 
-Reduction = Literal["sum", "abs"]
-
-
-RawMap = Callable[[nn.Module, Tensor, Tensor], Tensor]
+Sign = Literal["signed", "unsigned", "baseline"]
 
 
 @dataclass(frozen=True)
-class Task:
-    """All that a map may depend on; images [N, C, H, W] and targets [N] are on the engine's device."""
+class Label:
+    """How an estimator is shown to people, in parts that JSON can hold."""
 
-    engine: Engine
-    images: Tensor
-    targets: Tensor
-    indices: Sequence[int]
-    seed: int
-    settings: "Settings"
-    masking: Masking
-
-
-class Method:
-    """Base of the raw maps that need more than model, images and targets; see `fpa.methods`."""
-
-    needs_numbers: ClassVar[bool] = False
-    """Whether the maps depend on the numbers of the images in their data set."""
+    key: str
+    """The name it has in results."""
+    name: str
+    prime: bool = False
+    """Whether it is multiplied with the input, the paper's prime."""
+    reduction: Reduction | None = None
+    """Shown as an index; None: not shown."""
 
     @property
-    def nonnegative(self) -> bool:
-        """Whether it is known that no value is negative."""
-        return False
+    def text(self) -> str:
+        """In plain letters.
 
-    def described(self) -> Any:
-        """JSON that differs where the maps would."""
-        raise NotImplementedError
+        >>> Label("vgx_sum", "VG", True, "sum").text
+        "VG'_sum"
+        """
+        return self.name + "'" * self.prime + (f"_{self.reduction}" if self.reduction else "")
 
-    def check(self, name: str, indices: Sequence[int], shape: Sequence[int] | None = None) -> None:
-        """Refuse, before any work, images [C, H, W] of these numbers that estimator `name` cannot explain."""
-
-    def raw_map(self, name: str, task: Task) -> Tensor:
-        """[N, C, H, W] or [N, 1, H, W] for the images of the task."""
-        raise NotImplementedError
-
-
-def needs_numbers(estimators: "Mapping[str, Estimator]") -> bool:
-    """Whether the maps of any of them depend on the numbers of the images in their data set."""
-    return any(isinstance(one.raw, Method) and one.raw.needs_numbers for one in estimators.values())
+    def to_json(self) -> dict[str, Any]:
+        """The parts by name; `Label(**parts)` puts them together again."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)
 class Estimator:
-    """A raw map and its way to two dimensions.
+    """A raw map and how it is reduced to two dimensions.
 
-    `raw` is "vg", "ig", "sg", "sqsg" or "random", a callable `(model, images, targets) -> [N, C, H, W]`
-    (or already [N, H, W]), a Captum attribution object, precomputed maps (an array, a tensor, a path),
-    or a Quantus-style function; see `fpa.methods` for the last two.
+    `raw` is a family's name ("vg", "ig", "sg", "sqsg", "random"), a `RawMap`, a callable
+    `(model, images, targets) -> [N, C, H, W]` (or already [N, H, W]), a Captum attribution object,
+    precomputed maps (an array, a tensor, a path), or a Quantus-style function.
 
-    >>> Estimator("vg", "sum", times_input=True).signed, Estimator("vg", "abs").signed
-    (True, False)
+    >>> Estimator("vg", "sum", times_input=True).sign, Estimator("vg", "abs").sign, Estimator("random").sign
+    ('signed', 'unsigned', 'baseline')
     """
 
-    raw: str | RawMap | Any
+    raw: RawMap | Any
     reduction: Reduction = "sum"
     times_input: bool = False
     kind: Literal["signed", "unsigned"] | None = field(default=None, compare=False)
-    """Overrules `signed`; the maps are the same."""
+    """Overrides the sign; the maps stay the same."""
+    shown: Label | None = field(default=None, compare=False, repr=False)
+    """The label it has under the name it was made by."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.raw, str):
-            object.__setattr__(self, "raw", _adopted(self.raw))
+        if isinstance(self.raw, str):
+            if self.raw not in FAMILIES:
+                raise unknown("raw map", self.raw, FAMILIES)
+            object.__setattr__(self, "raw", FAMILIES[self.raw]())
+        object.__setattr__(self, "raw", as_raw_map(self.raw))
         if self.kind not in (None, "signed", "unsigned"):
             raise unknown("kind of estimator", str(self.kind), ("signed", "unsigned"))
-        if self.reduction not in ("sum", "abs"):
-            raise unknown("reduction", str(self.reduction), ("sum", "abs"))
-        if isinstance(self.raw, str) and self.raw not in RAW_MAPS:
-            raise unknown("raw map", self.raw, RAW_MAPS)
-        accepted = isinstance(self.raw, (str, Method)) or callable(self.raw) or hasattr(self.raw, "attribute")
-        if not accepted:
-            raise InputError(
-                "an estimator must be a name, a callable (model, images, targets) -> [N, C, H, W], an array "
-                f"of maps or a Captum attribution object, got {type(self.raw).__name__}"
-            )
+        if self.reduction not in get_args(Reduction):
+            raise unknown("reduction", str(self.reduction), get_args(Reduction))
+
+    @property
+    def sign(self) -> Sign:
+        """Whether scores can be negative, evidence against the class; "baseline" if it explains nothing."""
+        if self.raw.baseline:
+            return "baseline"
+        if self.kind is not None:
+            return self.kind
+        nonnegative = self.raw.nonnegative and not self.times_input
+        return "unsigned" if self.reduction == "abs" or nonnegative else "signed"
 
     @property
     def signed(self) -> bool:
-        """Whether negative scores, evidence against the class, can occur."""
-        if self.kind is not None:
-            return self.kind == "signed"
-        if self.reduction == "abs" or self.raw == "random":
-            return False
-        nonnegative = self.raw == "sqsg" or (isinstance(self.raw, Method) and self.raw.nonnegative)
-        return self.times_input or not nonnegative
+        """Whether scores can be negative, evidence against the class."""
+        return self.sign == "signed"
 
-    def reduce(self, raw: Tensor, images: Tensor) -> Tensor:
-        """The map [N, H, W] of a raw map [N, C, H, W] for these images."""
-        if self.times_input:
-            raw = raw * images
+    def label(self, key: str) -> Label:
+        """How to show it under this name: as its family does if the name is the family's own, else as is."""
+        return self.shown if self.shown is not None and self.shown.key == key else Label(key, key)
+
+    def described(self) -> dict[str, Any]:
+        """JSON that differs where the maps would."""
+        raw = self.raw.configured(Settings()).described()
+        return {"raw": raw, "reduction": self.reduction, "times_input": self.times_input}
+
+    @classmethod
+    def from_json(cls, parts: Mapping[str, Any]) -> "Estimator":
+        """The estimator with this description, for registered families that can be rebuilt from JSON.
+
+        >>> estimator = get_estimators("ig_sum", Settings(ig_steps=50))["ig_sum"]
+        >>> Estimator.from_json(estimator.described()) == estimator
+        True
+        """
+        raw = dict(parts["raw"])
+        family = FAMILIES.get(raw.pop("name"))
+        raw.pop("captum", None)
+        try:
+            made = (family or RawMap)(**raw)
+        except TypeError:
+            raise InputError(f"the estimator {parts['raw']} cannot be rebuilt from its description") from None
+        return cls(made, parts["reduction"], parts["times_input"])
+
+    def scaled(self, raw: Tensor, images: Tensor) -> Tensor:
+        """The raw map times the input where the estimator wants it, [N, C, H, W]."""
+        return raw * images if self.times_input else raw
+
+    def reduce(self, raw: Tensor) -> Tensor:
+        """The map [N, H, W] of a raw map [N, C, H, W] that is `scaled`."""
         return (raw.abs() if self.reduction == "abs" else raw).sum(1)
 
 
-RAW_MAPS = ("vg", "ig", "sg", "sqsg", "random")
+def by_name(name: str) -> Estimator:
+    """The estimator of a name: `FAMILY_sum`, `FAMILYx_abs` (times input), a baseline, or `FAMILY:ARGUMENT`.
 
-
-@dataclass(frozen=True)
-class Settings:
-    """The numbers of the estimators.
-
-    >>> Settings(ig_steps=50)
-    Settings(ig_steps=50, sg_samples=15, sigma=0.15, reference='masked')
+    >>> by_name("captum:LayerGradCam_abs@layer4").raw.layer
+    'layer4'
     """
-
-    ig_steps: int = 200
-    """m, the steps of the right Riemann sum of integrated gradients."""
-    sg_samples: int = 15
-    """n, the noisy copies of SmoothGrad and of its squared variant."""
-    sigma: float = 0.15
-    """Standard deviation of their noise, as a share of each image's range max - min."""
-    reference: Any = "masked"
-    """Where integrated gradients start: "masked" (the fully masked image), "black" (-1, for images scaled to
-    [-1, 1]; otherwise the masking `fpa.masking.black(mean, std)`), a number, one number a channel, a tensor
-    that broadcasts to the images, or a masking."""
-
-    def __post_init__(self) -> None:
-        for name in ("ig_steps", "sg_samples"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
-        if not 0 <= self.sigma < float("inf"):
-            raise InputError(f"sigma must be a finite number of at least 0, got {self.sigma}")
-        if isinstance(self.reference, str) and self.reference not in ("masked", "black"):
-            raise unknown("reference", self.reference, ("masked", "black"))
+    family, colon, argument = name.partition(":")
+    if colon and family in FAMILIES:
+        raw, reduction = FAMILIES[family].from_argument(argument)
+        return Estimator(raw, reduction or "sum", shown=Label(name, raw.label, False, reduction))
+    if family in FAMILIES and FAMILIES[family].baseline:
+        return Estimator(name, shown=Label(name, FAMILIES[family]().label))
+    base, _, ending = name.rpartition("_")
+    times_input = base not in FAMILIES and base.endswith("x")
+    family = base.removesuffix("x") if times_input else base
+    known = family in FAMILIES and not FAMILIES[family].baseline
+    if not known or ending not in get_args(Reduction) or (times_input and FAMILIES[family].input_inside):
+        raise unknown("estimator", name, (*PAPER, *SETS, "captum:METHOD", "maps:FILE"))
+    raw = FAMILIES[family]()
+    reduction = "abs" if ending == "abs" else "sum"
+    return Estimator(raw, reduction, times_input, shown=Label(name, raw.label, times_input, reduction))
 
 
-def in_parts(
-    engine: Engine, name: str, images: Tensor, run: Callable[[Tensor, slice], Any], share: int = 1
-) -> Tensor:
-    """Raw maps [N, C, H, W] or [N, 1, H, W] from `run(rows, where)`, which gets a few images at a time.
+PAPER = {
+    name: by_name(name)
+    for name in (
+        "random", "ig_sum", "ig_abs", "vg_abs", "vgx_sum", "vgx_abs", "sg_abs", "sgx_sum", "sgx_abs",
+        "sqsg_sum",
+    )
+}  # fmt: skip
+"""The ten of the paper's tables."""
 
-    Their number is the engine's batch size of gradient passes, divided by `share`.
+
+SETS = {"paper": PAPER}
+
+
+Estimators = str | Iterable[Any] | Mapping[str, Any]
+"""What `get_estimators` accepts."""
+
+
+def get_estimators(
+    estimators: Estimators = "paper", settings: Settings | None = None
+) -> dict[str, Estimator]:
+    """Estimators by name: a set, a name, several of them, or a mapping of names to whatever explains images.
+
+    Besides the ten of the set "paper" every `vg`, `ig`, `sg`, `sqsg`, with an `x` for times input where
+    it makes sense, can be had as `_sum` and as `_abs`. `captum:DeepLift` is a method of Captum's (also
+    `captum:DeepLift_abs`, `captum:LayerGradCam@layer4`), `maps:FILE` or `maps:FILE#ARRAY` precomputed maps.
+    Sets can stand among names, and functions, which then go by their own names. With `settings`, what the
+    raw maps leave open is taken from there, and nothing else carries these numbers afterwards.
+
+    >>> list(get_estimators(["vg_sum", "random"]))
+    ['vg_sum', 'random']
+    >>> get_estimators({"mine": "ig_sum"}, Settings(ig_steps=50))["mine"].raw.steps
+    50
     """
-    parts: list[Tensor] = []
-    start = 0
-
-    def part(batch: int) -> Tensor:
-        at = slice(start, start + max(1, batch // share))
-        rows = images[at].to(engine.dtype).clone()
-        return checked_map(name, run(rows, at), rows.shape).to(images)
-
-    with torch.inference_mode(False), torch.enable_grad():
-        while start < len(images):
-            raw = engine.attempt("gradients", images[:1], part)
-            if raw is not None:
-                parts.append(raw)
-                start += len(raw)
-    return torch.cat(parts)
-
-
-def checked_map(name: str, raw: Any, shape: Sequence[int]) -> Tensor:
-    """What estimator `name` returned for images of this shape, as a tensor [N, C, H, W] or [N, 1, H, W]."""
-    if isinstance(raw, np.ndarray):
-        raw = torch.from_numpy(np.ascontiguousarray(raw))
-    plain, full = (shape[0], *shape[2:]), tuple(shape)
-    if not isinstance(raw, Tensor) or tuple(raw.shape) not in (full, (shape[0], 1, *shape[2:]), plain):
-        found = list(raw.shape) if isinstance(raw, Tensor) else type(raw).__name__
-        raise InputError(f"estimator {name} must return a tensor {list(full)} for these images, got {found}")
-    return (raw.unsqueeze(1) if raw.ndim == 3 else raw).detach()
+    if isinstance(estimators, Mapping):
+        entries = [(str(name), source) for name, source in estimators.items()]
+    else:
+        sources = [estimators] if isinstance(estimators, str) else list(estimators)
+        entries = [(_name_of(source), source) for source in sources]
+    named: dict[str, Estimator] = {}
+    repeated = []
+    for name, source in entries:
+        members = SETS[source] if isinstance(source, str) and source in SETS else {name: source}
+        repeated += [member for member in members if member in named]
+        for member, content in members.items():
+            estimator = by_name(content) if isinstance(content, str) else content
+            estimator = estimator if isinstance(estimator, Estimator) else Estimator(estimator)
+            if settings is not None:
+                estimator = replace(estimator, raw=estimator.raw.configured(settings))
+            named[member] = estimator
+    if repeated:
+        raise InputError(f"estimators named twice: {', '.join(sorted(set(repeated)))}")
+    if not named:
+        raise InputError("no estimators were given")
+    return named
 
 
-def _adopted(raw: Any) -> Any:
-    """Arrays, tensors and paths become maps, Quantus-style functions what calls them; the rest stays."""
-    if isinstance(raw, (Tensor, np.ndarray, Path)):
-        from fpa.explanation.maps import Maps
-
-        return Maps(raw)
-    if callable(raw) and not isinstance(raw, Method):
-        from fpa.explanation.functions import from_quantus, is_quantus
-
-        return from_quantus(raw) if is_quantus(raw) else raw
-    return raw
-
-
-def check_indices(indices: Sequence[int] | Tensor | None, count: int) -> list[int]:
-    """The numbers of the images in their data set: those given, or 0, 1, ..."""
-    if indices is None:
-        return list(range(count))
-    numbers = [int(index) for index in indices]
-    if len(numbers) != count:
-        raise InputError(f"there are {count} images but {len(numbers)} indices")
-    return numbers
+def _name_of(source: Any) -> str:
+    """The name of an estimator that stands in a list."""
+    if isinstance(source, Estimator):
+        source = source.shown.key if source.shown else getattr(source.raw, "function", source.raw)
+    name = source if isinstance(source, str) else getattr(source, "__name__", "")
+    if not name and hasattr(source, "attribute"):
+        name = type(source).__name__
+    if not name or name == "<lambda>":
+        raise InputError(
+            f"an estimator in a list must have a name, this {type(source).__name__} has none: give a mapping "
+            '{"name": estimator}'
+        )
+    return name
 
 
-def some(numbers: Sequence[int], what: str) -> str:
-    """How many of what, and the first few by number.
+def passes(estimators: Estimators = "paper", settings: Settings | None = None) -> int:
+    """Gradient passes per image, not counting those that functions and Captum's methods make themselves.
 
-    >>> some([3, 5], "map"), some(list(range(9)), "image")
-    ('2 maps (images 3, 5) are', '9 images (images 0, 1, 2, 3, 4, ...) are')
+    >>> passes("paper")
+    216
     """
-    shown = ", ".join(map(str, numbers[:5])) + (", ..." if len(numbers) > 5 else "")
-    if len(numbers) == 1:
-        return f"1 {what} (image {shown}) is"
-    return f"{len(numbers)} {what}s (images {shown}) are"
+    raws = [estimator.raw for estimator in get_estimators(estimators, settings or Settings()).values()]
+    by_points = {raw.points if isinstance(raw, GradientMap) else raw: raw.gradients for raw in raws}
+    return sum(by_points.values())
+
+
+def needs_numbers(estimators: Mapping[str, Estimator]) -> bool:
+    """Whether the maps of any of them depend on the numbers of the images in their data set."""
+    return any(estimator.raw.needs_numbers for estimator in estimators.values())

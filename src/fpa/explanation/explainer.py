@@ -1,94 +1,22 @@
-"""Importance estimators: VG, IG, SG, SQ-SG, random and any other, as 2-D maps of the pixels' importance.
+"""From a model and images to maps.
 
 An estimator is a *raw map* [N, C, H, W], optionally multiplied with the input (the paper's prime, an `x`
 in the name), reduced over the channels: `sum` adds them, `abs` adds their absolute values. Estimators
 computed together share their passes: all ten of the set "paper" cost ig_steps + sg_samples + 1 gradients
-an image. Other people's methods (Captum's by name, precomputed maps, Quantus' functions) are in
-`fpa.methods`.
+an image.
 """
 
-import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
-from fpa.engine.engine import Engine
-from fpa.errors import InputError, unknown
-from fpa.explanation.estimator import Estimator, Method, RawMap, Settings, Task, check_indices, in_parts, some
-from fpa.explanation.gradients import _RANDOM, _gradient_maps
-from fpa.masking import Constant, Masking
-from fpa.models.wrap import untouched
-from fpa.seeds import by_image
-from fpa.show.names import estimator_name
-
-PAPER = {
-    "random": Estimator("random"),
-    "ig_sum": Estimator("ig"),
-    "ig_abs": Estimator("ig", "abs"),
-    "vg_abs": Estimator("vg", "abs"),
-    "vgx_sum": Estimator("vg", times_input=True),
-    "vgx_abs": Estimator("vg", "abs", times_input=True),
-    "sg_abs": Estimator("sg", "abs"),
-    "sgx_sum": Estimator("sg", times_input=True),
-    "sgx_abs": Estimator("sg", "abs", times_input=True),
-    "sqsg_sum": Estimator("sqsg"),
-}
-
-
-SETS = {"paper": PAPER}
-
-
-Estimators = str | Iterable[str] | Mapping[str, Estimator | RawMap | Any]
-
-
-def get_estimators(estimators: Estimators = "paper") -> dict[str, Estimator]:
-    """Estimators by name: a set, one name, several, or a mapping of names to estimators or callables.
-
-    Besides the ten of the set "paper" every `vg`, `ig`, `sg`, `sqsg`, with an `x` for times input where
-    it makes sense, can be had as `_sum` and as `_abs`. `captum:DeepLift` is a method of Captum's (also
-    `captum:DeepLift_abs`, `captum:LayerGradCam@layer4`), `maps:FILE` or `maps:FILE#ARRAY` precomputed maps.
-
-    >>> list(get_estimators(["vg_sum", "random"]))
-    ['vg_sum', 'random']
-    """
-    if isinstance(estimators, str):
-        estimators = SETS.get(estimators, [estimators])
-    if isinstance(estimators, Mapping):
-        named = {
-            str(name): _by_name(given)
-            if isinstance(given, str)
-            else given
-            if isinstance(given, Estimator)
-            else Estimator(given)
-            for name, given in estimators.items()
-        }
-    else:
-        names = list(estimators)
-        repeated = sorted({name for name in names if names.count(name) > 1})
-        if repeated:
-            raise InputError(f"estimators named twice: {', '.join(repeated)}")
-        named = {name: _by_name(name) for name in names}
-    if not named:
-        raise InputError("no estimators were given")
-    return named
-
-
-def gradients_per_image(estimators: Estimators = "paper", settings: Settings | None = None) -> int:
-    """Gradient passes an image costs, own passes of custom estimators not counted.
-
-    >>> gradients_per_image("paper")
-    216
-    """
-    settings = settings or Settings()
-    needed = {
-        estimator.raw for estimator in get_estimators(estimators).values() if isinstance(estimator.raw, str)
-    }
-    smooth = settings.sg_samples if needed & {"sg", "sqsg"} else 0
-    return ("vg" in needed) + settings.ig_steps * ("ig" in needed) + smooth
+from fpa.engine import Engine
+from fpa.explanation.estimator import Estimator, Estimators, get_estimators
+from fpa.explanation.raw import GradientMap, RawMap, Settings, gradient_maps
+from fpa.explanation.task import Task, check_indices, some
+from fpa.masking import MaskingLike, get_masking
 
 
 @torch.inference_mode(False)
@@ -101,7 +29,7 @@ def explain(
     indices: Sequence[int] | None = None,
     seed: int = 0,
     settings: Settings | None = None,
-    masking: Masking | None = None,
+    masking: MaskingLike | None = None,
 ) -> dict[str, Tensor]:
     """A map [N, H, W] of every estimator for the images [N, C, H, W].
 
@@ -114,13 +42,12 @@ def explain(
     >>> maps["ig_sum"].shape
     torch.Size([4, 2, 2])
     """
-    named, engine = get_estimators(estimators), Engine.of(model)
+    named, engine = get_estimators(estimators, settings or Settings()), Engine.of(model)
     images = engine.images(images)
     indices = check_indices(indices, len(images))
+    removal = get_masking(masking)
     classes = engine.explained(engine.predict(images), targets)
-    maps = maps_of(
-        engine, images, named, classes, indices, seed, settings or Settings(), masking or Constant()
-    )
+    maps = maps_of(Task(engine, images, classes, indices, seed, removal), named)
     for name, values in maps.items():
         bad = (~values.isfinite()).flatten(1).any(1).nonzero().flatten().tolist()
         if bad:
@@ -129,70 +56,30 @@ def explain(
     return maps
 
 
-def maps_of(
-    engine: Engine,
-    images: Tensor,
-    estimators: Mapping[str, Estimator],
-    targets: Tensor,
-    indices: Sequence[int],
-    seed: int,
-    settings: Settings,
-    masking: Masking,
-) -> dict[str, Tensor]:
-    """`explain` for arguments already checked and on the device; never waits for the device."""
-    task = Task(engine, images, targets, indices, seed, settings, masking)
+def maps_of(task: Task, estimators: Mapping[str, Estimator]) -> dict[str, Tensor]:
+    """The maps [N, H, W] of estimators from `get_estimators`; never waits for the device."""
+    maps = {name: estimators[name].reduce(raw) for name, raw in _raw_maps(task, estimators)}
+    return {name: maps[name] for name in estimators}
+
+
+def raw_maps_of(task: Task, estimators: Mapping[str, Estimator]) -> dict[str, Tensor]:
+    """The maps before the reduction, [N, C, H, W] or [N, 1, H, W]; `Estimator.reduce` reduces them."""
+    raws = dict(_raw_maps(task, estimators))
+    return {name: raws[name] for name in estimators}
+
+
+def _raw_maps(task: Task, estimators: Mapping[str, Estimator]) -> Iterator[tuple[str, Tensor]]:
+    """By name, and by raw map: estimators of equal raw maps come one after the other and share it."""
+    by_raw: dict[RawMap, list[str]] = {}
     for name, estimator in estimators.items():
-        if isinstance(estimator.raw, Method):
-            estimator.raw.check(name, indices, images.shape[1:])
-    needed = {estimator.raw for estimator in estimators.values() if isinstance(estimator.raw, str)}
-    raws = _gradient_maps(engine, images, needed, targets, indices, seed, settings, masking)
-    if "random" in needed:
-        raws["random"] = by_image((1, *images.shape[2:]), seed, indices, _RANDOM, images.device, "uniform")
-    maps = {}
-    for name, estimator in estimators.items():
-        if isinstance(estimator.raw, str):
-            raw = raws[estimator.raw]
+        estimator.raw.check(name, task.indices, task.images.shape[1:])
+        by_raw.setdefault(estimator.raw.configured(Settings()), []).append(name)
+    shared = gradient_maps(task, [raw for raw in by_raw if isinstance(raw, GradientMap)])
+    for raw, names in by_raw.items():
+        if isinstance(raw, GradientMap):
+            values = shared[raw]
         else:
-            engine.watch(estimator_name(name))
-            if isinstance(estimator.raw, Method):
-                raw = estimator.raw.raw_map(name, task)
-            else:
-                raw = _custom(engine, name, estimator, images, targets)
-        maps[name] = estimator.reduce(raw, images)
-    return maps
-
-
-def _custom(engine: Engine, name: str, estimator: Estimator, images: Tensor, targets: Tensor) -> Tensor:
-    """The raw map of a callable or a Captum object, which may do with the model what it likes."""
-    attribute = getattr(estimator.raw, "attribute", None)
-    raw_map: Any = estimator.raw
-
-    def part(rows: Tensor, at: slice) -> Any:
-        if attribute is not None:
-            return attribute(rows.requires_grad_(), target=targets[at])
-        return raw_map(engine.model, rows, targets[at])
-
-    with ExitStack() as stack:
-        for model in (engine.model, *_models_inside(raw_map)):
-            stack.enter_context(untouched(model))
-        return in_parts(engine, name, images, part)
-
-
-def _models_inside(raw: Any) -> list[nn.Module]:
-    """The models a Captum object holds; a NoiseTunnel holds another object."""
-    inner = getattr(raw, "attribution_method", raw)
-    forward = getattr(inner, "forward_func", None)
-    return [forward] if isinstance(forward, nn.Module) else []
-
-
-def _by_name(name: str) -> Estimator:
-    if name in PAPER:
-        return PAPER[name]
-    if name.startswith(("captum:", "maps:")):
-        from fpa.explanation.named import by_name
-
-        return by_name(name)
-    match = re.fullmatch(r"(vg|ig|sg|sqsg)(x?)_(sum|abs)", name)
-    if match is None or match[1] + match[2] == "igx":
-        raise unknown("estimator", name, (*PAPER, *SETS, "captum:METHOD", "maps:FILE"))
-    return Estimator(match[1], "sum" if match[3] == "sum" else "abs", times_input=bool(match[2]))
+            task.engine.watch(estimators[names[0]].label(names[0]).text)
+            values = raw.raw_map(names[0], task)
+        for name in names:
+            yield name, estimators[name].scaled(values, task.images)

@@ -1,31 +1,81 @@
-"""Plain functions and Quantus' functions as raw maps."""
+"""Plain functions, Captum's objects and Quantus' functions as raw maps."""
 
 import inspect
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+import numpy as np
+from torch import Tensor, nn
 
-from fpa.explanation.estimator import Method, Task, in_parts
+from fpa.errors import InputError
+from fpa.explanation.maps import Maps
+from fpa.explanation.raw import RawMap
+from fpa.explanation.task import Task, in_parts
 from fpa.models.wrap import untouched
 
 
-@dataclass(frozen=True)
-class Quantus(Method):
+def as_raw_map(source: Any) -> RawMap:
+    """What a user may give as a raw map: arrays, tensors, paths, functions and Captum's objects."""
+    if isinstance(source, RawMap):
+        return source
+    if isinstance(source, (Tensor, np.ndarray, Path)):
+        return Maps(source)
+    if hasattr(source, "attribute"):
+        return CaptumObject(source)
+    if callable(source):
+        return from_quantus(source) if is_quantus(source) else Function(source)
+    raise InputError(
+        "an estimator must be a name, a callable (model, images, targets) -> [N, C, H, W], an array "
+        f"of maps or a Captum attribution object, got {type(source).__name__}"
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Function(RawMap):
+    """A function `(model, images, targets) -> [N, C, H, W]` (or already [N, H, W])."""
+
+    function: Callable[[nn.Module, Tensor, Tensor], Tensor]
+
+    def raw_map(self, name: str, task: Task) -> Tensor:
+        """What the function returns; it may do with the model what it likes."""
+
+        def run(rows: Tensor, at: slice) -> Any:
+            return self.function(task.engine.model, rows, task.targets[at])
+
+        with untouched(task.engine.model):
+            return in_parts(task, name, run)
+
+
+@dataclass(frozen=True, eq=False)
+class CaptumObject(RawMap):
+    """An object with Captum's method `attribute`; it explains the model it was made with."""
+
+    attribution: Any
+
+    def raw_map(self, name: str, task: Task) -> Tensor:
+        """What the object's method returns."""
+        # A NoiseTunnel holds another object.
+        inner = getattr(self.attribution, "attribution_method", self.attribution)
+        model = getattr(inner, "forward_func", None)
+        with ExitStack() as stack:
+            for touched in (task.engine.model, *([model] if isinstance(model, nn.Module) else [])):
+                stack.enter_context(untouched(touched))
+            return in_parts(
+                task,
+                name,
+                lambda rows, at: self.attribution.attribute(rows.requires_grad_(), target=task.targets[at]),
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Quantus(RawMap):
     """A function `explain_func(model, inputs, targets, **arguments) -> array`, called as Quantus calls it."""
 
     explain_func: Callable[..., Any]
     arguments: dict[str, Any] = field(default_factory=dict)
-
-    def described(self) -> Any:
-        """The function's name and arguments, as far as they can be seen."""
-        function, arguments = self.explain_func, dict(self.arguments)
-        while hasattr(function, "func"):  # functools.partial
-            arguments = {**getattr(function, "keywords", {}), **arguments}
-            function = function.func
-        name = getattr(function, "__qualname__", type(function).__qualname__)
-        return {"name": name, **{key: repr(value) for key, value in sorted(arguments.items())}}
 
     def raw_map(self, name: str, task: Task) -> Tensor:
         """The function's arrays, from NumPy copies of the images and targets."""
@@ -40,7 +90,7 @@ class Quantus(Method):
             return self.explain_func(model=engine.model, inputs=inputs, targets=targets, **arguments)
 
         with untouched(engine.model):
-            return in_parts(engine, name, task.images, run)
+            return in_parts(task, name, run)
 
 
 def from_quantus(explain_func: Callable[..., Any], **arguments: Any) -> Quantus:
@@ -50,7 +100,6 @@ def from_quantus(explain_func: Callable[..., Any], **arguments: Any) -> Quantus:
     and returns an array [N, C, H, W], [N, 1, H, W] or [N, H, W].
 
     >>> import torch
-    >>> from torch import nn
     >>> from fpa import explain
     >>> def brightness(model, inputs, targets, scale=1):
     ...     return scale * inputs.mean(1)

@@ -6,35 +6,37 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fpa.errors import InputError, unknown
-from fpa.explanation.estimator import Method, Task, checked_map
+from fpa.explanation.raw import RawMap, Reduction, register
+from fpa.explanation.task import Task, checked_map
 from fpa.files import check_torch_file, what_it_is
 
 _SCAN_BYTES = 64 << 20
 
 
+@register
 @dataclass(frozen=True, eq=False)
-class Maps(Method):
+class Maps(RawMap):
     """Maps computed before: [N, H, W], [N, 1, H, W] or [N, C, H, W], image i of the data set in row i.
 
     `source` is an array, a tensor or a file: .npy, .npz, .safetensors or .pt (a tensor or a dict of them,
     loaded without executing code); `array` names one of several in a file. Files are memory-mapped, except
     .npz. The estimator counts as signed if any value is negative.
 
-    >>> from fpa.explanation import Estimator
-    >>> Estimator(Maps(torch.ones(5, 4, 4))).signed, Estimator(Maps(-torch.ones(5, 4, 4))).signed
-    (False, True)
+    >>> Maps(torch.ones(5, 4, 4)).nonnegative, Maps(-torch.ones(5, 4, 4)).nonnegative
+    (True, False)
     """
 
     source: Any
     array: str | None = None
-    needs_numbers: ClassVar[bool] = True
+    family = "maps"
+    needs_numbers = True
 
     def __post_init__(self) -> None:
         if isinstance(self.source, str):
@@ -45,6 +47,19 @@ class Maps(Method):
                 f"{self._called} must be real numbers [N, H, W] or [N, C, H, W], "
                 f"got {self.values.dtype} {shape}"
             )
+
+    @classmethod
+    def from_argument(cls, argument: str) -> tuple[Self, Reduction | None]:
+        """`maps:FILE` or `maps:FILE#ARRAY`."""
+        file, _, array = argument.partition("#")
+        return cls(Path(file), array or None), None
+
+    @property
+    def label(self) -> str:
+        """The file without its folder, and the array."""
+        if not isinstance(self.source, Path):
+            return "maps"
+        return self.source.stem + (f"#{self.array}" if self.array else "")
 
     @property
     def _called(self) -> str:
@@ -76,7 +91,7 @@ class Maps(Method):
         """Whether no value is negative."""
         return not self._scanned[1]
 
-    def described(self) -> Any:
+    def described(self) -> dict[str, Any]:
         """A hash of the values, so that a file may move but not change."""
         return {"name": "maps", "sha256": self._scanned[0]}
 
@@ -147,14 +162,8 @@ def _npy(path: Path) -> _Arrays:
 
 
 def _npz(path: Path) -> _Arrays:
-    with np.load(path, allow_pickle=False) as arrays:
-        names = list(arrays.files)
-
-    def get(name: str) -> Any:
-        with np.load(path, allow_pickle=False) as arrays:
-            return arrays[name]
-
-    return names, get
+    arrays = np.load(path, allow_pickle=False)
+    return list(arrays.files), arrays.__getitem__
 
 
 def _safetensors(path: Path) -> _Arrays:

@@ -4,8 +4,20 @@ Weights are data: nothing in a file is ever executed.
 """
 
 from fpa.models.architectures import build_model
-from fpa.models.foreign import open_model
+from fpa.models.foreign import Opened, open_model
+from fpa.models.names import ModelName, parse_model_name
 from fpa.models.saved import ModelCard, load_model, read_card, save_model
 from fpa.models.wrap import classifier
 
-__all__ = ["ModelCard", "build_model", "classifier", "load_model", "open_model", "read_card", "save_model"]
+__all__ = [
+    "ModelCard",
+    "ModelName",
+    "Opened",
+    "build_model",
+    "classifier",
+    "load_model",
+    "open_model",
+    "parse_model_name",
+    "read_card",
+    "save_model",
+]

@@ -1,47 +1,15 @@
-"""Architectures by name."""
+"""Models with new weights, by the name of their architecture."""
+
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torchvision import models as torchvision_models
-from torchvision.models.resnet import BasicBlock
 
-from fpa.errors import InputError, unknown
-
-
-class SmallResNet(nn.Module):
-    """Three residual blocks of 16, 32 and 64 channels: for 32 px images on a CPU (77,000 weights)."""
-
-    def __init__(self, classes: int, channels: int) -> None:
-        super().__init__()
-        self.stem = nn.Sequential(
-            nn.Conv2d(channels, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU(inplace=True)
-        )
-        self.blocks = nn.Sequential(_block(16, 16, 1), _block(16, 32, 2), _block(32, 64, 2))
-        self.head = nn.Linear(64, classes)
-
-    def forward(self, images: Tensor) -> Tensor:  # noqa: D102
-        return self.head(self.blocks(self.stem(images)).mean((2, 3)))  # type: ignore[no-any-return]
-
-
-def _block(inputs: int, outputs: int, stride: int) -> nn.Module:
-    shortcut = None
-    if inputs != outputs:
-        shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
-    block: nn.Module = BasicBlock(inputs, outputs, stride, shortcut)
-    return block
-
-
-def _cifar_resnet18(classes: int, channels: int) -> nn.Module:
-    """ResNet-18 whose stem keeps 32 px images large: a 3x3 convolution of stride 1, no pooling."""
-    model: nn.Module = torchvision_models.resnet18(num_classes=classes)
-    stem = nn.Conv2d(channels, 64, 3, stride=1, padding=1, bias=False)
-    nn.init.kaiming_normal_(stem.weight, mode="fan_out", nonlinearity="relu")
-    model.conv1 = stem
-    model.maxpool = nn.Identity()
-    return model
-
-
-OWN = {"resnet-small": SmallResNet, "resnet18-cifar": _cifar_resnet18}
+from fpa.errors import InputError
+from fpa.files import call_object, load_object
+from fpa.models.names import ModelName, import_timm, parse_model_name, unknown_model
+from fpa.models.resnets import OWN
 
 
 def build_model(
@@ -50,38 +18,52 @@ def build_model(
     """A new model with random weights that depend only on the seed.
 
     `architecture` is "resnet-small", "resnet18-cifar", any classifier of torchvision ("resnet50",
-    "mobilenet_v2", ...) or, with timm installed, "timm:NAME".
+    "torchvision:mobilenet_v2", ...), with timm installed "timm:NAME", or "module:function", a function of
+    your own that takes the number of classes and of channels and returns the model.
 
     >>> model = build_model("resnet-small", classes=8, input_shape=(3, 32, 32))
     >>> model(torch.zeros(2, 3, 32, 32)).shape
     torch.Size([2, 8])
     """
+    name = parse_model_name(architecture)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return _build(architecture, classes, input_shape)
+        return build(name, classes, input_shape[0])
 
 
-def _build(architecture: str, classes: int, input_shape: tuple[int, int, int]) -> nn.Module:
-    channels = input_shape[0]
-    if architecture in OWN:
-        return OWN[architecture](classes, channels)
-    if architecture.startswith("timm:"):
-        try:
-            import timm
-        except ImportError as error:
-            raise InputError(f"model {architecture!r} needs timm: pip install 'fpa[timm]'") from error
-        name = architecture.removeprefix("timm:")
-        if not timm.is_model(name):
-            raise unknown("timm model", name, timm.list_models())
-        model: nn.Module = timm.create_model(name, num_classes=classes, in_chans=channels)
+def build(name: ModelName, classes: int | None, channels: int = 3, *, initialise: bool = True) -> nn.Module:
+    """The model of a name, with as many classes as the architecture usually has if they are not given.
+
+    Without `initialise` some weights may be left as they are, for those from a file to replace.
+    """
+    if name.kind == "own":
+        return OWN[name.name](classes or 10, channels)
+    if name.kind == "function":
+        return _returned(name.spec, *(() if classes is None else (classes, channels)))
+    if name.kind == "file":
+        raise unknown_model(name.spec)
+    how: dict[str, Any] = {} if classes is None else {"num_classes": classes}
+    model: nn.Module
+    if name.kind == "timm":
+        how |= {} if channels == 3 else {"in_chans": channels}
+        model = import_timm(name.spec).create_model(name.name, pretrained=False, **how)
         return model
-    name = architecture.removeprefix("torchvision:")
-    known = torchvision_models.list_models(module=torchvision_models)
-    if name not in known:
-        raise unknown("model", architecture, [*OWN, *known])
     if channels != 3:
         raise InputError(
-            f"model {architecture!r} takes images of 3 channels, these have {channels}: "
+            f"model {name.spec!r} takes images of 3 channels, these have {channels}: "
             f"use one of {', '.join(OWN)} or a timm model"
         )
-    return torchvision_models.get_model(name, weights=None, num_classes=classes)  # type: ignore[no-any-return]
+    if not initialise and name.name in ("googlenet", "inception_v3"):
+        how["init_weights"] = False  # they warn about a default that weights from a file make meaningless
+    model = torchvision_models.get_model(name.name, weights=None, **how)
+    return model
+
+
+def _returned(spec: str, *arguments: int) -> nn.Module:
+    """The model that `module:function` returns, or is."""
+    model = load_object(spec, "model")
+    if arguments or not isinstance(model, nn.Module):
+        model = call_object(spec, "model", *arguments)
+    if not isinstance(model, nn.Module):
+        raise InputError(f"{spec} must return a torch.nn.Module, it returned {type(model).__name__}")
+    return model

@@ -1,4 +1,4 @@
-"""Models by name, from torchvision, timm, a saved file or anyone's own function, with weights from a file.
+"""Trained models by name: a saved file, torchvision, timm or your own function, with weights from a file.
 
 Weights are data: safetensors, or what `torch.load` reads without executing anything. What would execute code
 is refused.
@@ -6,9 +6,8 @@ is refused.
 
 import importlib
 import pickle
-import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,11 @@ from torch import Tensor, nn
 from torchvision import models as torchvision_models
 
 from fpa.data.normalisation import Normalisation
-from fpa.errors import InputError, unknown
+from fpa.data.sets import is_plain_name
+from fpa.errors import InputError, first_line
 from fpa.files import check_torch_file
+from fpa.models.architectures import build
+from fpa.models.names import ModelName, parse_model_name, unknown_model
 from fpa.models.saved import (
     check_same_tensors,
     load_model,
@@ -30,7 +32,6 @@ from fpa.models.saved import (
 
 # Where training scripts keep the weights in a checkpoint, and what wrappers put before their names.
 CHECKPOINT_KEYS = ("state_dict", "model_state_dict", "model", "net", "weights")
-
 
 WRAPPER_PREFIXES = ("module.", "_orig_mod.", "model.")
 
@@ -58,167 +59,83 @@ def open_model(
     classes: int | None = None,
     normalisation: Normalisation | None = None,
 ) -> Opened:
-    """A model by name: `torchvision:NAME`, `timm:NAME`, a saved or shipped model of fpa, `module:function`.
+    """A trained model by name: a saved or shipped model, `torchvision:NAME`, `timm:NAME`, `module:function`.
 
-    `weights` is a .safetensors file, or a checkpoint with the state dict; the number of classes follows from
-    it (or is given as `classes`). A function must return the model and may load its own weights; its module
-    is looked for in the current folder too. `normalisation` takes the place of the one that torchvision, timm
-    or the saved model say.
+    All names are those of `parse_model_name`. `weights` is a .safetensors file, or a checkpoint with the
+    state dict; the number of classes follows from it (or is given as `classes`). A function `module:function`
+    takes nothing, returns the model and may load its own weights; its module is looked for in the current
+    folder too. `normalisation` takes the place of the one that torchvision, timm or the saved model say.
 
     >>> ", ".join(open_model("shapes-fpa").classes[:2])
     'disc, square'
     """
-    kind, _, rest = spec.partition(":")
-    if kind in ("torchvision", "timm"):
-        if kind == "torchvision" and rest not in _torchvision_names():
-            raise unknown("torchvision model", rest, _torchvision_names())
-        if kind == "timm" and not _is_timm(rest):
-            raise unknown("timm model", rest, _timm_names())
-        if weights is None:
-            raise InputError(
-                f"{spec} needs weights: give a .safetensors file or a state dict saved with torch.save"
-            )
-        found = _published(kind, rest, _state_dict(Path(weights)), Path(weights), classes)
-    elif rest and not Path(spec).exists():
-        model = _from_function(kind, rest)
-        if weights is not None:
-            _load(model, _state_dict(Path(weights)), Path(weights), spec)
-        found = Opened(model, rest)
-    else:
-        found = _saved(spec)
+    name = parse_model_name(spec)
+    if name.kind == "file":
         if weights is not None:
             raise InputError(f"{spec} is a saved model with its own weights: leave out {weights}")
-    chosen = normalisation or found.normalisation
-    return Opened(found.model.eval(), found.name, chosen, found.size, found.classes, found.data)
+        opened = _saved(spec)
+    elif name.kind == "function":
+        opened = Opened(build(name, None), name.name)
+        if weights is not None:
+            _load(opened.model, _state_dict(Path(weights)), Path(weights), spec)
+    elif weights is None:
+        raise InputError(
+            f"{spec} needs weights: give a .safetensors file or a state dict saved with torch.save"
+        )
+    else:
+        opened = _with_weights(name, Path(weights), classes)
+    return replace(opened, model=opened.model.eval(), normalisation=normalisation or opened.normalisation)
 
 
 def _saved(spec: str) -> Opened:
     path = Path(spec)
     if not path.suffix and not path.exists() and spec not in shipped_models():
-        known = [*shipped_models(), "torchvision:NAME", "timm:NAME", "module:function", "a .safetensors file"]
-        for kind, listed in (("torchvision", _torchvision_names), ("timm", _timm_names)):
-            if spec in listed():
-                raise InputError(f"unknown model {spec!r}: did you mean {kind}:{spec}?")
-        raise unknown("model", spec, known)
-    found = model_path(spec)
-    name = found.stem if found.stem != "model" else found.absolute().parent.name  # training names all alike
-    card = read_card(found)
+        raise unknown_model(spec, [*shipped_models(), "a .safetensors file"])
+    path = model_path(spec)
+    card = read_card(path)
+    data = card.recipe.get("data")
+    data = data.get("name") if isinstance(data, dict) else None
     return Opened(
-        load_model(spec),
-        name,
-        Normalisation(card.mean, card.std),
-        card.input_shape[-1],
-        card.classes,
-        card.recipe.get("data", {}).get("name"),
+        model=load_model(path),
+        name=path.stem if path.stem != "model" else path.absolute().parent.name,  # training names all alike
+        normalisation=Normalisation(card.mean, card.std),
+        size=card.input_shape[-1],
+        classes=card.classes,
+        data=data if is_plain_name(data) else None,
     )
 
 
-def _published(kind: str, name: str, state: dict[str, Tensor], path: Path, classes: int | None) -> Opened:
-    """An architecture of torchvision or timm with as many classes as the weights have."""
-    architecture = f"{kind}:{name}"
-    build = _torchvision if kind == "torchvision" else _timm
-    usual = _shapes_of(build, name)
+def _with_weights(name: ModelName, path: Path, classes: int | None) -> Opened:
+    """An architecture with as many classes as the weights have."""
+    state = _state_dict(path)
+    channels = 3
+    if name.kind == "own":
+        channels = next((values.shape[1] for values in state.values() if values.ndim == 4), channels)
+    usual = _shapes_of(name, channels)
     state = _stripped(state, usual)
-    other = classes or _classes(usual, state)
-    model = build(name, other)
-    _load(model, state, path, architecture)
-    if kind == "torchvision":
-        entry = next(iter(torchvision_models.get_model_weights(name)))
-        transform = entry.transforms()
-        normalisation = Normalisation(tuple(transform.mean), tuple(transform.std))
-        names = list(entry.meta["categories"])
-        known = names if other in (None, len(names)) else None
-        return Opened(model, name, normalisation, int(transform.crop_size[0]), known)
-    config: Any = importlib.import_module("timm.data").resolve_model_data_config(model)
-    normalisation = Normalisation(tuple(config["mean"]), tuple(config["std"]))
-    return Opened(model, name, normalisation, int(config["input_size"][-1]))
+    classes = classes or _classes(usual, state)
+    model = build(name, classes, channels, initialise=False)
+    _load(model, state, path, name.spec)
+    if name.kind == "own":
+        return Opened(model, name.name)
+    if name.kind == "timm":
+        config: Any = importlib.import_module("timm.data").resolve_model_data_config(model)
+        normalisation = Normalisation(tuple(config["mean"]), tuple(config["std"]))
+        return Opened(model, name.name, normalisation, int(config["input_size"][-1]))
+    entry = next(iter(torchvision_models.get_model_weights(name.name)))
+    transform, names = entry.transforms(), list(entry.meta["categories"])
+    normalisation = Normalisation(tuple(transform.mean), tuple(transform.std))
+    known = names if classes in (None, len(names)) else None
+    return Opened(model, name.name, normalisation, int(transform.crop_size[0]), known)
 
 
-def _shapes_of(build: Callable[[str, int | None], nn.Module], name: str) -> dict[str, Tensor]:
+def _shapes_of(name: ModelName, channels: int) -> dict[str, Tensor]:
     """The tensors an architecture has by default, without their values where it can be built so."""
     try:
         with torch.device("meta"):
-            return build(name, None).state_dict()
-    except InputError:
-        raise
+            return build(name, None, channels, initialise=False).state_dict()
     except Exception:  # some architectures compute numbers from tensors while they are built
-        return build(name, None).state_dict()
-
-
-def _torchvision_names() -> list[str]:
-    names: list[str] = torchvision_models.list_models(module=torchvision_models)
-    return names
-
-
-def _timm_names() -> list[str]:
-    """Empty where timm is not installed."""
-    try:
-        import timm
-    except ImportError:
-        return []
-    names: list[str] = timm.list_models()
-    return names
-
-
-def _is_timm(name: str) -> bool:
-    """Also True for names with a tag and old ones, which timm does not list; and where timm is missing."""
-    try:
-        import timm
-    except ImportError:
-        return True  # that it is missing is told when the model is built
-    return bool(timm.is_model(name))
-
-
-def _torchvision(name: str, classes: int | None) -> nn.Module:
-    how: dict[str, Any] = {} if classes is None else {"num_classes": classes}
-    # These two warn about a default that weights from a file make meaningless.
-    how |= {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
-    model: nn.Module = torchvision_models.get_model(name, weights=None, **how)
-    return model
-
-
-def _timm(name: str, classes: int | None) -> nn.Module:
-    try:
-        import timm
-    except ImportError as error:
-        raise InputError(f"model 'timm:{name}' needs timm: pip install 'fpa[timm]'") from error
-    how: dict[str, Any] = {} if classes is None else {"num_classes": classes}
-    model: nn.Module = timm.create_model(name, pretrained=False, **how)
-    return model
-
-
-def _from_function(module: str, function: str) -> nn.Module:
-    here = str(Path.cwd())
-    sys.path.insert(0, here)
-    try:
-        make: Any = importlib.import_module(module)
-        for part in function.split("."):
-            make = getattr(make, part)
-    except Exception as error:  # whatever the user's own code raises
-        raise InputError(
-            f"{module}:{function} cannot be imported from the current folder or the environment: "
-            f"{_said(error)}"
-        ) from error
-    finally:
-        sys.path.remove(here)
-    if not callable(make):
-        raise InputError(f"{module}:{function} must be a function that returns a model, it is a {type(make)}")
-    try:
-        model = make if isinstance(make, nn.Module) else make()
-    except Exception as error:
-        raise InputError(
-            f"{module}:{function} failed with {type(error).__name__}: {_said(error)} (--debug shows where)"
-        ) from error
-    if not isinstance(model, nn.Module):
-        raise InputError(
-            f"{module}:{function} must return a torch.nn.Module, it returned {type(model).__name__}"
-        )
-    return model
-
-
-def _said(error: Exception) -> str:
-    """The first line of an exception, or its kind where it says nothing."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+        return build(name, None, channels, initialise=False).state_dict()
 
 
 def _state_dict(path: Path) -> dict[str, Tensor]:
@@ -236,7 +153,7 @@ def _state_dict(path: Path) -> dict[str, Tensor]:
             "weights alone, with torch.save(model.state_dict(), FILE) or as safetensors"
         ) from error
     except (RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
-        raise InputError(f"{path} cannot be read as weights: {_said(error)}") from error
+        raise InputError(f"{path} cannot be read as weights: {first_line(error)}") from error
     while isinstance(content, Mapping):
         inner = next((content[key] for key in CHECKPOINT_KEYS if isinstance(content.get(key), Mapping)), None)
         if inner is None:
@@ -261,14 +178,11 @@ def _stripped(state: dict[str, Tensor], expected: Mapping[str, Any]) -> dict[str
     return state
 
 
-def _classes(expected: Mapping[str, Any], found: Mapping[str, Tensor]) -> int | None:
+def _classes(expected: Mapping[str, Any], state: Mapping[str, Tensor]) -> int | None:
     """The number of classes of weights: where they differ from the usual ones in the first side alone."""
+    shapes = [(state[name].shape, expected[name].shape) for name in expected.keys() & state.keys()]
     counts = {
-        found[name].shape[0]
-        for name in expected.keys() & found.keys()
-        if found[name].ndim == expected[name].ndim > 0
-        and found[name].shape != expected[name].shape
-        and found[name].shape[1:] == expected[name].shape[1:]
+        now[0] for now, usual in shapes if now and usual and now[0] != usual[0] and now[1:] == usual[1:]
     }
     return counts.pop() if len(counts) == 1 else None
 

@@ -1,4 +1,4 @@
-"""Architectures by name, and models in one file that describes itself."""
+"""Models in one file that describes itself."""
 
 import hashlib
 import json
@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from fpa.errors import InputError, unknown
 from fpa.files import replacing, what_it_is
-from fpa.models.architectures import _build
+from fpa.models.architectures import build
+from fpa.models.names import parse_model_name
 
 FORMAT = 1
 """Version of the metadata in a model file."""
@@ -26,14 +27,15 @@ class ModelCard:
     """What a saved model says about itself.
 
     Attributes:
-        architecture: Name `build_model` knows.
+        architecture: Name that `build_model` knows.
         classes: Names of the classes, in the order of the logits.
         input_shape: (C, H, W) of an image.
         mean: Mean of each channel that the normalisation subtracts, for pixels in 0..1.
         std: Standard deviation of each channel that the normalisation divides by.
         augmentation: "none", "fpa" or "rectangle", or the user's own word.
         accuracy: Share of correctly classified evaluation images, if known.
-        recipe: The whole recipe of the training.
+        recipe: All that determined the weights: the settings of the training.
+        variant: What the training is called in its study, if it belongs to one.
 
     """
 
@@ -45,6 +47,19 @@ class ModelCard:
     augmentation: str = "none"
     accuracy: float | None = None
     recipe: dict[str, Any] = field(default_factory=dict)
+    variant: str = ""
+
+    def check(self) -> None:
+        """Raise TypeError or ValueError where a value is not of its kind, as in a forged file."""
+        words = [self.architecture, self.augmentation, *self.classes]
+        numbers = [*self.input_shape, *self.mean, *self.std, self.accuracy or 0.0]
+        channels, _, _ = self.input_shape
+        if not all(isinstance(word, str) for word in words) or not isinstance(self.recipe, dict):
+            raise TypeError("names must be text, the recipe a mapping")
+        if not all(isinstance(number, int | float) for number in numbers):
+            raise TypeError("sizes, mean, std and accuracy must be numbers")
+        if not len(self.mean) == len(self.std) == channels:
+            raise ValueError(f"mean and std must have {channels} numbers, one for each channel")
 
 
 def save_model(model: nn.Module, card: ModelCard, path: Path | str) -> None:
@@ -69,7 +84,7 @@ def model_path(name: Path | str) -> Path:
         return Path(str(resources.files("fpa.models") / "pretrained" / f"{name}.safetensors"))
     if path.suffix in (".pth", ".pt", ".bin", ".ckpt"):
         raise InputError(
-            f"{path} is no model file of fpa (.safetensors): name its architecture too, with "
+            f"{path} is not a model file of fpa (.safetensors): name its architecture too, with "
             f"--model torchvision:NAME --weights {path}"
         )
     if path.suffix or path.is_file() or path.parent != Path():
@@ -84,11 +99,14 @@ def read_card(path: Path | str) -> ModelCard:
         return _card(file, path)
 
 
-def load_model(path: Path | str, device: torch.device | str = "cpu") -> nn.Module:
+def load_model(
+    path: Path | str, device: torch.device | str = "cpu", *, architecture: str | None = None
+) -> nn.Module:
     """The model in a `.safetensors` file written by fpa, in evaluation mode; its card is `model.card`.
 
     `path` may also be the name of a model that ships with the package. The file is data only: nothing in it
-    can execute code.
+    can execute code. So a model built by a function of your own is loaded only if you name the function
+    too: `architecture="module:function"`.
 
     >>> model = load_model("shapes-fpa")
     >>> model.card.augmentation, model.card.classes[:2]
@@ -96,39 +114,47 @@ def load_model(path: Path | str, device: torch.device | str = "cpu") -> nn.Modul
     """
     path = model_path(path)
     card, state = read_card(path), read_tensors(path)
+    name = parse_model_name(card.architecture)
+    size = len(card.classes), card.input_shape[0]
+    if name.kind == "function" and architecture != card.architecture:
+        raise InputError(
+            f"{path} was built by the function {card.architecture}, which is not run only because a file "
+            f"names it: name it yourself, with load_model(path, architecture={card.architecture!r})"
+        )
     # The weights that building draws are thrown away: on the meta device they cost nothing.
-    with torch.device("meta"):
-        model = _build(card.architecture, len(card.classes), card.input_shape)
+    with torch.device("cpu" if name.kind == "function" else "meta"):
+        model = build(name, *size)
     check_same_tensors(path, card.architecture, model.state_dict(), state)
     model.load_state_dict(state, assign=True)
-    unloaded = [name for name, buffer in model.named_buffers() if buffer.is_meta]
-    if unloaded:  # buffers an architecture computes instead of storing
-        model = _build(card.architecture, len(card.classes), card.input_shape)
+    if any(buffer.is_meta for buffer in model.buffers()):  # computed by the architecture, not stored
+        model = build(name, *size)
         model.load_state_dict(state)
     model.card = card  # type: ignore[assignment]
     return model.to(device).eval()
 
 
 def check_same_tensors(
-    path: Path, architecture: str, expected: dict[str, Any], found: dict[str, Any]
+    path: Path, architecture: str, expected: dict[str, Any], state: dict[str, Any]
 ) -> None:
     """Refuse a file whose tensors are not those that an architecture has."""
     kinds = {
-        "missing": sorted(expected.keys() - found.keys()),
-        "unexpected": sorted(found.keys() - expected.keys()),
+        "missing": sorted(expected.keys() - state.keys()),
+        "unexpected": sorted(state.keys() - expected.keys()),
         "of another shape": sorted(
-            f"{name} {list(found[name].shape)} instead of {list(expected[name].shape)}"
-            for name in expected.keys() & found.keys()
-            if expected[name].shape != found[name].shape
+            f"{name} {list(state[name].shape)} instead of {list(expected[name].shape)}"
+            for name in expected.keys() & state.keys()
+            if expected[name].shape != state[name].shape
         ),
     }
-    if any(kinds.values()):
-        said = "; ".join(
-            f"{kind}: {', '.join(names[:3])}" + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-            for kind, names in kinds.items()
-            if names
+    problems = [
+        f"{kind}: {', '.join(names[:3])}" + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        for kind, names in kinds.items()
+        if names
+    ]
+    if problems:
+        raise InputError(
+            f"{path} does not hold weights of the architecture {architecture!r}: {'; '.join(problems)}"
         )
-        raise InputError(f"{path} does not hold weights of the architecture {architecture!r}: {said}")
 
 
 def open_tensors(path: Path) -> Any:
@@ -160,11 +186,15 @@ def tensor_bytes(tensor: Tensor) -> Any:
 
 
 def _checksum(state: Mapping[str, Tensor], card: str) -> str:
-    digest = hashlib.blake2b(card.encode(), digest_size=16)
+    return _updated(hashlib.blake2b(card.encode(), digest_size=16), state)
+
+
+def _updated(digest: Any, state: Mapping[str, Tensor]) -> str:
+    """The hash, in hexadecimal digits, with the names, kinds and values of tensors added."""
     for name, tensor in sorted(state.items()):
         digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
         digest.update(tensor_bytes(tensor))
-    return digest.hexdigest()
+    return str(digest.hexdigest())
 
 
 def _card(file: Any, path: Path) -> ModelCard:
@@ -177,7 +207,9 @@ def _card(file: Any, path: Path) -> ModelCard:
         values = json.loads(text)
         if values.pop("format", None) != FORMAT:
             raise InputError(f"{path} was written by another version of fpa (this one reads format {FORMAT})")
-        return ModelCard(**values | {name: tuple(values[name]) for name in ("input_shape", "mean", "std")})
+        card = ModelCard(**values | {name: tuple(values[name]) for name in ("input_shape", "mean", "std")})
+        card.check()
+        return card
     except InputError:
         raise
     except (ValueError, TypeError, AttributeError, KeyError) as error:
@@ -186,8 +218,4 @@ def _card(file: Any, path: Path) -> ModelCard:
 
 def fingerprint(model: nn.Module) -> str:
     """Of the weights: two models with the same weights and names are the same."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
-        digest.update(tensor_bytes(tensor))
-    return digest.hexdigest()[:16]
+    return _updated(hashlib.sha256(), model.state_dict())[:16]

@@ -1,8 +1,7 @@
-"""What people bring, made into what the rest of the package takes: a classifier, and normalised batches.
+"""What people bring as a model, made into the classifier that the rest of the package takes.
 
-A model comes wrapped, compiled, in half precision or returning an object; a loader yields dicts, PIL images
-or bytes. Here it is unwrapped and converted, or one sentence says what to change. The model given is never
-changed.
+A model comes wrapped, compiled, in half precision or returning an object. Here it is unwrapped and
+converted, or one sentence says what to change. The model given is never changed.
 """
 
 import copy

@@ -3,8 +3,30 @@
 MIF removes the most important first, LIF the least important.
 """
 
-from fpa.perturbation.curves import Curves, perturbation_curves
-from fpa.perturbation.features import ranks
-from fpa.perturbation.outputs import OUTPUTS
+from fpa.perturbation.curves import (
+    Curves,
+    check_fractions,
+    check_maps,
+    curves_of,
+    not_finite,
+    perturbation_curves,
+    problems,
+)
+from fpa.perturbation.features import features_of, ranks
+from fpa.perturbation.outputs import OUTPUTS, Output, check_outputs, output
 
-__all__ = ["OUTPUTS", "Curves", "perturbation_curves", "ranks"]
+__all__ = [
+    "OUTPUTS",
+    "Curves",
+    "Output",
+    "check_fractions",
+    "check_maps",
+    "check_outputs",
+    "curves_of",
+    "features_of",
+    "not_finite",
+    "output",
+    "perturbation_curves",
+    "problems",
+    "ranks",
+]

@@ -12,14 +12,12 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from fpa.engine.engine import Engine, Work
+from fpa.engine import Engine, Work
 from fpa.errors import InputError
-from fpa.explanation.estimator import check_indices, some
-from fpa.masking import Constant, Fill, Masking, fully_masked, noise_by_image
-from fpa.perturbation.features import _TIES, _ranks, check_features
+from fpa.explanation.task import Task, check_indices, some
+from fpa.masking import Fill, MaskingLike, fully_masked, get_masking, noise_by_image
+from fpa.perturbation.features import Pixels, features_of
 from fpa.perturbation.outputs import OUTPUTS, check_outputs
-from fpa.seeds import by_image
-from fpa.show.names import estimator_name
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ def perturbation_curves(
     *,
     points: int = 21,
     fractions: Sequence[float] | None = None,
-    masking: Masking | None = None,
+    masking: MaskingLike | None = None,
     targets: Tensor | int | None = None,
     labels: Tensor | None = None,
     seed: int = 0,
@@ -70,8 +68,8 @@ def perturbation_curves(
     - `targets` [N]: the classes whose logits are followed, by default those predicted on the unmasked images.
     - `seed` fixes, with `indices` [N] (the numbers of the images in their data set, by default 0, 1, ...),
       the order of pixels with equal scores and the noise of the masking.
-    - `features`: what is removed together: "pixels", squares of so many pixels a side, or the segments of a
-      label map [N, H, W] or [H, W]. A feature's score is the mean of its pixels.
+    - `features`: what is removed together: "pixels", squares of that many pixels per side, or the segments of
+      a label map [N, H, W] or [H, W]. A feature's score is the mean of its pixels.
     - `outputs`: what is followed besides the logit: "probability", "margin", "accuracy". Accuracy is against
       `labels` [N], or without them the share of images still predicted as the target.
 
@@ -86,66 +84,52 @@ def perturbation_curves(
     maps = check_maps(maps, images)
     shares = check_fractions(points, fractions)
     numbers = check_indices(indices, len(images))
-    check_outputs(outputs)
-    check_features(features, images)
+    followed = check_outputs(("logit", *outputs))
+    features_of(features, images)
+    removal = get_masking(masking)
     logits = engine.predict(images)
     classes = engine.explained(logits, targets)
-    curves = curves_of(
-        engine,
-        images,
+    by_output = curves_of(
+        Task(engine, images, classes, numbers, seed, removal),
         maps,
         shares,
-        logits,
-        classes,
-        numbers,
-        seed,
-        masking or Constant(),
-        features,
-        tuple(outputs),
-        classes if labels is None else engine.explained(logits, labels, "labels"),
+        logits=logits,
+        features=features,
+        outputs=followed,
+        labels=classes if labels is None else engine.explained(logits, labels, "labels"),
     )
+    curves = by_output.pop("logit")
+    curves.others.update(by_output)
     for problem in problems(not_finite(images, maps, curves), numbers):
         warnings.warn(f"{problem}: left out (NaN)", stacklevel=3)
     return curves
 
 
 def curves_of(
-    engine: Engine,
-    images: Tensor,
+    task: Task,
     maps: Mapping[str, Tensor],
     fractions: Sequence[float],
+    *,
     logits: Tensor,
-    targets: Tensor,
-    indices: Sequence[int],
-    seed: int,
-    masking: Masking,
-    features: str | int | Tensor,
-    outputs: tuple[str, ...],
     labels: Tensor,
-) -> Curves:
-    """`perturbation_curves` for arguments already checked; with pixels it never waits for the device."""
-    count, device, names = len(images), images.device, ("logit", *(o for o in outputs if o != "logit"))
-    parts = check_features(features, images)
-    order = by_image((images[0, 0].numel(),), seed, indices, _TIES, device, "integers")[
-        :, : parts.most
-    ].argsort(1)
-    ranks = torch.stack([_ranks(parts.scores(values), order) for values in maps.values()])
-    pixel_ranks = parts.to_pixels(ranks)
+    features: str | int | Tensor = "pixels",
+    outputs: Sequence[str] = ("logit",),
+    shown: Mapping[str, str] | None = None,
+) -> dict[str, Curves]:
+    """The curves of every output, for arguments already checked; with pixels it never waits for the device.
 
-    # k, the features removed at each point; where all images have equally many, each k is run once only.
-    removed = (torch.as_tensor(fractions, dtype=torch.float64) * parts.counts[:, None]).round().long()
-    if parts.equal:
-        every = removed[0].tolist()
-        inner = sorted({k for k in every if 0 < k < parts.most})
-        columns = [0 if k == 0 else 1 + (inner.index(k) if k < parts.most else len(inner)) for k in every]
-        steps = torch.tensor([inner], dtype=torch.int64).expand(count, -1)
-    else:
-        columns, steps = [1 + column for column in range(len(fractions))], removed
+    `logits` [N, classes] are those of the unmasked images; `shown` names the maps in the progress display.
+    """
+    images, count, device = task.images, len(task.images), task.images.device
+    parts = features_of(features, images)
+    order = parts.random_order(device, task.seed, task.indices)
+    ranks = torch.stack([parts.ranks(values, order) for values in maps.values()])
+    pixel_ranks = parts.to_pixels(ranks)
+    steps, columns, exact, removed = _steps(parts, fractions)
     width = steps.shape[1]
     # LIF removes ranks below k; MIF removes those not below (features - k).
     below = torch.stack([parts.counts[:, None] - steps, steps], 1).flatten().to(device, non_blocking=True)
-
-    noise = noise_by_image(masking, images, seed, indices)
+    masking, noise = task.masking, noise_by_image(task.masking, images, task.seed, task.indices)
     fill = masking.fill(images, noise) if isinstance(masking, Fill) else None
 
     def masked(start: int, stop: int) -> Tensor:
@@ -155,61 +139,73 @@ def curves_of(
         rank = pixel_ranks.index_select(0, ranking)
         limit = below.index_select(0, row % (2 * width) + image * (2 * width)).to(rank.dtype)
         mask = (rank < limit[:, None, None]) ^ (row // width % 2 == 0)[:, None, None]
-        shown = images.index_select(0, image)
+        visible = images.index_select(0, image)
         if fill is None:
-            return masking(shown, mask)
+            return masking(visible, mask, None if noise is None else noise.index_select(0, image))
         gone = fill if len(fill) == 1 else fill.index_select(0, image)
         # The same as torch.where for finite values, exactly, and several times faster on the CPU.
-        return shown.lerp_(gone, mask[:, None].to(shown.dtype))
+        return visible.lerp_(gone, mask[:, None].to(visible.dtype))
 
     rows = len(maps) * count * 2 * width
-    values = {name: torch.empty(rows, dtype=images.dtype, device=device) for name in names}
-    ends = {name: torch.empty(count, dtype=images.dtype, device=device) for name in names}
+    values = {name: torch.empty(rows, dtype=images.dtype, device=device) for name in outputs}
+    ends = {name: torch.empty(count, dtype=images.dtype, device=device) for name in outputs}
 
-    def take(start: int, stop: int, found: Tensor) -> None:
+    def take(start: int, stop: int, result: Tensor) -> None:
         image = torch.arange(start, stop, device=device) // (2 * width) % count
-        for name in names:
-            values[name][start:stop] = OUTPUTS[name](
-                found, targets.index_select(0, image), labels.index_select(0, image)
-            )
+        classes, truth = task.targets.index_select(0, image), labels.index_select(0, image)
+        for name in outputs:
+            values[name][start:stop] = OUTPUTS[name](result, classes, truth)
 
-    def take_end(start: int, stop: int, found: Tensor) -> None:
-        for name in names:
-            ends[name][start:stop] = OUTPUTS[name](found, targets[start:stop], labels[start:stop])
+    def take_end(start: int, stop: int, result: Tensor) -> None:
+        for name in outputs:
+            ends[name][start:stop] = OUTPUTS[name](result, task.targets[start:stop], labels[start:stop])
 
-    estimators = [estimator_name(name) for name in maps]
-    works = [Work(rows, masked, take, name=lambda start: estimators[start // (count * 2 * width)])]
-    everything = parts.equal and parts.most in every
-    if everything:
+    watched = [(shown or {}).get(name, name) for name in maps]
+    works = [Work(rows, masked, take, name=lambda start: watched[start // (count * 2 * width)])]
+    if parts.equal and width + 1 in columns:
         gone = fully_masked(masking, images, noise)
         works.append(Work(count, lambda a, b: gone[a:b], take_end))
-    engine.logits(works)
+    task.engine.logits(works)
 
     bad_image = ~images.isfinite().flatten(1).all(1)
     bad = torch.stack([~values.isfinite().flatten(1).all(1) for values in maps.values()]) | bad_image
-    exact = (
-        torch.tensor(every, dtype=torch.float64) / parts.most if parts.equal else torch.as_tensor(fractions)
-    )
     mif_shares, lif_shares = parts.pixel_shares(ranks, removed, list(maps))
-    found_curves = {}
-    for name in names:
-        start = OUTPUTS[name](logits, targets, labels)
+    curves = {}
+    for name in outputs:
+        start = OUTPUTS[name](logits, task.targets, labels)
         sides = values[name].view(len(maps), count, 2, width)
         first = start[None, :, None, None].expand(len(maps), count, 2, 1)
         last = ends[name][None, :, None, None].expand(len(maps), count, 2, 1)
         full = torch.cat([first, sides, last], -1)[..., columns].masked_fill(bad[:, :, None, None], torch.nan)
-        found_curves[name] = Curves(
-            fractions=exact.to(torch.float64),
+        curves[name] = Curves(
+            fractions=exact,
             mif={key: full[place, :, 0] for place, key in enumerate(maps)},
             lif={key: full[place, :, 1] for place, key in enumerate(maps)},
             unmasked=start.masked_fill(bad_image, torch.nan),
-            targets=targets,
+            targets=task.targets,
             shares_mif=mif_shares,
             shares_lif=lif_shares,
         )
-    main = found_curves.pop("logit")
-    main.others.update(found_curves)
-    return main
+    return curves
+
+
+def _steps(parts: Pixels, fractions: Sequence[float]) -> tuple[Tensor, list[int], Tensor, Tensor]:
+    """How many features are removed.
+
+    The numbers run [N, steps]; where each point of the curve is found among the unmasked image (0), these
+    (from 1 on) and the fully masked one (after them); the exact fractions [K]; the numbers of all
+    points [N, K].
+    """
+    removed = (torch.as_tensor(fractions, dtype=torch.float64) * parts.counts[:, None]).round().long()
+    if not parts.equal:
+        columns = [1 + column for column in range(len(fractions))]
+        return removed, columns, torch.as_tensor(fractions, dtype=torch.float64), removed
+    # All images have equally many features: each number is run once only, and the two ends are shared.
+    every = removed[0].tolist()
+    inner = sorted({k for k in every if 0 < k < parts.most})
+    columns = [0 if k == 0 else 1 + (inner.index(k) if k < parts.most else len(inner)) for k in every]
+    steps = torch.tensor([inner], dtype=torch.int64).expand(len(removed), -1)
+    return steps, columns, torch.tensor(every, dtype=torch.float64) / parts.most, removed
 
 
 def check_maps(maps: Mapping[str, Tensor] | Tensor, images: Tensor) -> dict[str, Tensor]:

@@ -6,39 +6,33 @@ import torch
 from torch import Tensor
 
 from fpa.errors import InputError
-from fpa.explanation.estimator import check_indices
-from fpa.seeds import by_image
+from fpa.explanation.task import check_indices
+from fpa.seeds import Stream, by_image
 
-_TIES = 3  # stream of random numbers
+Shares = dict[str, Tensor] | None
 
 
-def ranks(maps: Tensor, *, seed: int = 0, indices: Sequence[int] | None = None) -> Tensor:
+def ranks(
+    maps: Tensor,
+    *,
+    seed: int = 0,
+    indices: Sequence[int] | None = None,
+    features: str | int | Tensor = "pixels",
+) -> Tensor:
     """The place of every pixel in the LIF order: 0 is removed first. [N, H, W] -> int [N, H, W].
 
-    Equal scores are put in a random order drawn from the seed and the number of the image.
+    Equal scores are put in a random order drawn from the seed and the number of the image. With `features`
+    (see `perturbation_curves`) all pixels of a feature have its place.
 
     >>> ranks(torch.tensor([[[0.5, -1.0], [3.0, 2.0]]])).tolist()
     [[[1, 0], [3, 2]]]
     """
-    numbers = check_indices(indices, len(maps))
-    order = by_image((maps[0].numel(),), seed, numbers, _TIES, maps.device, "integers").argsort(
-        dim=1, stable=True
-    )
-    return _ranks(maps.flatten(1), order).view(maps.shape)
+    parts = features_of(features, maps.unsqueeze(1))
+    order = parts.random_order(maps.device, seed, check_indices(indices, len(maps)))
+    return parts.to_pixels(parts.ranks(maps, order)[None])
 
 
-def _ranks(scores: Tensor, order: Tensor) -> Tensor:
-    """Ranks [N, F] of scores [N, F]; equal scores follow the random order [N, F]."""
-    # Adding 0 turns -0 into 0: they are equal and must tie.
-    sorted_places = (scores + 0.0).gather(1, order).argsort(dim=1, stable=True)
-    places = torch.arange(scores.shape[1], device=scores.device, dtype=torch.int32)
-    if scores.shape[1] <= torch.iinfo(torch.int16).max:
-        places = places.to(torch.int16)
-    found = torch.empty(scores.shape, dtype=places.dtype, device=scores.device)
-    return found.scatter_(1, order.gather(1, sorted_places), places.expand_as(scores))
-
-
-class _Pixels:
+class Pixels:
     """Every pixel is a feature."""
 
     def __init__(self, images: Tensor) -> None:
@@ -47,19 +41,37 @@ class _Pixels:
         self.counts = torch.full((len(images),), self.most)
         self.equal = True
 
-    def scores(self, values: Tensor) -> Tensor:
-        return values.flatten(1)
+    def random_order(self, device: torch.device, seed: int, indices: Sequence[int]) -> Tensor:
+        """The features of every image in the order in which equal scores are put, [N, F]."""
+        numbers = by_image((self.shape.numel(),), seed, indices, Stream.TIES, device, "integers")
+        return numbers[:, : self.most].argsort(dim=1, stable=True)
+
+    def ranks(self, maps: Tensor, order: Tensor) -> Tensor:
+        """The place of every feature in the LIF order, [N, F]; equal scores follow the random order."""
+        # Adding 0 turns -0 into 0: they are equal and must tie.
+        scores = self.scores(maps) + 0.0
+        sorted_places = scores.gather(1, order).argsort(dim=1, stable=True)
+        small = scores.shape[1] <= torch.iinfo(torch.int16).max
+        places = torch.arange(
+            scores.shape[1], device=scores.device, dtype=torch.int16 if small else torch.int32
+        )
+        placed = torch.empty(scores.shape, dtype=places.dtype, device=scores.device)
+        return placed.scatter_(1, order.gather(1, sorted_places), places.expand_as(scores))
+
+    def scores(self, maps: Tensor) -> Tensor:
+        """The score of every feature of maps [N, H, W]: the mean of its pixels, [N, F]."""
+        return maps.flatten(1)
 
     def to_pixels(self, ranks: Tensor) -> Tensor:
+        """Every pixel's feature's rank, [maps * N, H, W], of ranks [maps, N, F]."""
         return ranks.view(-1, *self.shape)
 
-    def pixel_shares(
-        self, ranks: Tensor, removed: Tensor, names: list[str]
-    ) -> tuple[dict[str, Tensor] | None, dict[str, Tensor] | None]:
+    def pixel_shares(self, ranks: Tensor, removed: Tensor, names: list[str]) -> tuple[Shares, Shares]:
+        """The shares of pixels removed with so many features, MIF and LIF; None: those of the features."""
         return None, None
 
 
-class _Segments(_Pixels):
+class Segments(Pixels):
     """Features are the segments of a label map [N, H, W] with labels 0, 1, ... in each image."""
 
     def __init__(self, images: Tensor, labels: Tensor) -> None:
@@ -71,8 +83,8 @@ class _Segments(_Pixels):
         self.sizes = torch.zeros(len(labels), self.most, dtype=torch.int64, device=images.device)
         self.sizes.scatter_add_(1, self.labels, torch.ones_like(self.labels))
 
-    def scores(self, values: Tensor) -> Tensor:
-        values = values.flatten(1).double()
+    def scores(self, maps: Tensor) -> Tensor:  # noqa: D102
+        values = maps.flatten(1).double()
         # Whole numbers add up to the same sum in any order, so equal segments tie on every device.
         scale = values.abs().nan_to_num(0, 0, 0).amax(1, keepdim=True).clamp(min=1e-300) / 2**40
         whole = (values / scale).nan_to_num(0, 0, 0).round().long()
@@ -80,21 +92,16 @@ class _Segments(_Pixels):
         means = sums.double() / self.sizes
         return means.masked_fill(self.sizes == 0, torch.inf)
 
-    def to_pixels(self, ranks: Tensor) -> Tensor:
+    def to_pixels(self, ranks: Tensor) -> Tensor:  # noqa: D102
         labels = self.labels.expand(len(ranks), *self.labels.shape)
         return ranks.gather(2, labels).view(-1, *self.shape)
 
-    def pixel_shares(
-        self, ranks: Tensor, removed: Tensor, names: list[str]
-    ) -> tuple[dict[str, Tensor] | None, dict[str, Tensor] | None]:
+    def pixel_shares(self, ranks: Tensor, removed: Tensor, names: list[str]) -> tuple[Shares, Shares]:  # noqa: D102
         if self.equal and bool((self.sizes == self.sizes[:, :1]).all()):
             return None, None
         pixels = self.shape.numel()
-        sizes = (
-            torch.zeros_like(self.sizes)
-            .expand_as(ranks)
-            .scatter(2, ranks.long(), self.sizes.expand_as(ranks))
-        )
+        sizes = torch.zeros_like(ranks, dtype=torch.int64)
+        sizes.scatter_(2, ranks.long(), self.sizes.expand_as(ranks))
         least_first = torch.cat([torch.zeros_like(sizes[..., :1]), sizes.cumsum(2)], 2)
         removed, counts = removed.to(ranks.device), self.counts.to(ranks.device)
 
@@ -106,19 +113,19 @@ class _Segments(_Pixels):
         return mif, lif
 
 
-def check_features(features: str | int | Tensor, images: Tensor) -> _Pixels:
-    """The features of these images, or the error that says why there are none."""
+def features_of(features: str | int | Tensor, images: Tensor) -> Pixels:
+    """The features of these images: pixels, patches of that many pixels, or the segments of a label map."""
     height, width = images.shape[2:]
     if isinstance(features, str):
         if features != "pixels":
             raise InputError(f'features must be "pixels", a patch size or a label map, got {features!r}')
-        return _Pixels(images)
+        return Pixels(images)
     if isinstance(features, int):
         if not 1 <= features <= max(height, width):
             raise InputError(f"the patch size must be in 1..{max(height, width)} pixels, got {features}")
         across = -(-width // features)
         down, right = torch.arange(height) // features, torch.arange(width) // features
-        return _Segments(images, (down[:, None] * across + right).expand(len(images), -1, -1))
+        return Segments(images, (down[:, None] * across + right).expand(len(images), -1, -1))
     labels = torch.as_tensor(features)
     if labels.shape not in (images.shape[2:], (len(images), height, width)) or labels.is_floating_point():
         raise InputError(
@@ -126,4 +133,4 @@ def check_features(features: str | int | Tensor, images: Tensor) -> _Pixels:
             f"got {labels.dtype} {list(labels.shape)}"
         )
     labels = labels.cpu().expand(len(images), height, width)
-    return _Segments(images, torch.stack([label.unique(return_inverse=True)[1] for label in labels]))
+    return Segments(images, torch.stack([label.unique(return_inverse=True)[1] for label in labels]))

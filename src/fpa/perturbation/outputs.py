@@ -1,39 +1,72 @@
-"""What is followed along a curve."""
+"""What is followed along a curve: functions of the logits."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from torch import Tensor
 
 from fpa.errors import unknown
 
-
-def _probability(logits: Tensor, targets: Tensor, labels: Tensor) -> Tensor:
-    return logits.softmax(1).gather(1, targets[:, None])[:, 0]
-
-
-def _margin(logits: Tensor, targets: Tensor, labels: Tensor) -> Tensor:
-    rivals = logits.scatter(1, targets[:, None], float("-inf")).amax(1)
-    return _logit(logits, targets, labels) - rivals
+Values = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""(logits [N, classes], the classes followed [N], the true ones [N]) -> values [N]."""
 
 
-def _accuracy(logits: Tensor, targets: Tensor, labels: Tensor) -> Tensor:
-    return (logits.argmax(1) == labels).to(logits.dtype)
+@dataclass(frozen=True)
+class Output:
+    """A function of the logits, and how its curves are averaged."""
+
+    function: Values
+    divided_by_start: bool = False
+    """Whether an image's curve is divided by its value for the unmasked image before curves are averaged."""
+
+    def __call__(self, logits: Tensor, targets: Tensor, labels: Tensor) -> Tensor:
+        """The values [N]."""
+        return self.function(logits, targets, labels)
 
 
-def _logit(logits: Tensor, targets: Tensor, labels: Tensor) -> Tensor:
+OUTPUTS: dict[str, Output] = {}
+"""What can be followed, by name; add yours with `output`."""
+
+
+def output(*, divided_by_start: bool = False) -> Callable[[Values], Values]:
+    """Make a function `(logits, targets, labels) -> values [N]` known as an output by its name."""
+
+    def add(
+        function: Callable[[Tensor, Tensor, Tensor], Tensor],
+    ) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+        OUTPUTS[function.__name__] = Output(function, divided_by_start)
+        return function
+
+    return add
+
+
+@output(divided_by_start=True)
+def logit(logits: Tensor, targets: Tensor, labels: Tensor) -> Tensor:
+    """The logit of the class."""
     return logits.gather(1, targets[:, None])[:, 0]
 
 
-OUTPUTS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
-    "logit": _logit,
-    "probability": _probability,
-    "margin": _margin,
-    "accuracy": _accuracy,
-}
+@output()
+def probability(logits: Tensor, targets: Tensor, labels: Tensor) -> Tensor:
+    """The probability of the class."""
+    return logit(logits.softmax(1), targets, labels)
 
 
-def check_outputs(outputs: Sequence[str]) -> None:
-    """Refuse an output that does not exist."""
+@output()
+def margin(logits: Tensor, targets: Tensor, labels: Tensor) -> Tensor:
+    """How far the logit of the class is above the largest of the others."""
+    return logit(logits, targets, labels) - logits.scatter(1, targets[:, None], float("-inf")).amax(1)
+
+
+@output()
+def accuracy(logits: Tensor, targets: Tensor, labels: Tensor) -> Tensor:
+    """1 where the true class is the one predicted, else 0."""
+    return (logits.argmax(1) == labels).to(logits.dtype)
+
+
+def check_outputs(outputs: Iterable[str]) -> tuple[str, ...]:
+    """The outputs, each once; or the error that names one that does not exist."""
     for name in outputs:
         if name not in OUTPUTS:
             raise unknown("output", name, OUTPUTS)
+    return tuple(dict.fromkeys(outputs))

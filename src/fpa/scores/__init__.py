@@ -1,4 +1,4 @@
-"""What an explanation is worth, as a number for every image: a file a score, each with its formula and source.
+"""What an explanation is worth, as a number for every image: one file per score, with formula and source.
 
 A, the area between the LIF and the MIF curve, is the first; `Fidelity` is A with its intervals and counts.
 """

@@ -28,7 +28,7 @@ def area_between(mif: "Tensor", lif: "Tensor", fractions_mif: "Tensor", fraction
 
 
 class Area(Score):
-    r"""$A = 100 \int (l_i - m_i)\,dx / u_i$, with $u_i$ the unmasked output where the output is divided by it."""
+    r"""$A = 100 \int (l_i - m_i)\,dx / u_i$, with $u_i$ the unmasked output (1 where it is not divided)."""
 
     name = "A"
     title = "area between the LIF and the MIF curve, in percent"
@@ -40,7 +40,9 @@ class Area(Score):
 
         output, curves = next(iter(block.curves.items()))
         start = curves.unmasked.double()
-        scale = start.where(start > 0, float("nan")) if OUTPUTS[output].divided else start.new_ones(())
+        scale = (
+            start.where(start > 0, float("nan")) if OUTPUTS[output].divided_by_start else start.new_ones(())
+        )
         x = curves.fractions.to(start.device)
         return {
             name: area_between(

@@ -18,11 +18,11 @@ from fpa.statistics.intervals import (
     Arrayish,
     Bools,
     Floats,
-    _floats,
-    _numpy,
-    _percentiles,
-    _resampled_means,
+    floats,
+    percentile_ends,
+    resampled_means,
     standard_error,
+    to_numpy,
 )
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class Fidelity:
             raise InputError(f"mif has {n} images, lif has {len(curves[1])}: they must be the same")
         if wrong := [list(each.shape) for each in x if each.ndim == 2 and len(each) != n]:
             raise InputError(f"there are {n} images, but fractions {wrong[0]}: [K], or a row for each image")
-        wanted = np.ones(n, dtype=bool) if keep is None else _numpy(keep)
+        wanted = np.ones(n, dtype=bool) if keep is None else to_numpy(keep)
         if wanted.dtype != np.bool_ or wanted.shape != (n,):
             raise InputError(f"keep must be bool [{n}], got {wanted.dtype} {list(wanted.shape)}")
         finite: Bools = np.logical_and.reduce(np.isfinite(np.hstack(curves)), axis=1)
@@ -215,7 +215,7 @@ class Fidelity:
         (0.0, 0.0)
         """
         areas = (self.lif_areas - self.mif_areas)[self.kept]
-        return _percentiles(_resampled_means(areas[None], draws, seed)[:, 0], level)
+        return percentile_ends(resampled_means(areas[None], draws, seed)[:, 0], level)
 
     def __str__(self) -> str:
         return (
@@ -234,7 +234,7 @@ def common_images(*unmasked: Arrayish) -> Bools:
     """
     if not unmasked:
         raise InputError("common_images needs the unmasked outputs of at least one model")
-    outputs = [_floats("the unmasked output", values) for values in unmasked]
+    outputs = [floats("the unmasked output", values) for values in unmasked]
     if {values.shape for values in outputs} != {outputs[0].shape[:1]}:
         shapes = ", ".join(str(list(values.shape)) for values in outputs)
         raise InputError(f"the unmasked outputs must be [N] with the same N for every model, got {shapes}")
@@ -261,7 +261,7 @@ def _integral(curves: Floats, fractions: Floats) -> Floats:
 
 
 def _curves(name: str, values: Any, points: int) -> Floats:
-    curves = _floats(name, values)
+    curves = floats(name, values)
     if curves.ndim != 2 or curves.shape[1] != points:
         raise InputError(
             f"{name} must be [N, {points}], a column for each fraction, got shape {list(curves.shape)}"
@@ -272,7 +272,7 @@ def _curves(name: str, values: Any, points: int) -> Floats:
 
 
 def _fractions(name: str, values: Any) -> Floats:
-    fractions = _floats(name, values)
+    fractions = floats(name, values)
     outside = ~((fractions >= 0) & (fractions <= 1 + 1e-6))  # a sum of steps may round to more than 1
     if fractions.ndim not in (1, 2) or fractions.shape[-1] < 2:
         raise InputError(

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from fpa.engine.engine import Engine
-    from fpa.explanation.estimator import Estimator, Task
+    from fpa.explanation.estimator import Estimator
+    from fpa.explanation.task import Task
     from fpa.perturbation.curves import Curves
 
 Need = Literal["curves", "forwards", "raw maps", "explain", "masks"]
@@ -77,7 +78,7 @@ class Score(ABC):
     def __call__(self, block: Block) -> "Mapping[str, Tensor]":
         """The values [N] of every estimator; NaN where there is none for an image."""
 
-    def check(self, estimators: "Mapping[str, Estimator]") -> None:
+    def check(self, estimators: "Mapping[str, Estimator]") -> None:  # noqa: B027
         """Refuse, before any work, estimators that cannot be scored."""
 
     def described(self) -> dict[str, Any]:

@@ -1,31 +1,18 @@
 """How often MIF and LIF contradict each other."""
 
-from collections.abc import Collection, Mapping
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fpa.errors import InputError
-from fpa.statistics.intervals import Bools, Estimate, Floats, _percentiles, _resampled_means, spearman
-from fpa.statistics.paired import Areas, _shared_images, _t_test, holm
+from fpa.statistics.intervals import Bools, Estimate, Floats, percentile_ends, resampled_means, spearman
+from fpa.statistics.paired import Areas, holm, shared_images, t_test
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-SIGNED: dict[str, bool] = {
-    "ig_sum": True,
-    "vgx_sum": True,
-    "sgx_sum": True,
-    "ig_abs": False,
-    "vg_abs": False,
-    "vgx_abs": False,
-    "sg_abs": False,
-    "sgx_abs": False,
-    "sqsg_sum": False,
-}
-"""Whether the scores of an estimator have a sign (evidence and counter-evidence); `random` is neither."""
 
 
 KINDS = ("signed-signed", "unsigned-unsigned", "signed-unsigned")
@@ -113,9 +100,8 @@ class Reliability:
 
 def reliability(
     fidelities: Mapping[str, Areas],
-    signed: Mapping[str, bool] | None = None,
+    signed: Mapping[str, bool],
     *,
-    leave_out: str | Collection[str] = ("random",),
     alpha: float = 0.05,
     draws: int = 1000,
     seed: int = 0,
@@ -133,34 +119,30 @@ def reliability(
     ...     return np.stack([np.ones(50), level + noise], axis=1)
     >>> finds_evidence = Fidelity.from_curves(ending_at(0.1), ending_at(0.5), [0, 1])
     >>> finds_background = Fidelity.from_curves(ending_at(0.5), ending_at(0.9), [0, 1])
-    >>> print(*reliability({"ig_sum": finds_evidence, "vg_abs": finds_background}).contradictions)
+    >>> fidelities = {"ig_sum": finds_evidence, "vg_abs": finds_background}
+    >>> print(*reliability(fidelities, {"ig_sum": True, "vg_abs": False}).contradictions)
     ig_sum and vg_abs: MIF prefers ig_sum, LIF prefers vg_abs
 
     - `fidelities`: by the name of the estimator; the same images in the same order for all.
-    - `signed`: by name, whether an estimator's scores have a sign; needed for names not in `SIGNED`.
-    - `leave_out`: names that are no explanations and take no part.
+    - `signed`: by name, whether an estimator's scores have a sign. Names that are not in here, such as a
+      random map, are no explanations and take no part. With fewer than two there are no pairs.
     - `alpha`: the level of the tests, all together.
     - `draws`, `seed`: of the bootstrap.
     """
-    leave_out = [leave_out] if isinstance(leave_out, str) else list(leave_out)
-    chosen = {name: fidelity for name, fidelity in fidelities.items() if name not in leave_out}
-    if len(chosen) < 2:
-        raise InputError(f"at least two estimators besides {leave_out} are needed, got {list(chosen)}")
+    chosen = {name: fidelity for name, fidelity in fidelities.items() if name in signed}
     if not 0 < alpha < 1:
         raise InputError(f"alpha must lie between 0 and 1, got {alpha}")
-    known = SIGNED | dict(signed or {})
-    if missing := [name for name in chosen if name not in known]:
-        example = dict.fromkeys(missing, False)
-        raise InputError(f"say whether these estimators are signed: {missing}, for example signed={example}")
-    names, kept = list(chosen), _shared_images(chosen)
+    if len(chosen) < 2:
+        return _nothing_to_compare(fidelities, alpha)
+    names, kept = list(chosen), shared_images(chosen)
     mif = np.stack([fidelity.mif_areas[kept] for fidelity in chosen.values()])
     lif = np.stack([fidelity.lif_areas[kept] for fidelity in chosen.values()])
-    is_signed = np.array([known[name] for name in names], dtype=bool)
+    is_signed = np.array([signed[name] for name in names], dtype=bool)
 
     left, right = np.triu_indices(len(names), k=1)
     how_many_signed = is_signed[left].astype(int) + is_signed[right]
     kinds = np.array(["unsigned-unsigned", "signed-unsigned", "signed-signed"])[how_many_signed]
-    tests = [_t_test(areas[i] - areas[j]) for areas in (mif, lif) for i, j in zip(left, right, strict=True)]
+    tests = [t_test(areas[i] - areas[j]) for areas in (mif, lif) for i, j in zip(left, right, strict=True)]
     difference_mif, difference_lif = np.array([test.difference for test in tests]).reshape(2, -1)
     p_mif, p_lif = holm([test.p for test in tests]).reshape(2, -1)
     opposite = _ordered_oppositely(difference_mif, difference_lif)
@@ -171,7 +153,7 @@ def reliability(
         for i, j, *values in zip(left, right, *(column.tolist() for column in columns), strict=True)
     ]
 
-    drawn_mif, drawn_lif = np.split(_resampled_means(np.concatenate([mif, lif]), draws, seed), 2, axis=1)
+    drawn_mif, drawn_lif = np.split(resampled_means(np.concatenate([mif, lif]), draws, seed), 2, axis=1)
     drawn_opposite = _ordered_oppositely(
         drawn_mif[:, left] - drawn_mif[:, right], drawn_lif[:, left] - drawn_lif[:, right]
     )
@@ -180,7 +162,7 @@ def reliability(
     group_masks = {"all": np.ones_like(is_signed), "signed": is_signed, "unsigned": ~is_signed}
 
     def estimate(value: Any, drawn: Floats) -> Estimate:
-        return Estimate(float(value), *_percentiles(drawn, 0.95))
+        return Estimate(float(value), *percentile_ends(drawn, 0.95))
 
     def ranked(goodness: Floats) -> tuple[str, ...]:
         return tuple(names[i] for i in np.argsort(-goodness, kind="stable"))
@@ -205,11 +187,24 @@ def reliability(
     )
 
 
+def _nothing_to_compare(fidelities: Mapping[str, Areas], alpha: float) -> Reliability:
+    names, none = tuple(fidelities), Estimate(math.nan, math.nan, math.nan)
+    return Reliability(
+        by_area=names,
+        by_mif=names,
+        by_lif=names,
+        pairs=(),
+        opposite=dict.fromkeys((*KINDS, "all"), Estimate(0.0, 0.0, 0.0)),
+        correlation=dict.fromkeys(("all", "signed", "unsigned"), none),
+        used=min((int(each.kept.sum()) for each in fidelities.values()), default=0),
+        alpha=alpha,
+    )
+
+
 def ranking_agreement(
     first: Mapping[str, Areas],
     second: Mapping[str, Areas],
     *,
-    leave_out: Collection[str] = ("random",),
     draws: int = 1000,
     seed: int = 0,
 ) -> Estimate:
@@ -224,15 +219,15 @@ def ranking_agreement(
     >>> ranking_agreement({"ig_sum": good, "vg_abs": poor}, {"ig_sum": poor, "vg_abs": good})
     Estimate(value=-1.0, low=-1.0, high=-1.0)
     """
-    names = [name for name in first if name not in leave_out]
+    names = list(first)
     if missing := [name for name in names if name not in second]:
         raise InputError(f"the second evaluation has no estimators {missing}: both need the same")
     chosen = [evaluation[name] for evaluation in (first, second) for name in names]
-    kept = _shared_images({str(place): fidelity for place, fidelity in enumerate(chosen)})
+    kept = shared_images({str(place): fidelity for place, fidelity in enumerate(chosen)})
     areas = np.stack([(fidelity.lif_areas - fidelity.mif_areas)[kept] for fidelity in chosen])
-    drawn = np.split(_resampled_means(areas, draws, seed), 2, axis=1)
+    drawn = np.split(resampled_means(areas, draws, seed), 2, axis=1)
     means = np.split(areas.mean(axis=1), 2)
-    return Estimate(float(spearman(*means)), *_percentiles(spearman(*drawn), 0.95))
+    return Estimate(float(spearman(*means)), *percentile_ends(spearman(*drawn), 0.95))
 
 
 def _ordered_oppositely(difference_mif: Floats, difference_lif: Floats) -> Bools:

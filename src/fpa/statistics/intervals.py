@@ -38,14 +38,14 @@ def share_kept(values: Arrayish, whole: Arrayish, *, draws: int = 1000, seed: in
     >>> share_kept([[2.0, 1.0], [4.0, 2.0]], [2.0, 4.0])
     [Estimate(value=1.0, low=1.0, high=1.0), Estimate(value=0.5, low=0.5, high=0.5)]
     """
-    parts, total = _floats("values", values), _floats("whole", whole)
+    parts, total = floats("values", values), floats("whole", whole)
     if parts.ndim != 2 or total.shape != parts.shape[:1]:
         raise InputError(f"values must be [N, K] and whole [N], got {list(parts.shape)}, {list(total.shape)}")
-    means = _resampled_means(np.concatenate([total[None], parts.T]), draws, seed)
+    means = resampled_means(np.concatenate([total[None], parts.T]), draws, seed)
     drawn = means[:, 1:] / means[:, :1]
     found = parts.mean(axis=0) / total.mean()
     return [
-        Estimate(float(value), *_percentiles(column, 0.95))
+        Estimate(float(value), *percentile_ends(column, 0.95))
         for value, column in zip(found, drawn.T, strict=True)
     ]
 
@@ -69,10 +69,11 @@ def _centred_ranks(values: Floats) -> Floats:
 
 
 def standard_error(values: Floats) -> float:
+    """The standard error of a mean; NaN for a single value."""
     return float(values.std(ddof=1)) / math.sqrt(values.size) if values.size > 1 else math.nan
 
 
-def _resampled_means(values: Floats, draws: int, seed: int) -> Floats:
+def resampled_means(values: Floats, draws: int, seed: int) -> Floats:
     """Means [draws, M] of the rows of `values` [M, n] over n columns drawn with replacement."""
     n = values.shape[1]
     if n < 2:
@@ -89,7 +90,7 @@ def _resampled_means(values: Floats, draws: int, seed: int) -> Floats:
     return means
 
 
-def _percentiles(drawn: Floats, level: float) -> tuple[float, float]:
+def percentile_ends(drawn: Floats, level: float) -> tuple[float, float]:
     """The ends of the middle `level` of the numbers drawn; NaN if one of them is undefined."""
     if not 0 < level < 1:
         raise InputError(f"the level of an interval must lie between 0 and 1, got {level}")
@@ -100,7 +101,7 @@ def _percentiles(drawn: Floats, level: float) -> tuple[float, float]:
     return float(ordered[beyond]), float(ordered[-1 - beyond])
 
 
-def _numpy(values: Any) -> npt.NDArray[Any]:
+def to_numpy(values: Any) -> npt.NDArray[Any]:
     """A NumPy array of anything array-like, PyTorch tensors of any device and precision included."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
@@ -108,9 +109,10 @@ def _numpy(values: Any) -> npt.NDArray[Any]:
     return np.asarray(values)
 
 
-def _floats(name: str, values: Any) -> Floats:
+def floats(name: str, values: Any) -> Floats:
+    """An array of floats of anything array-like, or the error that names it."""
     try:
-        return np.asarray(_numpy(values), dtype=np.float64)
+        return np.asarray(to_numpy(values), dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} must be an array of numbers: {error}") from None
 

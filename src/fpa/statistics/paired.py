@@ -66,10 +66,10 @@ def paired_test(first: Areas, second: Areas, of: Literal["area", "mif", "lif"] =
     """
     if of not in ("area", "mif", "lif"):
         raise unknown("area to test", of, ["area", "mif", "lif"])
-    kept = _shared_images({"first": first, "second": second})
+    kept = shared_images({"first": first, "second": second})
     mif = first.mif_areas[kept] - second.mif_areas[kept]
     lif = first.lif_areas[kept] - second.lif_areas[kept]
-    return _t_test({"area": lif - mif, "mif": mif, "lif": lif}[of])
+    return t_test({"area": lif - mif, "mif": mif, "lif": lif}[of])
 
 
 def holm(p: npt.ArrayLike) -> Floats:
@@ -87,7 +87,8 @@ def holm(p: npt.ArrayLike) -> Floats:
     return adjusted
 
 
-def _t_test(differences: Floats) -> PairedTest:
+def t_test(differences: Floats) -> PairedTest:
+    """Is the mean of these differences 0?"""
     from scipy.special import stdtr, stdtrit
 
     mean, error, freedom = float(differences.mean()), standard_error(differences), differences.size - 1
@@ -99,7 +100,7 @@ def _t_test(differences: Floats) -> PairedTest:
     return PairedTest(mean, half_width, t, min(1.0, 2 * min(below, above)), above, below, differences.size)
 
 
-def _shared_images(fidelities: Mapping[str, Areas]) -> Bools:
+def shared_images(fidelities: Mapping[str, Areas]) -> Bools:
     """The images, bool [N], that all of them use, after a check that they can be compared at all."""
     sizes = {name: len(fidelity.kept) for name, fidelity in fidelities.items()}
     if len(set(sizes.values())) > 1:

@@ -1,37 +1,32 @@
-"""The folder of a study: its files, who may write them, and what is damaged."""
+"""The folder of a study: its files, who may write them, what is damaged, and how it came to be.
 
+recipe.yaml, manifest.json           what was asked for; versions, device, seeds, timings
+VARIANT/model.safetensors            one folder per trained model, which also holds its evaluation
+VARIANT/training.csv
+VARIANT/evaluation.json, blocks/, examples.npz
+table.csv, table.md, table.tex
+figures/                             PNG and PDF
+report.html
+"""
+
+import hashlib
 import json
 import os
-import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
-from fpa import __version__
-from fpa.engine.devices import chosen_device
 from fpa.errors import DamagedError, InputError, differences
-from fpa.evaluation.examples import Examples
-from fpa.evaluation.shards import SHARDS, read_blocks
-from fpa.files import (
-    clear_temporaries,
-    read_arrays,
-    read_json,
-    writable_folder,
-    write_text,
-)
-from fpa.models.saved import read_tensors
+from fpa.evaluation.result import Examples
+from fpa.evaluation.shards import EXAMPLES, FILES, EvaluationFolder
+from fpa.files import LOCK, clear_temporaries, read_json, writable_folder, write_text
 from fpa.progress import Display
-from fpa.study.recipe import AUGMENTATIONS, Recipe, recipe_values
-from fpa.study.results import SHOWN
+from fpa.study.recipe import AUGMENTATIONS, Recipe, load_recipe, recipe_values
 
-FORMAT = 1
+FORMAT = 2
 """Version of the folder's layout."""
-
 
 FIGURES = (
     "curves-signed",
@@ -45,208 +40,196 @@ FIGURES = (
 )
 """Names of the figures a study may have."""
 
+SHOWN = ("tables", "figures", "report")
+"""The stages of a study that follow from the results of the others."""
 
-_TRAINED = ("model.safetensors", "checkpoint.safetensors", "training.csv")
-
-
-_CURVES = ("curves/evaluation.json", f"curves/{SHARDS}")
-
-
-_WRITTEN = (
-    "manifest.json",
-    *(f"{name}/{file}" for name in AUGMENTATIONS for file in (*_TRAINED, *_CURVES, "examples.npz")),
-    *("table.csv", "table.md", "table.tex"),
+TRAINED = ("model.safetensors", "checkpoint.safetensors", "training.csv")
+TABLES = ("table.csv", "table.md", "table.tex")
+SHOWN_FILES = (
+    *TABLES,
     *(f"figures/{name}.{kind}" for name in FIGURES for kind in ("pdf", "png")),
     "report.html",
-    "recipe.yaml",  # removed last: without it the rest would be somebody else's
 )
 
 
-_PARTS = ("", "figures", *(f"{name}/curves" for name in AUGMENTATIONS), *AUGMENTATIONS)
+class StudyFolder:
+    """The files of a study with these variants; nothing else in the folder is ever touched."""
 
+    def __init__(self, path: Path, variants: Sequence[str] = AUGMENTATIONS) -> None:
+        self.path = path
+        self.variants = list(dict.fromkeys([*variants, *self._stored_variants()]))
 
-def clear_study(folder: Path) -> None:
-    """Remove a study's files, and nothing else; a folder that holds something else is refused."""
-    if not folder.exists():
-        return
-    if any(folder.iterdir()) and not (folder / "recipe.yaml").exists():
-        raise InputError(f"{folder} is not empty and holds no study: nothing was removed")
-    for path in _study_files(folder):
-        path.unlink()
-    for part in _PARTS:
-        clear_temporaries(folder / part)
-    for part in _PARTS[1:]:
-        if (folder / part).is_dir() and not any((folder / part).iterdir()):
-            (folder / part).rmdir()
-
-
-def damaged_files(folder: Path) -> dict[Path, object]:
-    """The files of a study that cannot be read, and blocks that nothing describes, with the reasons."""
-    for path in _study_files(folder):
-        if not os.access(path, os.R_OK):  # to be read by someone else, and not to be removed
-            raise InputError(f"{path} cannot be read: you lack the permission")
-    readers: list[tuple[Path, Callable[[Path], Any]]] = [(folder / "manifest.json", read_json)]
-    for name in AUGMENTATIONS:
-        part = folder / name
-        readers += [
-            (part / "model.safetensors", read_tensors),
-            (part / "checkpoint.safetensors", read_tensors),
-        ]
-        readers += [(part / "curves", read_blocks), (part / "examples.npz", _read_examples)]
-    damaged: dict[Path, object] = {}
-    for path, read in readers:
+    def _stored_variants(self) -> list[str]:
         try:
-            if path.exists():
-                read(path)
-        except DamagedError as error:
-            damaged |= error.reasons
-        except InputError as error:
-            damaged[path] = error
-    return damaged
+            return list(load_recipe(str(self.path / "recipe.yaml")).trainings())
+        except InputError:  # there is none, or it cannot be read: said elsewhere
+            return []
 
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The folders of a study."""
+        inner = (part for name in self.variants for part in (f"{name}/blocks", name))
+        return ("", "figures", *inner)
 
-def _claim(folder: Path, recipe: Recipe, overwrite: bool, repair: bool, display: Display) -> None:
-    """Take the folder for this recipe, or refuse what is there; damaged files are removed on request."""
-    if overwrite:
-        clear_study(folder)
-    path = folder / "recipe.yaml"
-    if path.exists():
-        _check_format(folder)
-        with _stored_recipe(path):
-            changed = differences(recipe.to_dict(), recipe_values(str(path)))
-        if changed:
+    @property
+    def files(self) -> list[Path]:
+        """The files that have the names of a study's; the recipe last: without it the rest is not its own."""
+        patterns = [
+            "manifest.json",
+            *(f"{name}/{file}" for name in self.variants for file in (*TRAINED, *FILES)),
+            *SHOWN_FILES,
+            "recipe.yaml",
+        ]
+        return [path for pattern in patterns for path in sorted(self.path.glob(pattern)) if path.is_file()]
+
+    def clear(self) -> None:
+        """Remove a study's files; a folder that holds something else is refused."""
+        if not self.path.exists():
+            return
+        if (
+            any(path.name != LOCK for path in self.path.iterdir())
+            and not (self.path / "recipe.yaml").exists()
+        ):
+            raise InputError(f"{self.path} is not empty and holds no study: nothing was removed")
+        for path in self.files:
+            path.unlink()
+        self.clear_temporaries()
+        for part in self.parts[1:]:
+            folder = self.path / part
+            if folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
+
+    def clear_temporaries(self) -> None:
+        """Remove what a killed run left of files it was writing."""
+        for part in self.parts:
+            clear_temporaries(self.path / part)
+
+    def damaged(self) -> dict[Path, object]:
+        """The files that cannot be read, and blocks that nothing describes, with the reasons."""
+        from fpa.models.saved import read_tensors
+
+        for path in self.files:
+            if not os.access(path, os.R_OK):  # to be read by someone else, and not to be removed
+                raise InputError(f"{path} cannot be read: you lack the permission")
+        readers: list[tuple[Path, Callable[[Path], Any]]] = [(self.path / "manifest.json", read_json)]
+        for part in (self.path / name for name in self.variants):
+            readers += [(part / name, read_tensors) for name in TRAINED[:2]]
+            readers += [(part, lambda path: EvaluationFolder(path).read()), (part / EXAMPLES, Examples.read)]
+        damaged: dict[Path, object] = {}
+        for path, read in readers:
+            try:
+                if path.exists():
+                    read(path)
+            except DamagedError as error:
+                damaged |= error.reasons
+            except InputError as error:
+                damaged[path] = error
+        return damaged
+
+    def claim(
+        self, recipe: Recipe, display: Display, *, overwrite: bool = False, repair: bool = False
+    ) -> None:
+        """Take the folder for this recipe, or refuse what is there; damaged files are removed on request."""
+        if overwrite:
+            self.clear()
+        path = self.path / "recipe.yaml"
+        if path.exists():
+            check_format(self.path)
+            with stored_recipe(path):
+                changed = differences(recipe.to_dict(), recipe_values(str(path)))
+            if changed:
+                raise InputError(
+                    f"{self.path} holds a study of another recipe ({'; '.join(changed)}): choose another "
+                    "--output, or --overwrite to start afresh"
+                )
+        else:
+            self.refuse_others()
+        damaged = self.damaged()
+        if damaged and not (repair and path.exists()):  # without a recipe they may be of something else
+            raise DamagedError(damaged)
+        for file, reason in damaged.items():
+            display.say(f"removed a damaged file: {file} ({reason})")
+            file.unlink()
+        writable_folder(self.path)
+        self.clear_temporaries()
+        if not path.exists():
+            write_text(path, recipe.to_yaml())
+
+    def refuse_others(self, remedy: str = "or move them") -> None:
+        """Refuse a folder with files that a study would overwrite and that no study there has written.
+
+        What training leaves is fine: it can be continued, and training refuses a model of another recipe.
+        """
+        trained = {
+            self.path / name / file
+            for name in self.variants
+            if any((self.path / name / made).exists() for made in TRAINED[:2])
+            for file in TRAINED
+        }
+        others = [str(path.relative_to(self.path)) for path in self.files if path not in trained]
+        if others:
+            more = f" and {len(others) - 5} more" if len(others) > 5 else ""
             raise InputError(
-                f"{folder} holds a study of another recipe ({'; '.join(changed)}): choose another --output, "
-                "or --overwrite to start anew"
+                f"{self.path} holds no study (there is no recipe.yaml), but files that would be overwritten: "
+                f"{', '.join(others[:5])}{more}; choose another --output, {remedy}"
             )
-    else:
-        _refuse_others(folder)
-    damaged = damaged_files(folder)
-    if damaged and not (repair and path.exists()):  # without a recipe they may be of something else
-        raise DamagedError(damaged)
-    for file, reason in damaged.items():
-        display.say(f"removed a damaged file: {file} ({reason})")
-        file.unlink()
-    writable_folder(folder)
-    for part in _PARTS:
-        clear_temporaries(folder / part)
-    if not path.exists():
-        write_text(path, recipe.to_yaml())
 
 
-def _check_format(folder: Path) -> None:
+def check_format(folder: Path) -> None:
     """Refuse a study of another format; a manifest that is missing or damaged is another matter."""
     try:
-        found = read_json(folder / "manifest.json").get("format")
+        version = read_json(folder / "manifest.json").get("format")
     except DamagedError:
         return
-    if found != FORMAT:
+    if version != FORMAT:
         raise InputError(
-            f"{folder} was written by another version of fpa (format {found}, this one reads {FORMAT}): "
+            f"{folder} was written by another version of fpa (format {version}, this one reads {FORMAT}): "
             "use that version, or choose another --output"
         )
 
 
 @contextmanager
-def _stored_recipe(path: Path) -> Iterator[None]:
+def stored_recipe(path: Path) -> Iterator[None]:
     """Says what to do where the recipe of a study cannot be read."""
     try:
         yield
     except InputError as error:
-        raise InputError(
-            f"{error}; restore {path}, or start the study anew with fpa run and --overwrite"
-        ) from error
+        raise InputError(f"{error}; restore {path}, or start afresh with fpa run and --overwrite") from error
 
 
-def _study_files(folder: Path) -> list[Path]:
-    """The files in a folder that have the names of a study's."""
-    return [path for pattern in _WRITTEN for path in sorted(folder.glob(pattern)) if path.is_file()]
-
-
-def _refuse_others(folder: Path, remedy: str = "or move them") -> None:
-    """Refuse a folder with files that a study would overwrite and that no study there has written.
-
-    What training leaves is none: going on with it is safe, training refuses a model of another recipe.
-    """
-    trained = {
-        folder / name / file
-        for name in AUGMENTATIONS
-        if any((folder / name / made).exists() for made in _TRAINED[:2])
-        for file in _TRAINED
-    }
-    found = [str(path.relative_to(folder)) for path in _study_files(folder) if path not in trained]
-    if found:
-        more = f" and {len(found) - 5} more" if len(found) > 5 else ""
-        raise InputError(
-            f"{folder} holds no study (there is no recipe.yaml), but files that would be overwritten: "
-            f"{', '.join(found[:5])}{more}; choose another --output, {remedy}"
-        )
-
-
-def _read_examples(path: Path) -> Examples | None:
-    if not path.exists():
-        return None
-    try:
-        return Examples.from_arrays(read_arrays(path))
-    except (InputError, KeyError) as error:
-        raise DamagedError({path: error}) from error
-
-
-def _sizes(paths: Sequence[Path], folder: Path) -> dict[str, int]:
-    """The sizes of files by their names in a folder."""
-    return {str(path.relative_to(folder)): path.stat().st_size for path in sorted(paths)}
-
-
-def _circumstances(device: str | None) -> dict[str, Any]:
-    """What a result may depend on beside the recipe."""
-    import torchvision
-
-    place = chosen_device(device)
-    versions = {"fpa": __version__, "torch": torch.__version__, "torchvision": torchvision.__version__}
-    return {
-        "versions": versions | {"numpy": np.__version__, "python": platform.python_version()},
-        "device": torch.cuda.get_device_name() if place == "cuda" else place,
-        "threads": torch.get_num_threads(),
-    }
-
-
-class _Manifest:
+class Manifest:
     """manifest.json: how the results came to be, added to stage by stage."""
 
-    def __init__(self, folder: Path, recipe: Recipe, device: str | None) -> None:
-        self.path = folder / "manifest.json"
-        self.values: dict[str, Any]
-        self.here = _circumstances(device)
+    def __init__(self, folder: Path, seed: int, here: dict[str, Any]) -> None:
+        self.path, self.here = folder / "manifest.json", here
+        parts: dict[str, Any] = {"blocks": {}, "timings": {}, "compilation": {}, "files": {}}
         if self.path.exists():
-            self.values = read_json(self.path)
-            for key in ("blocks", "timings", "compilation", "files"):
-                self.values.setdefault(key, {})
-            return
-        self.values = {
-            "format": FORMAT,
-            **self.here,
-            "seeds": {"seed": recipe.seed},
-            "blocks": {},
-            "timings": {},
-            "compilation": {},
-            "files": {},
-        }
-        self._write()
+            self.values = parts | read_json(self.path)
+        else:
+            self.values = {"format": FORMAT, **here, "seeds": {"seed": seed}, **parts}
+            self._write()
 
     @property
     def compilation(self) -> dict[str, float]:
         """Seconds of each stage that were spent on compiling, part of its timing."""
-        seconds: dict[str, float] = self.values["compilation"]
-        return seconds
+        return self.values["compilation"]  # type: ignore[no-any-return]
 
     def shown(self, stage: str) -> bool:
-        """Whether a stage has come to its end and all its files are still there, as large as they were."""
+        """Whether a stage has come to its end and its files are still there, unchanged."""
         files, folder = self.values["files"].get(stage), self.path.parent
         if stage not in self.values["timings"] or not isinstance(files, dict):
-            return False  # earlier manifests have names without sizes
-        return all((folder / name).is_file() for name in files) and files == _sizes(
-            [folder / name for name in files], folder
+            return False
+        return all((folder / name).is_file() for name in files) and files == self._checksums(files)
+
+    def note_files(self, stage: str, paths: Sequence[Path]) -> None:
+        """Remember the files that a stage wrote."""
+        self.values["files"][stage] = self._checksums(
+            sorted(str(path.relative_to(self.path.parent)) for path in paths)
         )
+
+    def _checksums(self, names: Sequence[str] | dict[str, str]) -> dict[str, str]:
+        folder = self.path.parent
+        return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest()[:16] for name in names}
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:

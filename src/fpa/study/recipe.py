@@ -1,15 +1,23 @@
 """A study described as data: dataclasses that check themselves, and YAML files of the same fields."""
 
+import copy
+import json
 import math
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin
 
 from fpa.errors import InputError, at_least, unknown
 from fpa.training.settings import FPASettings, RectangleSettings, TrainingSettings
 
-AUGMENTATIONS = ("none", "rectangle", "fpa")
+Augmentation = Literal["none", "rectangle", "fpa"]
+AUGMENTATIONS: tuple[Augmentation, ...] = get_args(Augmentation)
+
+RESERVED = ("curves", "figures", "variations")
+"""Names of other folders, which no training may have."""
 
 
 @dataclass
@@ -48,7 +56,7 @@ class DataSettings:
 
 @dataclass
 class EvaluationSettings:
-    """Explaining, perturbing and scoring; see fpa.explanation.estimator.Settings.
+    """Explaining, perturbing and scoring; see fpa.Settings.
 
     Attributes:
         estimators: The set paper, or names of estimators, also captum:METHOD and maps:FILE.
@@ -57,6 +65,9 @@ class EvaluationSettings:
         sigma: Standard deviation of their noise, as a share of each image's range.
         reference: Where integrated gradients start, masked (the fully masked image) or black.
         points: Points of a perturbation curve, evenly from 0 to 100 % of the pixels.
+        features: What is removed together, pixels or the side of square patches.
+        outputs: What is followed, the first is scored: logit, probability, margin, accuracy.
+        scores: Names of scores, or module:NAME; A is always among them.
         precision: auto, or float32, tf32 or bfloat16 for gradients and forwards alike.
         examples: Images shown with their maps in figures and report.
 
@@ -68,6 +79,9 @@ class EvaluationSettings:
     sigma: float = 0.15
     reference: Literal["masked", "black"] = "masked"
     points: int = 21
+    features: str | int = "pixels"
+    outputs: list[str] = field(default_factory=lambda: ["logit"])
+    scores: list[str] = field(default_factory=lambda: ["A"])
     precision: Literal["auto", "float32", "tf32", "bfloat16"] = "auto"
     examples: int = 24
 
@@ -83,6 +97,30 @@ class EvaluationSettings:
 
 
 @dataclass
+class Variant:
+    """A training of a study, with settings of its own.
+
+    Attributes:
+        augmentation: none, rectangle or fpa.
+        seed: Seed of everything random about the training; null: the recipe's.
+        fpa: Settings of fpa; null: the recipe's.
+        rectangle: Settings of rectangle; null: the recipe's.
+
+    """
+
+    augmentation: Augmentation = "fpa"
+    seed: int | None = None
+    fpa: FPASettings | None = None
+    rectangle: RectangleSettings | None = None
+
+    def __post_init__(self) -> None:
+        if self.augmentation not in AUGMENTATIONS:
+            raise unknown("augmentation", self.augmentation, AUGMENTATIONS)
+        if self.seed is not None:
+            at_least("seed", self.seed, 0)
+
+
+@dataclass
 class Recipe:
     """A study.
 
@@ -90,7 +128,9 @@ class Recipe:
         name: Name of the recipe.
         model: resnet-small, resnet18-cifar, any torchvision classifier, or timm:NAME.
         augmentations: The models to train, any of none, rectangle and fpa.
-        masking: What removing a pixel means: constant, black, mean, minimum, maximum, uniform, blur, bokeh.
+        variants: Further models to train, by name: an augmentation with settings or a seed of its own.
+        masking: What removing a pixel means: constant, black, mean, minimum, maximum, uniform, blur, bokeh;
+            with parameters a mapping, such as {name: blur, sigma: 4}.
         seed: Seed of everything random.
         data: The images.
         training: The optimisation.
@@ -102,7 +142,8 @@ class Recipe:
     name: str = "shapes"
     model: str = "resnet-small"
     augmentations: list[str] = field(default_factory=lambda: list(AUGMENTATIONS))
-    masking: str = "constant"
+    variants: dict[str, Variant] = field(default_factory=dict)
+    masking: dict[str, Any] | str = "constant"
     seed: int = 0
     data: DataSettings = field(default_factory=DataSettings)
     training: TrainingSettings = field(default_factory=TrainingSettings)
@@ -116,13 +157,55 @@ class Recipe:
         for name in self.augmentations:
             if name not in AUGMENTATIONS:
                 raise unknown("augmentation", name, AUGMENTATIONS)
-        if not self.augmentations or len(set(self.augmentations)) < len(self.augmentations):
+        names = [*self.augmentations, *self.variants]
+        if not names or len(set(self.augmentations)) < len(self.augmentations):
             raise InputError(f"augmentations must be one or more different names, got {self.augmentations}")
+        for name in self.variants:
+            _check_folder_name(name)
+            if [other.casefold() for other in names].count(name.casefold()) > 1:
+                raise InputError(f"two trainings are called {name!r}: give the variant another name")
         at_least("seed", self.seed, 0)
+
+    def trainings(self, names: Sequence[str] | None = None) -> dict[str, Variant]:
+        """The models to train by name, augmentations first, with the seed and the settings of each.
+
+        `names` chooses some; also an augmentation that the recipe leaves out can be named.
+
+        >>> recipe = Recipe(augmentations=["none"], variants={"again": Variant("fpa", seed=1)})
+        >>> {name: training.seed for name, training in recipe.trainings().items()}
+        {'none': 0, 'again': 1}
+        """
+        known = {name: Variant(name) for name in AUGMENTATIONS} | self.variants
+        for name in names or ():
+            if name not in known:
+                raise unknown("training", name, known)
+        chosen = [*self.augmentations, *self.variants] if names is None else names
+        return {name: self.completed(known[name]) for name in chosen}
+
+    def completed(self, variant: Variant) -> Variant:
+        """A variant with the recipe's seed and settings where it has none of its own."""
+        return replace(
+            variant,
+            seed=self.seed if variant.seed is None else variant.seed,
+            fpa=variant.fpa or self.fpa,
+            rectangle=variant.rectangle or self.rectangle,
+        )
+
+    def description(self, variant: Variant) -> dict[str, Any]:
+        """All that determines the weights of a training, as plain values."""
+        variant, values = self.completed(variant), self.to_dict()
+        for later in ("augmentations", "variants", "evaluation", "fpa", "rectangle"):
+            del values[later]
+        del values["data"]["evaluation_images"]
+        values |= {"seed": variant.seed, "augmentation": variant.augmentation}
+        if variant.augmentation != "none":
+            values[variant.augmentation] = _plain(asdict(getattr(variant, variant.augmentation)))
+        return values
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values only, as in the YAML file."""
-        return _plain(asdict(self))  # type: ignore[no-any-return]
+        values: dict[str, Any] = _plain(asdict(self))
+        return values
 
     def to_yaml(self) -> str:
         """The recipe as a YAML document that `load_recipe` reads back."""
@@ -199,7 +282,7 @@ def load_recipe(name: str, overrides: dict[str, Any] | None = None) -> Recipe:
         _check_fields(Recipe, nested, "")
         values = _merged(values, nested)
     try:
-        namespace = parser.parse_object(values)
+        namespace = parser.parse_object(copy.deepcopy(values))  # which it would change
         return recipe_from(parser.instantiate(namespace), namespace.name)
     except ArgumentError as error:
         raise InputError(f"recipe {name!r}: {' '.join(str(error).split())}") from error
@@ -210,16 +293,20 @@ def recipe_from(namespace: Any, name: str) -> Recipe:
     return Recipe(name, **{item.name: namespace[item.name] for item in fields(Recipe) if item.name != "name"})
 
 
-def _check_fields(kind: type, values: dict[str, Any], prefix: str) -> None:
+def _check_fields(kind: type, values: Any, prefix: str) -> None:
+    """Refuse unknown fields, in settings and in variants too, and settings that are no mapping."""
+    if not isinstance(values, dict):
+        raise InputError(f"recipe field {prefix[:-1]} must be a mapping, got {values!r}")
     known = {item.name: item.type for item in fields(kind)}
     for key, value in values.items():
         if key not in known:
             raise unknown("recipe field", f"{prefix}{key}", [f"{prefix}{name}" for name in known])
-        inner = known[key]
-        if is_dataclass(inner):
-            if not isinstance(value, dict):
-                raise InputError(f"recipe field {prefix}{key} must be a mapping, got {value!r}")
-            _check_fields(inner, value, f"{prefix}{key}.")  # type: ignore[arg-type]
+        inner = next((part for part in (known[key], *get_args(known[key])) if is_dataclass(part)), None)
+        if isinstance(inner, type) and get_origin(known[key]) is dict and isinstance(value, dict):
+            for name, part in value.items():
+                _check_fields(inner, part, f"{prefix}{key}.{name}.")
+        elif isinstance(inner, type) and (value is not None or inner is known[key]):
+            _check_fields(inner, value, f"{prefix}{key}.")
 
 
 def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -230,9 +317,14 @@ def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
+def _check_folder_name(name: str) -> None:
+    if not re.fullmatch(r"\w[\w.+=-]*", name) or name.casefold() in RESERVED:
+        raise InputError(
+            f"a variant is called like its folder: letters, digits and _ . + = -, and none of "
+            f"{', '.join(RESERVED)}; got {name!r}"
+        )
+
+
 def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value
+    """Tuples as lists, as in a file."""
+    return json.loads(json.dumps(value))

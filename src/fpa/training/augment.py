@@ -17,7 +17,7 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2.functional import is_pure_tensor
 
 from fpa.errors import InputError
-from fpa.masking import Constant, Fill, Masking
+from fpa.masking import Masking, MaskingLike, get_masking
 from fpa.seeds import generator as seeded
 
 Draws = dict[str, Tensor]
@@ -36,10 +36,10 @@ class _BatchMasking(v2.Transform):
 
     _transformed_types: ClassVar[tuple[Any, ...]] = (is_pure_tensor, tv_tensors.Image, PIL.Image.Image)
 
-    def __init__(self, p: float, masking: Masking | None, generator: torch.Generator | None) -> None:
+    def __init__(self, p: float, masking: MaskingLike | None, generator: torch.Generator | None) -> None:
         super().__init__()
         self.p = _probability("p", p)
-        self.masking: Masking = Constant() if masking is None else masking
+        self.masking: Masking = get_masking(masking)
         self.generator = generator
         self._worker_seed: int | None = None
 
@@ -87,10 +87,7 @@ class _BatchMasking(v2.Transform):
         batch = images.unsqueeze(0) if images.ndim == 3 else images
         generator = self._own_generator()
         mask = self.mask(batch, generator)
-        if isinstance(self.masking, Fill):
-            masked = self.masking(batch, mask, self.masking.noise(batch, generator))
-        else:
-            masked = self.masking(batch, mask)
+        masked = self.masking(batch, mask, self.masking.noise(batch, generator))
         masked = masked.squeeze(0) if images.ndim == 3 else masked
         return tv_tensors.wrap(masked, like=inpt) if isinstance(inpt, tv_tensors.TVTensor) else masked
 
@@ -158,7 +155,7 @@ class FPA(_BatchMasking):
         p2: float = 0.1,
         s_max: int = 3,
         squares: Literal["selected", "everywhere"] = "selected",
-        masking: Masking | None = None,
+        masking: MaskingLike | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__(p, masking, generator)
@@ -300,7 +297,7 @@ class Rectangle(_BatchMasking):
         area: tuple[float, float] = (0.02, 0.4),
         aspect: tuple[float, float] = (0.3, 1 / 0.3),
         coin: Coin = "batch",
-        masking: Masking | None = None,
+        masking: MaskingLike | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__(p, masking, generator)

@@ -5,9 +5,10 @@ on exactly where it was. A batch is made in two parts: `advance` on the host, th
 which reads nothing back and can be captured in a CUDA graph.
 """
 
+import itertools
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,29 +16,36 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
-from fpa.data.splits import ArraySplit, FileSplit, ImageData, SeededImages, unreadable
+from fpa.data.splits import UNREADABLE, ArraySplit, FileSplit, ImageData, SeededImages, unreadable
+from fpa.errors import InputError
 from fpa.seeds import ORDER, WORKERS, derive, generator
+
+INITIAL, AUGMENT, DROPOUT = 3, 4, 5
+"""Keys that keep the random numbers of different purposes apart, see seeds.py."""
 
 
 class Batches(Protocol):
-    """What training needs of a data set."""
+    """What training needs of the images."""
 
     steps: int
+    """Steps of an epoch."""
+    batch_size: int
+    """Images of a step, over all processes together."""
     mine: slice
     """This process's share of a batch."""
 
     def start(self, epoch: int, step: int) -> None:
-        """Begin an epoch, or go on in the middle of it at `step`."""
+        """Begin an epoch, or continue in the middle of it at `step`."""
 
-    def advance(self) -> None:
-        """The host's part of the next batch."""
+    def advance(self) -> bool:
+        """The host's part of the next batch; False: there is nothing to learn from it."""
 
     def batch(self, draws: torch.Generator) -> tuple[Tensor, Tensor]:
-        """The device's part: uint8 images [N, C, H, W] and labels [N]."""
+        """The device's part: images [N, C, H, W], bytes or normalised, and labels [N]."""
 
 
 def training_batches(
-    data: ImageData,
+    data: "ImageData | LoaderBatches",
     batch_size: int,
     seed: int,
     device: torch.device,
@@ -46,10 +54,14 @@ def training_batches(
     processes: int = 1,
     workers: int = 0,
 ) -> Batches:
-    """The batches of this process: its share of every batch of `batch_size` images."""
+    """The batches of this process: its share of every batch of `batch_size` images, or those of a loader."""
+    if isinstance(data, LoaderBatches):
+        data.device, data.seed = device, seed
+        return data
+    mine = _share(batch_size, rank, processes)
     if isinstance(data.train, ArraySplit):
-        return ArrayBatches(data.train.to(device), data, batch_size, seed, rank, processes)
-    return FileBatches(data.train, data, batch_size, seed, device, rank, processes, workers)
+        return ArrayBatches(data.train.to(device), data, batch_size, seed, mine)
+    return FileBatches(data, batch_size, seed, mine=mine, device=device, workers=workers)
 
 
 def _order(images: int, batch_size: int, seed: int, epoch: int) -> Tensor:
@@ -63,11 +75,16 @@ class ArrayBatches:
     """A data set that lives on the device as uint8, cropped and flipped there, each image its own way."""
 
     def __init__(
-        self, split: ArraySplit, data: ImageData, batch_size: int, seed: int, rank: int, processes: int
+        self,
+        split: ArraySplit,
+        data: ImageData,
+        batch_size: int,
+        seed: int,
+        mine: slice = slice(None),
     ) -> None:
         self.split, self.batch_size, self.seed = split, batch_size, seed
         self.padding, self.flip = data.crop_padding, data.flip
-        self.mine = _share(batch_size, rank, processes)
+        self.mine = mine
         self.steps = len(split) // batch_size
         device = split.images.device
         self._order = torch.zeros(self.steps, batch_size, dtype=torch.int64, device=device)
@@ -77,8 +94,9 @@ class ArrayBatches:
         self._order.copy_(_order(len(self.split), self.batch_size, self.seed, epoch))
         self._step.fill_(step)
 
-    def advance(self) -> None:
+    def advance(self) -> bool:
         """Nothing to do: the device counts its own steps."""
+        return True
 
     def batch(self, draws: torch.Generator) -> tuple[Tensor, Tensor]:  # noqa: D102
         chosen = self._order.index_select(0, self._step)[0]
@@ -121,18 +139,18 @@ class FileBatches:
 
     def __init__(
         self,
-        split: FileSplit,
         data: ImageData,
         batch_size: int,
         seed: int,
+        *,
+        mine: slice,
         device: torch.device,
-        rank: int,
-        processes: int,
         workers: int,
     ) -> None:
-        self.split, self.unreadable = split, set[Path]()
+        assert isinstance(data.train, FileSplit)
+        self.split, self.unreadable = data.train, set[Path]()
+        split, self.batch_size, self.mine = data.train, batch_size, mine
         self.steps = len(split) // batch_size
-        self.mine = mine = _share(batch_size, rank, processes)
         self._sampler = _EpochSampler(len(split), batch_size, seed, mine)
         self._loader: DataLoader[Any] = DataLoader(
             SeededImages(split, derive(seed, WORKERS)),
@@ -151,11 +169,12 @@ class FileBatches:
         self._sampler.epoch, self._sampler.first_step = epoch, step
         self._next = iter(self._loader)
 
-    def advance(self) -> None:  # noqa: D102
+    def advance(self) -> bool:  # noqa: D102
         images, labels, indices = next(self._next)
         self.unreadable.update(unreadable(self.split, indices, labels))
         self._images.copy_(images, non_blocking=True)
         self._labels.copy_(labels, non_blocking=True)
+        return True
 
     def batch(self, draws: torch.Generator) -> tuple[Tensor, Tensor]:  # noqa: D102
         return self._images, self._labels
@@ -175,6 +194,55 @@ class _EpochSampler(Sampler[list[tuple[int, int]]]):
 
     def __len__(self) -> int:
         return self.images // self.batch_size - self.first_step
+
+
+class LoaderBatches:
+    """A user's own loader: normalised float images in batches of any size, in the loader's own order.
+
+    A batch without labels is passed over, and so is a batch of one image where there are others: one image
+    has no batch statistics. With `index`, label n stands for the model's class `index[n]`; without one the
+    labels do not matter, as for a model that teaches itself. To continue in the middle of an epoch, the
+    loader is read again from the start of it.
+    """
+
+    mine = slice(None)
+
+    def __init__(
+        self, loader: Iterable[tuple[Tensor, Tensor, Tensor]], steps: int, index: Tensor | None
+    ) -> None:
+        self.loader, self.steps, self.index = loader, steps, index
+        self.device, self.seed, self.batch_size = torch.device("cpu"), 0, 0
+        self._next: Iterator[tuple[Tensor, Tensor, Tensor]] = iter(())
+        self._images = self._labels = torch.empty(0)
+
+    def start(self, epoch: int, step: int) -> None:  # noqa: D102
+        self._next = itertools.chain.from_iterable([self.loader])  # begins with the first batch, not now
+        if step:  # a loader without a generator of its own shuffled by this seed
+            torch.manual_seed(derive(self.seed, DROPOUT, epoch))
+        for _ in range(step):
+            next(self._next, None)
+
+    def advance(self) -> bool:  # noqa: D102
+        images, labels, _ = next(self._next, (self._images[:0], self._labels[:0], None))
+        if len(images) == 0 or (len(images) == 1 and self.steps > 1):
+            return False
+        if self.index is not None:
+            if int(labels.max()) >= len(self.index):
+                raise InputError(
+                    f"labels must be in 0..{len(self.index) - 1}, found {int(labels.max())}: give "
+                    "class_index, or targets='model' to do without labels"
+                )
+            if not (labels >= 0).any():
+                return False
+            labels = torch.where(labels >= 0, self.index[labels.clamp(min=0)], UNREADABLE)
+        else:
+            labels = torch.zeros_like(labels)
+        self._images, self._labels = images.to(self.device, torch.float32), labels.to(self.device)
+        self.batch_size = len(images)
+        return True
+
+    def batch(self, draws: torch.Generator) -> tuple[Tensor, Tensor]:  # noqa: D102
+        return self._images, self._labels
 
 
 def _share(batch_size: int, rank: int, processes: int) -> slice:

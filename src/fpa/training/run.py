@@ -11,26 +11,18 @@ import torch
 from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
 
-from fpa.data.normalisation import Normalisation
 from fpa.errors import InputError, differences
 from fpa.files import replacing, write_text
-from fpa.models.saved import check_same_tensors, open_tensors
+from fpa.models.saved import ModelCard, check_same_tensors, open_tensors
 from fpa.progress import training_stage
 from fpa.seeds import derive
-from fpa.study.recipe import Recipe
 from fpa.training.augment import FPA, Rectangle
-from fpa.training.batches import Batches
-
-INITIAL, AUGMENT, DROPOUT = 3, 4, 5
-"""Keys that keep the random numbers of different purposes apart, see batches.py."""
-
-
-PATIENCE = {"cuda": 0.5, "mps": 0.5}
-"""Seconds between two looks at the numbers, where looking waits for the device."""
+from fpa.training.batches import AUGMENT, DROPOUT, Batches
+from fpa.training.settings import TrainingSettings
 
 
 class TrainingError(InputError):
-    """Training cannot go on; the last checkpoint is still there."""
+    """Training cannot continue; the last checkpoint is still there."""
 
 
 @dataclass
@@ -49,57 +41,85 @@ class Epoch:
 class Trained:
     """A finished run."""
 
-    augmentation: str
+    name: str
     seed: int
-    path: Path
-    accuracy: float
+    path: Path | None
+    """The model file; None where nothing was to be written."""
+    accuracy: float | None
+    """On the test images, if there are any."""
+    model: nn.Module | None = field(default=None, compare=False, repr=False)
+    """The trained model; None where an earlier run had finished it: its file has it."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A model to train: a recipe (with its seed), an augmentation, and the folder for the result.
+    """A model to train.
 
-    A fine-tuning begins with `model`, of which a copy is trained; with a `teacher` the targets are what the
-    teacher says of the unperturbed images instead of the labels. `augment` takes the place of what the recipe
-    describes, `keep=False` leaves the folder alone.
+    Attributes:
+        name: What it is called, on the screen and in a study's folder.
+        settings: The optimisation; the same for all jobs that are trained together.
+        seed: Seed of the order of the images, of the augmentation and of dropout.
+        model: Makes the model that the training begins with.
+        description: All that determines the weights, as plain values. The model file keeps it as its recipe,
+            and a run is continued only if it is the same.
+        augment: Perturbs the batches; None: nothing does.
+        teacher: Where given, the targets are what it says of the unperturbed images, instead of the labels.
+        folder: Where the results go; None: nothing is written.
+        card: What the model file will say, but for the accuracy and the recipe; needed with a folder.
+        locked: The folder to lock for the training; None: `folder`. A study locks its own.
+
     """
 
-    recipe: Recipe
-    augmentation: str
-    folder: Path
-    model: nn.Module | None = None
+    name: str
+    settings: TrainingSettings
+    seed: int
+    model: Callable[[], nn.Module]
+    description: dict[str, Any]
+    augment: FPA | Rectangle | None = None
     teacher: nn.Module | None = None
-    augment: FPA | None = None
-    keep: bool = True
+    folder: Path | None = None
+    card: ModelCard | None = None
+    locked: Path | None = None
+
+    @property
+    def path(self) -> Path | None:
+        """The file of the trained model."""
+        return None if self.folder is None else self.folder / "model.safetensors"
+
+    @property
+    def stage(self) -> str:
+        """What the training is called on the screen."""
+        return training_stage(self.name, self.seed)
+
+    def refuse_other(self, description: dict[str, Any], path: Path) -> None:
+        """Refuse to continue what was trained with other settings, and show the difference."""
+        changed = differences(self.description, description)
+        if changed:
+            raise InputError(
+                f"{path} was trained with other settings ({'; '.join(changed)}): choose another --output, "
+                "or --overwrite to start again"
+            )
 
 
 @dataclass
 class Run:
     """One model being trained, with everything a checkpoint needs to hold."""
 
-    recipe: Recipe
-    augmentation: str
-    folder: Path
+    job: Job
     model: nn.Module
     network: nn.Module  # the model, wrapped for several processes
     optimizer: torch.optim.Optimizer
-    augment: FPA | Rectangle | None
     batches: Batches
-    normalisation: Normalisation
+    normalisation: Callable[[Tensor], Tensor]
     draws: torch.Generator
-    totals: Tensor  # loss summed over images, images right, images seen, first bad step or -1, steps done
+    totals: Tensor
+    """Over all processes: loss summed over images, images right, images seen, first bad step or -1, steps."""
     teacher: nn.Module | None = None
-    keep: bool = True
     epoch: int = 0
     step: int = 0
     history: list[Epoch] = field(default_factory=list)
     saved: float = field(default_factory=time.monotonic)
-    random: dict[str, Tensor] | None = None  # states of the generators at a checkpoint, until it goes on
-
-    @property
-    def name(self) -> str:
-        """What the run is called on the screen."""
-        return training_stage(self.augmentation, self.recipe.seed)
+    random: dict[str, Tensor] | None = None  # states of the generators at a checkpoint, until it continues
 
     @property
     def position(self) -> tuple[int, int]:
@@ -111,7 +131,7 @@ class Run:
         self.batches.start(self.epoch, self.step)
         self.set_rate()
         if self.step == 0:
-            seed = self.recipe.seed
+            seed = self.job.seed
             self.draws.manual_seed(derive(seed, AUGMENT, self.epoch))
             torch.manual_seed(derive(seed, DROPOUT, self.epoch))
             self.totals.zero_()
@@ -123,15 +143,9 @@ class Run:
                 torch.cuda.set_rng_state(self.random["random.cuda"], self.totals.device)
         self.random = None
 
-    @property
-    def rate(self) -> float:
-        """The learning rate of the next step."""
-        moment = self.epoch + (self.step + 0.5) / self.batches.steps
-        return self.recipe.training.learning_rate_at(moment)
-
     def set_rate(self) -> None:
         """Tell the optimiser the learning rate of the next step."""
-        rate = self.rate
+        rate = self.job.settings.learning_rate_at(self.epoch + (self.step + 0.5) / self.batches.steps)
         for group in self.optimizer.param_groups:
             if isinstance(group["lr"], Tensor):
                 group["lr"].fill_(rate)  # a captured step reads the tensor, it would never see another number
@@ -139,23 +153,28 @@ class Run:
                 group["lr"] = rate
 
     def end_epoch(self, totals: Tensor, test_accuracy: float | None, images_per_second: float) -> None:
-        """Write down the epoch and go to the next."""
+        """Add the epoch to the history and go to the next."""
         loss, right, seen = totals[:3].tolist()
-        rate = self.recipe.training.learning_rate_at(self.epoch + 0.5)
+        if seen == 0:
+            raise InputError(
+                "there is nothing to learn from: no batch has labels and at least two images; "
+                "try targets='model' or larger batches"
+            )
+        rate = self.job.settings.learning_rate_at(self.epoch + 0.5)
         self.history.append(
             Epoch(self.epoch + 1, rate, loss / seen, right / seen, test_accuracy, images_per_second)
         )
         self.epoch, self.step = self.epoch + 1, 0
 
     def check(self, totals: Tensor) -> None:
-        """Refuse to go on after a loss that is not a number."""
+        """Refuse to continue after a loss that is not finite."""
         bad = int(totals[3])
         if bad >= 0:
-            rate = self.recipe.training.learning_rate_at(self.epoch + 0.5)
-            kept = f"the last checkpoint in {self.folder} is kept; " if self.keep else ""
+            rate = self.job.settings.learning_rate_at(self.epoch + 0.5)
+            kept = f"the last checkpoint in {self.job.folder} is kept; " if self.job.folder else ""
             raise TrainingError(
-                f"{self.name}: the loss was not finite at step {bad + 1} of epoch {self.epoch + 1} "
-                f"(learning rate {rate:g}); {kept}try a smaller training.learning_rate"
+                f"{self.job.stage}: the loss was not finite at step {bad + 1} of epoch {self.epoch + 1} "
+                f"(learning rate {rate:g}); {kept}try a smaller learning_rate"
             )
 
     def tensors(self) -> dict[str, Tensor]:
@@ -177,52 +196,47 @@ class Run:
         if self.totals.is_cuda:
             states["random.cuda"] = torch.cuda.get_rng_state(self.totals.device)
         card = {
-            "recipe": self.recipe.to_dict(),
+            "description": self.job.description,
             "epoch": self.epoch,
             "step": self.step,
             "history": [asdict(row) for row in self.history],
         }
-        history = list(self.history)
+        history, checkpoint = list(self.history), self.checkpoint
 
         def write() -> None:
             tensors = fetch()
-            if not all(bool(value.isfinite().all()) for value in tensors.values()):
+            if checkpoint is None or not all(bool(value.isfinite().all()) for value in tensors.values()):
                 return
-            with replacing(self.checkpoint) as temporary:
+            with replacing(checkpoint) as temporary:
                 temporary.write_bytes(to_safetensors(tensors | states, {"checkpoint": json.dumps(card)}))
-            write_history(history, self.folder / "training.csv")
+            write_history(history, checkpoint.with_name("training.csv"))
 
         return write
 
     def restore(self) -> None:
-        """Go on from the checkpoint, if there is one."""
-        if not self.keep or not self.checkpoint.exists():
+        """Continue from the checkpoint, if there is one."""
+        path = self.checkpoint
+        if path is None or not path.exists():
             return
-        with open_tensors(self.checkpoint) as file:
-            found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        with open_tensors(path) as file:
+            stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             card = json.loads((file.metadata() or {}).get("checkpoint", "null"))
         if card is None:
-            raise InputError(f"{self.checkpoint} is not a checkpoint written by fpa")
-        refuse_other_recipe(self.recipe, card["recipe"], self.checkpoint)
-        states = {name: found.pop(name) for name in list(found) if name.startswith("random.")}
+            raise InputError(f"{path} is not a checkpoint written by fpa")
+        self.job.refuse_other(card["description"], path)
+        self.random = {name: stored.pop(name) for name in list(stored) if name.startswith("random.")}
         mine = self.tensors()
-        check_same_tensors(self.checkpoint, self.recipe.model, mine, found)
+        check_same_tensors(path, str(self.job.description.get("model")), mine, stored)
         with torch.no_grad():
             for name, value in mine.items():
-                value.copy_(found[name])
+                value.copy_(stored[name])
         self.epoch, self.step = card["epoch"], card["step"]
         self.history = [Epoch(**row) for row in card["history"]]
-        self.random = states
 
     @property
-    def result(self) -> Path:
-        """The file of the trained model."""
-        return self.folder / "model.safetensors"
-
-    @property
-    def checkpoint(self) -> Path:
+    def checkpoint(self) -> Path | None:
         """The file that holds the state of an unfinished run."""
-        return self.folder / "checkpoint.safetensors"
+        return None if self.job.folder is None else self.job.folder / "checkpoint.safetensors"
 
 
 def _copied(tensors: dict[str, Tensor]) -> Callable[[], dict[str, Tensor]]:
@@ -249,7 +263,7 @@ def _copied(tensors: dict[str, Tensor]) -> Callable[[], dict[str, Tensor]]:
 
 
 def write_history(history: list[Epoch], path: Path) -> None:
-    """`training.csv`: a line an epoch."""
+    """Write `training.csv`: one line per epoch."""
     names = [item.name for item in fields(Epoch)]
     lines = [",".join(names)]
     for row in history:
@@ -262,14 +276,3 @@ def clear_training(folder: Path) -> None:
     """Remove what training left of a model, and nothing else."""
     for file in ("model.safetensors", "checkpoint.safetensors", "training.csv"):
         (folder / file).unlink(missing_ok=True)
-
-
-def refuse_other_recipe(recipe: Recipe, found: dict[str, Any], path: Path) -> None:
-    """Refuse to go on with a model that was trained by another recipe, and show the difference."""
-    later = ("augmentations:", "data.evaluation_images:", "evaluation")  # what a model does not depend on
-    changed = [line for line in differences(recipe.to_dict(), found) if not line.startswith(later)]
-    if changed:
-        raise InputError(
-            f"{path} was made by another recipe ({'; '.join(changed)}): choose another --output, "
-            "or --overwrite to start anew"
-        )

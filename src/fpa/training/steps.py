@@ -1,14 +1,13 @@
 """The training step: eager, or captured in a CUDA graph with those of other models."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fpa.data.normalisation import Normalisation
 from fpa.engine.compiling import compiled
-from fpa.masking import Fill
 from fpa.models.wrap import logits_of
 from fpa.training.augment import FPA, Draws, Rectangle
 from fpa.training.run import Run
@@ -32,14 +31,16 @@ class EagerSteps:
 
     def __call__(self) -> None:  # noqa: D102
         for run in self.group:
-            run.batches.advance()
+            if not run.batches.advance():
+                run.totals[4] += 1
+                continue
             images, labels, targets = next_batch(run, self.trainer.precision)
             logits = logits_for(run.network, images, self.trainer.precision)
             loss = functional.cross_entropy(logits, targets)
             run.optimizer.zero_grad()
             self.trainer.accelerator.backward(loss)
             run.optimizer.step()
-            count(run.totals, loss.detach(), logits.detach(), labels)
+            count(run.totals, loss.detach(), logits.detach(), labels, reduce=self.trainer.reduce)
 
 
 class CapturedSteps:
@@ -54,7 +55,9 @@ class CapturedSteps:
         self.precision = trainer.precision
         self.forward = compiled(logits_for, repeatable=True)
         self.counted = compiled(count, repeatable=True)
-        self.parameters = [[one for one in run.model.parameters() if one.requires_grad] for run in group]
+        self.parameters = [
+            [parameter for parameter in run.model.parameters() if parameter.requires_grad] for run in group
+        ]
         kept = [
             ({name: value.clone() for name, value in run.tensors().items()}, run.draws.get_state())
             for run in group
@@ -105,16 +108,21 @@ class CapturedSteps:
 def next_batch(run: Run, precision: str, captured: bool = False) -> tuple[Tensor, Tensor, Tensor]:
     """The run's next images, normalised and perturbed, their labels, and the targets of the loss."""
     images, labels = run.batches.batch(run.draws)
-    batch_size, mine = run.recipe.training.batch_size, run.batches.mine
-    draws, noise = None, None
-    if run.augment is not None:
-        shape = (batch_size, images.shape[2], images.shape[3])
-        draws = run.augment.draw(shape, images.device, run.draws)
-        if isinstance(run.augment.masking, Fill):
-            noise = run.augment.masking.noise(images.new_empty((batch_size, *images.shape[1:])), run.draws)
-            noise = None if noise is None else noise[mine]
+    augment, batch_size, draws, noise = run.job.augment, run.batches.batch_size, None, None
+    if augment is not None:
+        draws = augment.draw((batch_size, *images.shape[2:]), images.device, run.draws)
+        noise = augment.masking.noise(images.new_empty((batch_size, *images.shape[1:])), run.draws)
+        noise = None if noise is None else noise[run.batches.mine]
     prepared = _compiled_prepare if captured else prepare
-    perturbed = prepared(images, run.normalisation, run.augment, draws, noise, batch_size, mine)
+    perturbed = prepared(
+        images,
+        run.normalisation,
+        augment,
+        draws=draws,
+        noise=noise,
+        batch_size=batch_size,
+        mine=run.batches.mine,
+    )
     if run.teacher is None:
         return perturbed, labels, labels
     taught = _compiled_taught if captured else taught_by
@@ -124,8 +132,9 @@ def next_batch(run: Run, precision: str, captured: bool = False) -> tuple[Tensor
 
 def prepare(
     images: Tensor,
-    normalisation: Normalisation,
+    normalisation: Callable[[Tensor], Tensor],
     augment: FPA | Rectangle | None,
+    *,
     draws: Draws | None,
     noise: Tensor | None,
     batch_size: int,
@@ -138,11 +147,8 @@ def prepare(
     normalised = normalisation(images)
     if augment is None or draws is None:
         return normalised
-    height, width = images.shape[2:]
-    mask = augment.mask_of(draws, (batch_size, height, width))[mine]
-    if isinstance(augment.masking, Fill):
-        return augment.masking(normalised, mask, noise)
-    return augment.masking(normalised, mask)
+    mask = augment.mask_of(draws, (batch_size, *images.shape[2:]))[mine]
+    return augment.masking(normalised, mask, noise)
 
 
 _compiled_prepare = compiled(prepare, repeatable=True)
@@ -171,12 +177,19 @@ def logits_for(network: nn.Module, images: Tensor, precision: str) -> Tensor:
     return logits.float()
 
 
-def count(totals: Tensor, loss: Tensor, logits: Tensor, labels: Tensor) -> None:
-    """Add a step to a run's totals, on the device."""
+def count(
+    totals: Tensor,
+    loss: Tensor,
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    reduce: Callable[[Tensor], Tensor] | None = None,
+) -> None:
+    """Add a step to a run's totals, on the device; `reduce` sums what several processes have seen of it."""
     seen = (labels >= 0).sum()
     right = (logits.argmax(1) == labels).sum()
-    first_bad = (totals[3] < 0) & ~torch.isfinite(loss)
-    bad = torch.where(first_bad, totals[4], totals[3])
-    totals.copy_(
-        torch.stack([totals[0] + loss * seen, totals[1] + right, totals[2] + seen, bad, totals[4] + 1])
-    )
+    step = torch.stack([loss * seen, right.float(), seen.float(), (~torch.isfinite(loss)).float()])
+    if reduce is not None:
+        step = reduce(step)
+    bad = torch.where((totals[3] < 0) & (step[3] > 0), totals[4], totals[3])
+    totals.copy_(torch.cat([totals[:3] + step[:3], torch.stack([bad, totals[4] + 1])]))

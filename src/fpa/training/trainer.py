@@ -1,16 +1,16 @@
 """The training loop: one run or several side by side, stopped and continued at any moment.
 
-A run is a recipe and an augmentation. Everything random about a step depends on the seed, the epoch and the
-step, and a checkpoint holds the rest, so a run that was killed ends with the weights it would have had.
+Everything random about a step depends on the seed, the epoch and the step, and a checkpoint holds the rest,
+so a run that was killed ends with the weights it would have had.
 """
 
 import copy
-import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import asdict, fields, replace
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import asdict, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,187 +18,165 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fpa.data.normalisation import Normalisation
-from fpa.data.sets import load_data
-from fpa.data.splits import ArraySplit, ImageData, evaluation_batches, first_images
+from fpa.data.splits import ArraySplit, ImageData, evaluation_batches
+from fpa.engine.arithmetic import cuda_arithmetic
 from fpa.engine.devices import check_device
 from fpa.errors import InputError, unknown
-from fpa.files import clear_temporaries, writable_folder
-from fpa.masking import get_masking
-from fpa.models.architectures import build_model
-from fpa.models.saved import ModelCard, read_card, save_model
+from fpa.files import clear_temporaries, folder_lock, is_main_process, writable_folder
+from fpa.models.saved import read_card, save_model
 from fpa.models.wrap import class_count
 from fpa.progress import Display
-from fpa.seeds import derive
-from fpa.study.recipe import Recipe
-from fpa.training.augment import FPA, Rectangle
-from fpa.training.batches import training_batches
-from fpa.training.run import INITIAL, PATIENCE, Job, Run, Trained, refuse_other_recipe, write_history
+from fpa.training.augment import FPA
+from fpa.training.batches import LoaderBatches, training_batches
+from fpa.training.run import Job, Run, Trained, clear_training, write_history
+from fpa.training.settings import TrainingSettings
 from fpa.training.steps import CapturedSteps, EagerSteps, Steps
 
+PATIENCE = {"cuda": 0.5, "mps": 0.5}
+"""Seconds between two looks at the numbers, where looking waits for the device."""
 
-def train(
-    recipe: Recipe,
-    output: Path | str,
-    *,
-    augmentations: Sequence[str] | None = None,
-    data: ImageData | None = None,
-    device: str | None = None,
-    tracker: str | None = None,
-    display: Display | None = None,
-    timings: dict[str, float] | None = None,
-) -> list[Trained]:
-    """Train a recipe's models into `output`/AUGMENTATION/model.safetensors, going on with what is there.
-
-    On CUDA all models advance together in one captured graph, elsewhere one after another.
-    `tracker` is one of accelerate's: tensorboard, wandb, mlflow, trackio. `timings` gets the seconds spent on
-    compiling, under "train".
-    """
-    names = list(augmentations or recipe.augmentations)
-    replace(recipe, augmentations=names)  # checks the names
-    jobs = [Job(recipe, name, Path(output) / name) for name in names]
-    return train_jobs(jobs, data=data, device=device, tracker=tracker, display=display, timings=timings)
+TRACKERS = ("tensorboard", "wandb", "mlflow", "trackio")
 
 
 def train_jobs(
     jobs: Sequence[Job],
+    data: ImageData | LoaderBatches | None,
     *,
-    data: ImageData | None = None,
     device: str | None = None,
     tracker: str | None = None,
     display: Display | None = None,
+    workers: int = 0,
+    overwrite: bool = False,
     timings: dict[str, float] | None = None,
 ) -> list[Trained]:
-    """Train models of one recipe, their augmentations and seeds as the jobs say; see `train`."""
-    finished: dict[int, Trained] = {}
-    missing = []
-    for job in jobs:
-        path = writable_folder(job.folder) / "model.safetensors"
-        clear_temporaries(job.folder)
-        if path.exists():
-            card = read_card(path)
-            refuse_other_recipe(job.recipe, card.recipe, path)
-            (job.folder / "checkpoint.safetensors").unlink(missing_ok=True)
-            accuracy = math.nan if card.accuracy is None else card.accuracy
-            finished[id(job)] = Trained(job.augmentation, job.recipe.seed, path, accuracy)
-        else:
-            missing.append(job)
-    if missing:
-        recipe = missing[0].recipe
-        trainer = Trainer(recipe, missing[0].folder.parent, device, tracker, display or Display(quiet=True))
-        data = load_recipe_data(recipe) if data is None else data
-        for job, trained in zip(missing, trainer.train(missing, data), strict=True):
-            finished[id(job)] = trained
-        if timings is not None and trainer.compile_seconds:
-            timings["train"] = round(trainer.compile_seconds, 2)
-    return [finished[id(job)] for job in jobs]
+    """Train models that share their settings, continuing those that were begun and skipping the finished.
 
-
-def load_recipe_data(recipe: Recipe) -> ImageData:
-    """The data of a recipe, found and checked."""
-    settings = recipe.data
-    data = load_data(
-        settings.name, settings.root, evaluation_images=settings.evaluation_images, size=settings.size
-    )
-    if settings.train_images is not None and settings.train_images < len(data.train):
-        data = replace(data, train=first_images(data.train, settings.train_images))
-    return data
-
-
-def make_augment(recipe: Recipe, name: str, normalisation: Normalisation) -> FPA | Rectangle | None:
-    """The augmentation of this name with the recipe's settings; None for "none"."""
-    masking = get_masking(recipe.masking, normalisation.mean, normalisation.std)
-    if name == "fpa":
-        return FPA(**asdict(recipe.fpa), masking=masking)
-    if name == "rectangle":
-        return Rectangle(**asdict(recipe.rectangle), masking=masking)
-    return None
+    Every job's folder is locked (or `Job.locked` instead). On CUDA all models advance together in one
+    captured graph, elsewhere one after another. `data` may be None where everything is finished. `tracker` is
+    one of accelerate's: tensorboard, wandb, mlflow, trackio. With `overwrite`, what is there is thrown away,
+    but not before it is known that the new training can start. `timings` gets the seconds spent on compiling,
+    under "train".
+    """
+    with ExitStack() as locks:
+        for folder in sorted({job.locked or job.folder for job in jobs if job.folder}):
+            locks.enter_context(folder_lock(folder))
+        finished: dict[int, Trained] = {}
+        for job in jobs:
+            if job.folder is None or job.path is None:
+                continue
+            writable_folder(job.folder)
+            if is_main_process():
+                clear_temporaries(job.folder)
+            if job.path.exists() and not overwrite:
+                card = read_card(job.path)
+                job.refuse_other(card.recipe, job.path)
+                if is_main_process():
+                    (job.folder / "checkpoint.safetensors").unlink(missing_ok=True)
+                finished[id(job)] = Trained(job.name, job.seed, job.path, card.accuracy)
+        missing = [job for job in jobs if id(job) not in finished]
+        if missing:
+            check_device(device)
+            check_tracker(tracker)
+            assert data is not None
+            check_jobs(missing, data)
+            for job in missing:
+                if overwrite and job.folder is not None and is_main_process():
+                    clear_training(job.folder)
+            trainer = Trainer(
+                missing[0].settings,
+                device,
+                tracker=tracker,
+                output=missing[0].locked,
+                display=display,
+                workers=workers,
+            )
+            for job, trained in zip(missing, trainer.train(missing, data), strict=True):
+                finished[id(job)] = trained
+            if timings is not None and trainer.compile_seconds:
+                timings["train"] = round(trainer.compile_seconds, 2)
+        return [finished[id(job)] for job in jobs]
 
 
 class Trainer:
-    """Runs of one recipe on one device, or on this process's share of several."""
+    """Trains runs that share their settings, on one device or on this process's share of several."""
 
     def __init__(
-        self, recipe: Recipe, output: Path, device: str | None, tracker: str | None, display: Display
+        self,
+        settings: TrainingSettings,
+        device: str | None = None,
+        *,
+        tracker: str | None = None,
+        output: Path | None = None,
+        display: Display | None = None,
+        workers: int = 0,
     ) -> None:
         from accelerate import Accelerator
         from accelerate.state import AcceleratorState, PartialState
 
-        check_device(device)
-        check_tracker(tracker)
         if PartialState._shared_state and PartialState().num_processes == 1:
             AcceleratorState._reset_state(reset_partial_state=True)  # an earlier training's device
         self.accelerator = Accelerator(
             cpu=device == "cpu", log_with=tracker, project_dir=output if tracker else None
         )
-        precision = recipe.training.precision
-        if precision == "auto":
-            launched = self.accelerator.mixed_precision == "bf16"
-            precision = "bfloat16" if launched or self.accelerator.device.type == "cuda" else "float32"
-        if tracker:
-            self.accelerator.init_trackers("fpa", {"recipe": recipe.name, "seed": recipe.seed})
-        self.recipe, self.precision = recipe, precision
-        self.display = display if self.accelerator.is_main_process else Display(quiet=True)
-        self.device: torch.device = self.accelerator.device
+        self.settings, self.tracker, self.workers = settings, tracker, workers
         self.processes: int = self.accelerator.num_processes
-        self.captured = self.device.type == "cuda" and recipe.training.compile and self.processes == 1
+        self.device: torch.device = self.accelerator.device
+        if device is not None and self.processes == 1:  # accelerate takes the first GPU
+            self.device = torch.device(device)
+        self.precision = settings.precision
+        if self.precision == "auto":
+            half = self.accelerator.mixed_precision == "bf16" or self.device.type == "cuda"
+            self.precision = "bfloat16" if half else "float32"
+        quiet = display is None or not self.accelerator.is_main_process
+        self.display = Display(quiet=True) if quiet or display is None else display
+        self.captured = self.device.type == "cuda" and settings.compile and self.processes == 1
+        self.reduce = partial(self.accelerator.reduce, reduction="sum") if self.processes > 1 else None
         self.writing: list[Future[None]] = []
         self.compile_seconds = 0.0
 
-    def train(self, jobs: list[Job], data: ImageData) -> list[Trained]:
+    def train(self, jobs: list[Job], data: ImageData | LoaderBatches) -> list[Trained]:
         """Train these models to the end."""
-        return [
-            Trained(run.augmentation, run.recipe.seed, run.result, float(run.history[-1].test_accuracy or 0))
-            for run in self.finished(jobs, data)
-        ]
-
-    def finished(self, jobs: list[Job], data: ImageData) -> list[Run]:
-        """The runs of these jobs, brought to their end."""
-        check_data(self.recipe, data, jobs[0].model)
-        if self.recipe.training.batch_size % self.processes:
+        cuda, batch_size = self.device.type == "cuda", self.settings.batch_size
+        if isinstance(data, ImageData) and batch_size % self.processes:
             raise InputError(
-                f"training.batch_size {self.recipe.training.batch_size} cannot be shared equally by "
-                f"{self.processes} processes: choose a multiple of {self.processes}"
+                f"training.batch_size {batch_size} cannot be shared equally by {self.processes} processes: "
+                f"choose a multiple of {self.processes}"
             )
-        devices = [self.device] if self.device.type == "cuda" else []
+        if self.tracker:
+            recipe = {"recipe": jobs[0].description.get("name"), "seed": jobs[0].seed}
+            self.accelerator.init_trackers("fpa", recipe)
+        self.accelerator.wait_for_everyone()  # until the first process has cleared what is to be overwritten
         with (
-            torch.random.fork_rng(devices),
-            _float32_arithmetic(tf32=self.precision != "float32"),
+            torch.cuda.device(self.device) if cuda else nullcontext(),
+            torch.random.fork_rng([self.device] if cuda else []),
+            self._arithmetic(tf32=self.precision != "float32"),
             ThreadPoolExecutor(1) as self.writer,
         ):
-            if isinstance(data.train, ArraySplit) and isinstance(data.test, ArraySplit):  # once for all runs
-                data = replace(data, train=data.train.to(self.device), test=data.test.to(self.device))
+            if isinstance(data, ImageData) and isinstance(data.train, ArraySplit):  # once for all runs
+                data = replace(data, train=data.train.to(self.device))
+            if isinstance(data, ImageData) and isinstance(data.test, ArraySplit):
+                data = replace(data, test=data.test.to(self.device))
             runs = [self.start(job, data) for job in jobs]
-            left = list(runs)
-            while left:
-                group, until = self._next_group(left)
+            unfinished = list(runs)
+            while unfinished:
+                group, until = self._next_group(unfinished)
                 if group[0].position < until:
-                    stepper: Steps = EagerSteps(group, self)
-                    if self.captured:
-                        began = time.monotonic()
-                        stepper = CapturedSteps(group, self)
-                        self.compile_seconds += time.monotonic() - began
-                        for run in group:  # what was compiled is no progress that a checkpoint could save
-                            run.saved = time.monotonic()
-                    self._advance(group, until, stepper, data)
+                    self._advance(group, until, self._steps(group), data)
                 self._written()
                 for run in group:
-                    if run.epoch >= self.recipe.training.epochs:
-                        left.remove(run)
-                        self._finish(run, data)
-        self.accelerator.end_training()
-        return runs
+                    if run.epoch >= self.settings.epochs:
+                        unfinished.remove(run)
+                        self._finish(run)
+        for tracker in self.accelerator.trackers:  # not end_training(), which parts the processes for good
+            tracker.finish()
+        return [
+            Trained(run.job.name, run.job.seed, run.job.path, run.history[-1].test_accuracy, run.model)
+            for run in runs
+        ]
 
-    def start(self, job: Job, data: ImageData) -> Run:
+    def start(self, job: Job, data: ImageData | LoaderBatches) -> Run:
         """A run of this job, at its beginning or where its checkpoint stands."""
-        recipe, settings = job.recipe, job.recipe.training
-        seed = derive(recipe.seed, INITIAL)
-        if job.model is None:
-            model = build_model(recipe.model, len(data.classes), data.input_shape, seed)
-        else:
-            model = copy.deepcopy(job.model)
-        model = model.to(memory_format=torch.channels_last)  # faster convolutions, on a CPU too
-        model = model.to(self.device)
+        settings, model = job.settings, job.model().to(self.device)
         rate: Any = torch.tensor(0.0, device=self.device) if self.captured else 0.0
         optimizer = torch.optim.SGD(
             model.parameters(),
@@ -211,45 +189,53 @@ class Trainer:
             optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
         network = self.accelerator.prepare_model(model) if self.processes > 1 else model
         run = Run(
-            recipe,
-            job.augmentation,
-            job.folder,
+            job,
             model,
-            network.train(),
-            optimizer,
-            job.augment or make_augment(recipe, job.augmentation, data.normalisation),
-            training_batches(
+            network=network.train(),
+            optimizer=optimizer,
+            batches=training_batches(
                 data,
                 settings.batch_size,
-                recipe.seed,
+                job.seed,
                 self.device,
                 rank=self.accelerator.process_index,
                 processes=self.processes,
-                workers=recipe.data.workers,
+                workers=self.workers,
             ),
-            data.normalisation,
-            torch.Generator(self.device),
-            torch.zeros(5, device=self.device),
-            None if job.teacher is None else copy.deepcopy(job.teacher).to(self.device).eval(),
-            job.keep,
+            normalisation=data.normalisation if isinstance(data, ImageData) else _as_it_is,
+            draws=torch.Generator(self.device),
+            totals=torch.zeros(5, device=self.device),
+            teacher=None if job.teacher is None else copy.deepcopy(job.teacher).to(self.device).eval(),
         )
         run.restore()
         return run
 
-    def _next_group(self, left: list[Run]) -> tuple[list[Run], tuple[int, int]]:
+    def _steps(self, group: list[Run]) -> Steps:
+        if not self.captured:
+            return EagerSteps(group, self)
+        began = time.monotonic()
+        steps = CapturedSteps(group, self)
+        self.compile_seconds += time.monotonic() - began
+        for run in group:  # what was compiled is no progress that a checkpoint could save
+            run.saved = time.monotonic()
+        return steps
+
+    def _next_group(self, unfinished: list[Run]) -> tuple[list[Run], tuple[int, int]]:
         """The runs to advance now and the position to stop at.
 
         After a kill the runs may stand at different places; those behind catch up first.
         """
-        end = (self.recipe.training.epochs, 0)
+        end = (self.settings.epochs, 0)
         if not self.captured:
-            return left[:1], end
-        places = sorted({run.position for run in left})
-        group = [run for run in left if run.position == places[0]]
+            return unfinished[:1], end
+        places = sorted({run.position for run in unfinished})
+        group = [run for run in unfinished if run.position == places[0]]
         return group, places[1] if len(places) > 1 else end
 
-    def _advance(self, group: list[Run], until: tuple[int, int], steps: "Steps", data: ImageData) -> None:
-        settings = self.recipe.training
+    def _advance(
+        self, group: list[Run], until: tuple[int, int], steps: Steps, data: ImageData | LoaderBatches
+    ) -> None:
+        settings = self.settings
         patience = PATIENCE.get(self.device.type, 0.0)
         while group[0].position < until:
             for run in group:
@@ -267,63 +253,51 @@ class Trainer:
                 now = time.monotonic()
                 if now - looked >= patience:
                     looked = now
-                    pace = (step + 1 - first) * settings.batch_size / (now - began)
-                    self._look(group, pace)
+                    self._look(group, (step + 1 - first) / (now - began))
                     if step + 1 < last and now - group[0].saved > settings.checkpoint_seconds:
                         self._save(group)
-            totals = [self._totals(run) for run in group]
+            totals = [run.totals.cpu() for run in group]
             seconds = max(time.monotonic() - began, 1e-9)
-            pace = (last - first) * settings.batch_size * len(group) / seconds
             if last < group[0].batches.steps:
                 continue
             for run, total in zip(group, totals, strict=True):
                 run.check(total)
                 tested = epoch + 1 == settings.epochs or (epoch + 1) % settings.test_every == 0
-                accuracy = self._test(run, data) if tested else None
+                accuracy = self._test(run, data) if tested and isinstance(data, ImageData) else None
+                pace = (last - first) * run.batches.batch_size * len(group) / seconds
                 run.end_epoch(total, accuracy, pace)
                 self._tell(run)
             if group[0].epoch < settings.epochs and now - group[0].saved > settings.checkpoint_seconds:
                 self._save(group)
 
-    def _look(self, group: list[Run], pace: float) -> None:
+    def _look(self, group: list[Run], steps_per_second: float) -> None:
         for run in group:
             totals = run.totals.cpu()
             run.check(totals)
             loss, right, seen = totals[:3].tolist()
             done = run.epoch * run.batches.steps + run.step
             self.display.training(
-                run.name,
-                done / (self.recipe.training.epochs * run.batches.steps),
+                run.job.stage,
+                done / (self.settings.epochs * run.batches.steps),
                 loss / max(seen, 1),
                 right / max(seen, 1),
-                pace,
+                steps_per_second * run.batches.batch_size,
             )
 
     def _tell(self, run: Run) -> None:
-        row = run.history[-1]
-        self.display.epoch(run.name, row.epoch, self.recipe.training.epochs, asdict(row))
-        values = {item.name: getattr(row, item.name) for item in fields(row) if item.name != "epoch"}
-        self.accelerator.log(
-            {f"{run.name}/{name}": value for name, value in values.items() if value is not None},
-            step=row.epoch,
-        )
-
-    def _totals(self, run: Run) -> Tensor:
-        """The totals over all processes."""
-        if self.processes == 1:
-            return run.totals.cpu()
-        gathered = self.accelerator.gather(run.totals[None]).cpu()
-        total: Tensor = gathered.sum(0)
-        total[3] = gathered[:, 3].max()
-        return total
+        row = asdict(run.history[-1])
+        self.display.epoch(run.job.stage, row["epoch"], self.settings.epochs, row)
+        epoch = row.pop("epoch")
+        values = {f"{run.job.stage}/{name}": value for name, value in row.items() if value is not None}
+        self.accelerator.log(values, step=epoch)
 
     def _save(self, group: list[Run]) -> None:
-        """Write checkpoints beside the training; the disk may be slow, the state is that of now."""
+        """Write checkpoints while training continues; the disk may be slow, the state is that of now."""
         if self.accelerator.is_main_process:
             self._written()
             for run in group:
                 run.check(run.totals.cpu())
-            self.writing = [self.writer.submit(run.snapshot()) for run in group if run.keep]
+            self.writing = [self.writer.submit(run.snapshot()) for run in group if run.job.folder]
         for run in group:
             run.saved = time.monotonic()
 
@@ -333,27 +307,27 @@ class Trainer:
             write.result()
         self.writing = []
 
-    def _finish(self, run: Run, data: ImageData) -> None:
+    def _finish(self, run: Run) -> None:
+        job = run.job
         self.display.unreadable(getattr(run.batches, "unreadable", ()))
-        if self.accelerator.is_main_process and run.keep:
-            card = ModelCard(
-                architecture=run.recipe.model,
-                classes=data.classes,
-                input_shape=data.input_shape,
-                mean=data.normalisation.mean,
-                std=data.normalisation.std,
-                augmentation=run.augmentation,
-                accuracy=run.history[-1].test_accuracy,
-                recipe=run.recipe.to_dict(),
-            )
-            write_history(run.history, run.folder / "training.csv")
-            save_model(run.model, card, run.result)
-            run.checkpoint.unlink(missing_ok=True)
+        if self.accelerator.is_main_process and job.folder and job.path and job.card:
+            card = replace(job.card, accuracy=run.history[-1].test_accuracy, recipe=job.description)
+            write_history(run.history, job.folder / "training.csv")
+            save_model(run.model, card, job.path)
+            (job.folder / "checkpoint.safetensors").unlink(missing_ok=True)
         self.accelerator.wait_for_everyone()
 
     def _test(self, run: Run, data: ImageData) -> float:
-        with _float32_arithmetic(tf32=False):
-            return accuracy(run.model, data, self.device, workers=self.recipe.data.workers)
+        with self._arithmetic(tf32=False):
+            return accuracy(run.model, data, self.device, workers=self.workers)
+
+    def _arithmetic(self, tf32: bool) -> AbstractContextManager[None]:
+        """Whether float32 products on CUDA may be rounded to TF32; put back afterwards."""
+        return cuda_arithmetic(tf32, benchmark=False) if self.device.type == "cuda" else nullcontext()
+
+
+def _as_it_is(images: Tensor) -> Tensor:
+    return images
 
 
 @torch.no_grad()
@@ -374,9 +348,6 @@ def accuracy(
     return int(right) / max(int(seen), 1)
 
 
-TRACKERS = ("tensorboard", "wandb", "mlflow", "trackio")
-
-
 def check_tracker(tracker: str | None) -> None:
     """Refuse a tracker that is not known or not installed."""
     if tracker is not None and tracker not in TRACKERS:
@@ -385,13 +356,15 @@ def check_tracker(tracker: str | None) -> None:
         raise InputError(f"tracker {tracker!r} is not installed: pip install {tracker}")
 
 
-def check_data(recipe: Recipe, data: ImageData, model: nn.Module | None = None) -> None:
-    """Refuse, before training, data that the recipe, or the model given, cannot be trained on."""
-    recipe.training.check()
-    recipe.data.check()
-    if recipe.training.batch_size > len(data.train):
+def check_jobs(jobs: Sequence[Job], data: ImageData | LoaderBatches) -> None:
+    """Refuse, before training, settings and images that do not fit each other or the model."""
+    settings = jobs[0].settings
+    settings.check()
+    if isinstance(data, LoaderBatches):  # which says what is wrong with a batch when it comes
+        return
+    if settings.batch_size > len(data.train):
         raise InputError(
-            f"training.batch_size is {recipe.training.batch_size}, "
+            f"training.batch_size is {settings.batch_size}, "
             f"but there are only {len(data.train)} training images"
         )
     classes = len(data.classes)
@@ -404,26 +377,13 @@ def check_data(recipe: Recipe, data: ImageData, model: nn.Module | None = None) 
             )
         if isinstance(split, ArraySplit) and split.images.dtype != torch.uint8:
             raise InputError(f"images must be uint8, got {split.images.dtype}")
-    augment = make_augment(recipe, "fpa", data.normalisation)
-    if isinstance(augment, FPA):
-        augment.check_size(*data.input_shape[1:])
-    make_augment(recipe, "rectangle", data.normalisation)
-    if model is None:
-        model = build_model(recipe.model, classes, data.input_shape)
+    for job in jobs:
+        if isinstance(job.augment, FPA):
+            job.augment.check_size(*data.input_shape[1:])
+    name, model = jobs[0].description.get("model"), jobs[0].model()
     try:
         outputs = class_count(model, data.input_shape)
     except InputError as error:
-        raise InputError(f"model {recipe.model!r} does not fit the data: {error}") from error
+        raise InputError(f"model {name!r} does not fit the data: {error}") from error
     if outputs != classes:
-        raise InputError(f"model {recipe.model!r} has {outputs} outputs, the data have {classes} classes")
-
-
-@contextmanager
-def _float32_arithmetic(tf32: bool) -> Iterator[None]:
-    """Whether float32 products on CUDA may be rounded to TF32; put back afterwards."""
-    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+        raise InputError(f"model {name!r} has {outputs} outputs, the data have {classes} classes")

@@ -157,8 +157,8 @@ def overview(
         row[0].set_ylabel("\n".join([*words, _y_label(results)]))
     style.finish(axes)
     for axis, (side, training) in zip(axes[0], columns, strict=True):
-        below = "no augmentation" if training == "none" else f"with {style.plain(model_name(training), 12)}"
-        axis.set_title(f"{side.upper()}\n{below}" if training else side.upper())
+        trained = "no augmentation" if training == "none" else f"with {style.plain(model_name(training), 12)}"
+        axis.set_title(f"{side.upper()}\n{trained}" if training else side.upper())
     shown = _names(*several)
     style.legend(figure, "Estimator", {shown[name]: look for name, look in looks.items()}, markers=True)
     return figure

@@ -6,8 +6,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fpa.auditing.auditor import Audit, Row
 from fpa.auditing.rule import FEWEST_IMAGES, LEAST_KEPT, MASKED, MEANINGS
+from fpa.auditing.verdict import Audit, Row
 from fpa.files import writable_folder, write_text
 from fpa.show.names import estimator_name
 from fpa.show.report.page import page_environment

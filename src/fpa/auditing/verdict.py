@@ -1,0 +1,238 @@
+"""What an audit found: the verdict with its evidence, as it prints, saves and shows itself."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fpa.auditing.rule import (
+    EXIT_CODES,
+    FEWEST_IMAGES,
+    FEWEST_PAIRS,
+    LEAST_KEPT,
+    MASKED,
+    MEANINGS,
+    MOST_OPPOSITE,
+    SAME_RANKING,
+    Criterion,
+    Evidence,
+    Verdict,
+    criteria,
+    percent,
+)
+from fpa.files import writable_folder, write_text
+from fpa.statistics.contradictions import Reliability
+from fpa.statistics.intervals import Estimate
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+_COLOURS = {"reliable": "green", "unreliable": "red", "cannot tell": "yellow"}
+_STATES = {"good": "green", "bad": "red", "unclear": "yellow"}
+
+
+class Row(NamedTuple):
+    """A line of the evidence, in words."""
+
+    group: str
+    what: str
+    found: str
+    interval: str
+    limit: str
+    state: str
+    """What it means: good, bad, unclear; for supporting evidence its own word."""
+
+
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """What `fpa.audit` found. `print` shows it, `report` writes it as a page, `save` as JSON."""
+
+    verdict: Verdict
+    because: tuple[str, ...]
+    """The sentences that say why."""
+    evidence: Evidence
+    advice: tuple[str, ...]
+    """What to do about it, in sentences."""
+    command: str
+    """What the advice says to type; empty where there is nothing to type."""
+    maskings: tuple[str, ...]
+    """The masking judged, then the others."""
+    signed: dict[str, bool]
+    """Whether an estimator is signed."""
+    fractions: tuple[float, ...]
+    """Of the pixels masked, along the curves."""
+    kept: tuple[Estimate, ...] = ()
+    """The share of the logit kept along random masking, a value a fraction."""
+    right: tuple[Estimate, ...] = ()
+    """The accuracy (or agreement) along random masking."""
+    areas: dict[str, dict[str, Estimate]] = field(default_factory=dict)
+    """A by masking and estimator, in percent."""
+    reliability: Reliability | None = None
+    labels: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By estimator: the parts of the name that people see, as in the plan."""
+    name: str = ""
+    """What was audited, in words."""
+    made_with: dict[str, Any] = field(default_factory=dict)
+    """Numbers of the estimators, seed, device, precision and versions."""
+
+    @property
+    def exit_code(self) -> int:
+        """0 reliable, 3 unreliable, 4 cannot tell."""
+        return EXIT_CODES[self.verdict]
+
+    @property
+    def headline(self) -> str:
+        """The verdict in a sentence."""
+        return f"{self.verdict.capitalize()}: {MEANINGS[self.verdict]}"
+
+    @property
+    def rows(self) -> list[Row]:
+        """The evidence as lines of a table."""
+        return list(_rows(self))
+
+    def report(self, path: Path | str) -> Path:
+        """Write the verdict and its evidence as one HTML file that loads nothing."""
+        from fpa.show.report.audit_page import write_audit
+
+        return write_audit(self, path)
+
+    def save(self, path: Path | str) -> Path:
+        """Write everything as JSON; what is not a number is null."""
+        target = Path(path)
+        writable_folder(target.parent)
+        write_text(target, json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n")
+        return target
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values, as in audit.json."""
+        values = {
+            "format": 1,
+            "name": self.name,
+            "verdict": self.verdict,
+            "exit_code": self.exit_code,
+            "headline": self.headline,
+            "because": self.because,
+            "advice": self.advice,
+            "command": self.command,
+            "thresholds": {
+                "fewest_images": FEWEST_IMAGES,
+                "fewest_pairs": FEWEST_PAIRS,
+                "most_opposite": MOST_OPPOSITE,
+                "least_kept": LEAST_KEPT,
+                "same_ranking": SAME_RANKING,
+            },
+            "evidence": {name: getattr(self.evidence, name) for name in Evidence.__dataclass_fields__},
+            "maskings": self.maskings,
+            "fractions": self.fractions,
+            "kept": self.kept,
+            "right": self.right,
+            "areas": self.areas,
+            "signed": self.signed,
+            "made_with": self.made_with,
+            "pairs": [] if self.reliability is None else [asdict(pair) for pair in self.reliability.pairs],
+        }
+        return {name: _plain(value) for name, value in values.items()}
+
+    def __repr__(self) -> str:
+        from io import StringIO
+
+        from rich.console import Console
+
+        file = StringIO()
+        Console(file=file, width=80, color_system=None).print(self)
+        return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
+
+    def _repr_html_(self) -> str:
+        from fpa.show.report.audit_page import audit_fragment
+
+        return audit_fragment(self)
+
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
+        from rich.padding import Padding
+        from rich.table import Table
+        from rich.text import Text
+
+        from fpa.show.names import estimator_name
+
+        yield Text(self.headline, style=f"bold {_COLOURS[self.verdict]}")
+        for sentence in self.because:
+            yield Padding(Text(sentence), (0, 0, 0, 2), expand=False)
+        rows = self.rows
+        if rows:
+            table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+            table.add_column(f"evidence, {self.evidence.used:,} images")
+            for column in ("found", "95 % interval"):
+                table.add_column(column, justify="right", no_wrap=True)
+            table.add_column("limit", no_wrap=True)
+            table.add_column("")
+            group = ""
+            for row in rows:
+                if row.group != group:
+                    group = row.group
+                    table.add_row(Text(group, style="italic"))
+                state = Text(row.state, style=_STATES.get(row.state, ""))
+                what = estimator_name(row.what, label=self.labels.get(row.what))
+                table.add_row(Text(f"  {what}"), row.found, row.interval, row.limit, state)
+            yield Text()
+            yield table
+        yield Text()
+        yield Text("What to do", style="bold")
+        for sentence in self.advice:
+            yield Padding(Text(sentence), (0, 0, 0, 2), expand=False)
+        if self.command:
+            yield Padding(Text(self.command, style="bold"), (0, 0, 0, 4), expand=False)
+
+
+def _rows(audit: Audit) -> Iterator[Row]:
+    evidence, judged = audit.evidence, criteria(audit.evidence)
+    if not judged:
+        return
+    opposite, kept = judged["opposite"], judged["kept"]
+    low, high = opposite.found.low, opposite.found.high
+    yield Row(
+        "The rule", "pairs ordered oppositely", f"{opposite.found.value:.0f} of {evidence.pairs}",
+        f"{low:.0f} to {high:.0f}", f"under {opposite.limit:.3g}", opposite.state,
+    )  # fmt: skip
+    limit = f"over {percent(kept.limit)}"
+    yield Row("The rule", f"logit kept, {MASKED[0]} % masked", *_shares(kept.found), limit, kept.state)
+    yield Row("MIF against LIF", "pairs significantly opposite", f"{evidence.contradictions}", "", "", "")
+    if evidence.correlation is not None:
+        yield Row("MIF against LIF", "rank correlation, all", *_correlation(evidence.correlation), "", "")
+    under = "Random masking"
+    for share in MASKED[1:]:
+        yield Row(under, f"logit kept, {share} % masked", *_shares(evidence.kept[share]), "", "")
+    for name in audit.maskings[1:]:
+        found = evidence.kept_by_masking[name]
+        yield Row(under, f"logit kept, {MASKED[0]} % {name}", *_shares(found), "", "")
+    what = "same class" if evidence.accuracy is None else "accuracy"
+    for share, found in evidence.right.items():
+        yield Row(under, f"{what}, {share} % masked", *_shares(found), "", "")
+    for name, found in evidence.rise.items():
+        word = "rises" if found.low > 0 else "falls" if found.high < 0 else "unclear"
+        yield Row(f"LIF over the first {MASKED[0]} %", name, *_shares(found, "+"), "", word)
+    for name, found in evidence.agreement.items():
+        state = Criterion(found, SAME_RANKING, "above").state
+        word = {"good": "survives", "bad": "differs"}.get(state, "unclear")
+        limit = f"over {SAME_RANKING:g}"
+        yield Row("Ranking under another masking", name, *_correlation(found), limit, word)
+
+
+def _correlation(found: Estimate) -> tuple[str, str]:
+    return f"{found.value:.2f}", f"{found.low:.2f} to {found.high:.2f}"
+
+
+def _shares(found: Estimate, sign: str = "") -> tuple[str, str]:
+    low, high = (percent(end, sign).removesuffix(" %") for end in found[1:])
+    return percent(found.value, sign), f"{low} to {high} %"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Estimate):
+        return {name: _plain(number) for name, number in value._asdict().items()}
+    if isinstance(value, Mapping):
+        return {str(name): _plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

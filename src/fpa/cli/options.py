@@ -1,0 +1,211 @@
+"""Options that several commands share: which model and images, how to evaluate, where to work."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from fpa.errors import InputError, at_least
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from fpa.data.normalisation import Normalisation
+    from fpa.data.source import ImageSource
+    from fpa.engine import Engine, Precision
+    from fpa.evaluation.result import Results
+    from fpa.explanation.raw import Settings
+
+
+@dataclass(kw_only=True)
+class RunOptions:
+    """Where to work.
+
+    Attributes:
+        output: Folder for the results; default: a folder in runs/, named after the recipe or the model.
+        device: cpu, cuda, cuda:N or mps; default: the best there is.
+        overwrite: Delete the earlier results in the folder and start afresh.
+        quiet: Show errors only.
+
+    """
+
+    output: Path | None = None
+    device: str | None = None
+    overwrite: bool = False
+    quiet: bool = False
+
+
+class Subject(NamedTuple):
+    """The model of a command, and what is known about its images."""
+
+    model: "nn.Module"
+    name: str
+    classes: list[str] | None
+    normalisation: "Normalisation"
+    data: str
+    size: int
+
+
+@dataclass(kw_only=True)
+class ModelOptions:
+    """The model and its images.
+
+    Attributes:
+        weights: Weights of the model, if it has none yet: .safetensors, or a state dict saved by torch.save.
+        data: Name of a data set, or folder:PATH; default: the data set that the model was trained on.
+        data_root: Folder that holds the data sets.
+        mean: Mean of each channel of the model's images, for pixels in 0..1; default: what the model says.
+        std: Standard deviation of each channel, likewise.
+        size: Side of the images in pixels; default: what the model says, or 224.
+        class_index: Which output of the model is which class of the images: a list, or a JSON file.
+        workers: Processes that decode image files.
+
+    """
+
+    weights: Path | None = None
+    data: str | None = None
+    data_root: str = "data"
+    mean: list[float] | None = None
+    std: list[float] | None = None
+    size: int | None = None
+    class_index: str | None = None
+    workers: int = 8
+
+    def __post_init__(self) -> None:
+        if (self.mean is None) != (self.std is None):
+            raise InputError("give both --mean and --std, or neither")
+        at_least("--workers", self.workers, 0)
+
+    def open(self, model: str) -> Subject:
+        """The model of this name, or the error that says what else must be given."""
+        from fpa.data.normalisation import Normalisation
+        from fpa.models.foreign import open_model
+
+        normalisation = None
+        if self.mean is not None and self.std is not None:
+            normalisation = Normalisation(tuple(self.mean), tuple(self.std))
+        opened = open_model(model, self.weights, normalisation=normalisation)
+        data = self.data or opened.data
+        if data is None:
+            raise InputError("say which images: --data folder:PATH, or the name of a data set")
+        if opened.normalisation is None:
+            raise InputError(
+                f"{model} does not say how its images are normalised: give --mean and --std, for pixels in "
+                "0..1 (for instance --mean 0.5,0.5,0.5 --std 0.5,0.5,0.5 for images in -1..1)"
+            )
+        size = self.size or opened.size or 224
+        return Subject(opened.model, opened.name, opened.classes, opened.normalisation, data=data, size=size)
+
+    def images(self, subject: Subject, count: int | None) -> "tuple[ImageSource, str | None]":
+        """The images to evaluate the model on, and a sentence about labels that are not certain."""
+        from fpa.data.labels import labels_for
+        from fpa.data.sets import load_evaluation_data
+        from fpa.data.source import image_source
+        from fpa.models.wrap import class_count, input_channels
+
+        data = load_evaluation_data(subject.data, self.data_root, evaluation_images=count, size=subject.size)
+        channels = input_channels(subject.model) or data.input_shape[0]
+        outputs = class_count(subject.model, (channels, *data.input_shape[1:]))
+        labels, note = labels_for(data.classes, outputs, subject.classes, self.class_index)
+        unknown = [-1] * len(data.classes)
+        source = image_source(
+            data,
+            normalisation=subject.normalisation,
+            channels=channels,
+            labels=unknown if labels is None else labels,
+            workers=self.workers,
+        )
+        return source, note
+
+
+@dataclass(kw_only=True)
+class EvaluationOptions:
+    """How to evaluate.
+
+    Attributes:
+        estimators: Names of estimators, also captum:METHOD and maps:FILE; default: the set paper.
+        points: Points of a perturbation curve, evenly from 0 to 100 % of the features.
+        features: What is removed together: pixels, or the side of square patches in pixels.
+        ig_steps: Steps of integrated gradients.
+        sg_samples: Noisy copies of SmoothGrad and its squared variant.
+        sigma: Standard deviation of their noise, as a share of each image's range.
+        reference: Where integrated gradients start: masked (the fully masked image) or black.
+        count: How many test images; default: all of them, or the data set's own fixed choice.
+        seed: Seed of everything random.
+        precision: Arithmetic of gradients and forward passes; auto: what suits the device.
+        batch_size: Largest number of images in a pass; default: what fits the memory.
+
+    """
+
+    estimators: list[str] | None = None
+    points: int = 21
+    features: int | str = "pixels"
+    ig_steps: int = 200
+    sg_samples: int = 15
+    sigma: float = 0.15
+    reference: Literal["masked", "black"] = "masked"
+    count: int | None = None
+    seed: int = 0
+    precision: Literal["auto", "float32", "tf32", "bfloat16"] = "auto"
+    batch_size: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.count is not None:
+            at_least("--count", self.count, 1)
+        if self.batch_size is not None:
+            at_least("--batch_size", self.batch_size, 1)
+
+    def plan(self, normalisation: "Normalisation") -> dict[str, Any]:
+        """The arguments of `make_plan` and `audit` that follow from these options."""
+        return {
+            "estimators": self.estimators or "paper",
+            "settings": self._settings(normalisation),
+            "points": self.points,
+            "features": self.features,
+            "seed": self.seed,
+            "precision": self._precision,
+            "normalisation": normalisation,
+        }
+
+    def engine(self, model: "nn.Module", source: "ImageSource", device: str | None) -> "Engine":
+        """The model, ready for many passes."""
+        from fpa.engine import Engine
+        from fpa.engine.devices import chosen_device
+        from fpa.models.wrap import classifier
+
+        network = classifier(model, source.first, chosen_device(device))
+        return Engine(network, precision=self._precision, batch_size=self.batch_size)
+
+    def _settings(self, normalisation: "Normalisation") -> "Settings":
+        from fpa.explanation.raw import Settings
+        from fpa.masking import get_masking
+
+        black = self.reference == "black"
+        reference = get_masking("black", normalisation.mean, normalisation.std) if black else "masked"
+        return Settings(self.ig_steps, self.sg_samples, self.sigma, reference)
+
+    @property
+    def _precision(self) -> "Precision | None":
+        from fpa.engine import Precision
+
+        return None if self.precision == "auto" else Precision(self.precision, self.precision)
+
+
+def default_output(command: str, name: str, count: int | None = None) -> Path:
+    """The folder of a command's results where none is named.
+
+    >>> str(default_output("evaluate", "shapes-fpa", 50))
+    'runs/evaluate-shapes-fpa-50'
+    """
+    return Path("runs") / "-".join([command, name, *([] if count is None else [str(count)])])
+
+
+def show(results: "Results", folder: Path, quiet: bool) -> int:
+    """Print results and where their report is; returns the exit code."""
+    if not quiet:
+        from rich.console import Console
+
+        from fpa.show.tables import print_results
+
+        print_results(results, Console())
+        print(f"report: {folder / 'report.html'}")
+    return 0

@@ -1,0 +1,143 @@
+"""The commands around recipes and results: `fpa run`, `train`, `report`, `compare` and `recipes`."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from fpa.cli.options import RunOptions, show
+from fpa.errors import InputError
+from fpa.study.recipe import Recipe
+
+
+def run(recipe: Recipe, *, repair: bool = False, where: RunOptions) -> int:
+    """Run a whole study: train, explain, perturb, score, show. If it is stopped, the same command continues.
+
+    Args:
+        recipe: Name of a recipe (fpa recipes lists them), or the path of a YAML file.
+        repair: Delete damaged files and make them again.
+
+    """
+    from fpa.progress import Display
+    from fpa.study.run import run_study
+
+    output = where.output or _default_folder(recipe.name, recipe.seed)
+    with Display(quiet=where.quiet) as display:
+        results = run_study(
+            recipe,
+            output,
+            device=where.device,
+            display=display,
+            overwrite=where.overwrite,
+            repair=repair,
+        )
+    return show(results, output, where.quiet)
+
+
+def train(
+    recipe: Recipe,
+    *,
+    augment: list[str] | None = None,
+    seeds: list[int] | None = None,
+    tracker: str | None = None,
+    where: RunOptions,
+) -> int:
+    """Train the models of a recipe. If it is stopped, the same command continues.
+
+    Args:
+        recipe: Name of a recipe (fpa recipes lists them), or the path of a YAML file.
+        augment: Which of the recipe's trainings to run, such as none,fpa; default: all.
+        seeds: Several seeds, trained together, each into a folder of its own; default: the recipe's.
+        tracker: tensorboard, wandb, mlflow or trackio.
+
+    """
+    from rich.console import Console
+
+    from fpa.files import is_main_process
+    from fpa.progress import Display
+    from fpa.study.trainings import train_recipes
+
+    if seeds is not None and (not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds)):
+        listed = ",".join(map(str, seeds))
+        raise InputError(f"--seeds must be different whole numbers of at least 0, got {listed}")
+    folders = {}
+    for seed in seeds or [recipe.seed]:
+        folder = where.output or _default_folder(recipe.name, seed)
+        folders[folder if where.output is None or seeds is None else folder / f"seed{seed}"] = replace(
+            recipe, seed=seed
+        )
+    with Display(quiet=where.quiet) as display:
+        trained = train_recipes(
+            folders,
+            variants=augment,
+            device=where.device,
+            tracker=tracker,
+            display=display,
+            overwrite=where.overwrite,
+        )
+    if not where.quiet and is_main_process():
+        console = Console()
+        for each in trained:
+            accuracy = "" if each.accuracy is None else f"test accuracy {100 * each.accuracy:5.1f}%"
+            line = f"{each.name:<10} seed {each.seed}  {accuracy}  {each.path}"
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
+    return 0
+
+
+def report(folder: str, *, output: Path | None = None, overwrite: bool = False, quiet: bool = False) -> int:
+    """Make the tables, figures and report of a study or an evaluation again.
+
+    Args:
+        folder: The folder of a study or an evaluation.
+        output: Folder to write them to; default: the folder itself.
+        overwrite: Replace tables, figures and report that are in --output.
+        quiet: Show errors only.
+
+    """
+    from fpa.study.run import show_again
+
+    target = output or Path(folder)
+    results = show_again(Path(folder), target, overwrite=overwrite)
+    return show(results, target, quiet)
+
+
+def compare(folders: list[str], *, output: Path = Path("runs/comparison"), quiet: bool = False) -> int:
+    """Put several studies and evaluations side by side.
+
+    Args:
+        folders: Folders of studies and evaluations.
+        output: Folder for the tables and figures.
+        quiet: Show errors only.
+
+    """
+    from rich.console import Console
+
+    from fpa.show import write_comparison
+    from fpa.show.tables import comparison
+    from fpa.study.read import read_results
+
+    several = [read_results(Path(folder)) for folder in folders]
+    write_comparison(several, output)
+    if not quiet:
+        Console().print(comparison(several))
+        print(f"tables and figures: {output}")
+    return 0
+
+
+def recipes() -> int:
+    """List the recipes that come with fpa."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from fpa.study.recipe import load_recipe, recipe_description, recipe_names
+
+    table = Table("recipe", "data", "model", "epochs", "about", box=None)
+    for name in recipe_names():
+        recipe = load_recipe(name)
+        epochs = str(recipe.training.epochs)
+        table.add_row(name, recipe.data.name, recipe.model, epochs, recipe_description(name))
+    Console().print(table)
+    return 0
+
+
+def _default_folder(recipe: str, seed: int) -> Path:
+    """Where the results of a recipe go if --output does not say: every seed but 0 has a folder of its own."""
+    return Path("runs") / (recipe if seed == 0 else f"{recipe}-seed{seed}")

@@ -1,0 +1,95 @@
+"""IG, integrated gradients: gradients along the straight line from a reference to the image."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fpa.errors import InputError
+from fpa.explanation.raw import GradientMap, check_count, register
+from fpa.explanation.task import Task
+from fpa.masking import fully_masked, get_masking, noise_by_image
+
+PATH_SETTINGS = {"steps": "ig_steps", "reference": "reference"}
+
+
+@register
+@dataclass(frozen=True)
+class IntegratedGradients(GradientMap):
+    """The mean gradient on the path, times its length (Sundararajan et al., 2017).
+
+    What is left open is taken from `Settings.ig_steps` and `Settings.reference`.
+    """
+
+    steps: int | None = None
+    reference: Any = None
+    family = "ig"
+    label = "IG"
+    input_inside = True
+    from_settings = PATH_SETTINGS
+
+    def __post_init__(self) -> None:
+        if self.steps is not None:
+            check_count("steps", self.steps)
+        object.__setattr__(self, "reference", hashable_reference(self.reference))
+
+    @property
+    def gradients(self) -> int:
+        """One per step."""
+        return self.steps or 0
+
+    @property
+    def points(self) -> Hashable:
+        """The path."""
+        return IntegratedGradients, self.steps, self.reference
+
+    def prepare(self, task: Task) -> Tensor:
+        """The difference between the image and the reference."""
+        return task.images - reference_images(self.reference, task)
+
+    def rows(self, task: Task, prepared: Tensor, at: slice, image: Tensor) -> Tensor:
+        """The points of the right Riemann sum, k = 1 .. steps."""
+        step = torch.arange(at.start, at.stop, device=image.device) - image * self.gradients + 1
+        back = (step.to(prepared.dtype) / self.gradients - 1)[:, None, None, None]
+        return task.images.index_select(0, image).addcmul_(back, prepared.index_select(0, image))
+
+    def finish(self, total: Tensor, prepared: Tensor) -> Tensor:
+        """The mean gradient times that difference."""
+        return total.mul_(prepared).div_(self.gradients)
+
+
+def hashable_reference(reference: Any) -> Any:
+    """Arrays as tensors and lists as tuples, so that equal passes can be found."""
+    if isinstance(reference, np.ndarray):
+        return torch.from_numpy(reference)
+    return tuple(reference) if isinstance(reference, list) else reference
+
+
+def reference_images(reference: Any, task: Task) -> Tensor:
+    """Where the path of integrated gradients starts, [N, C, H, W]; see `Settings.reference`."""
+    images = task.images
+    if isinstance(reference, str) and reference == "black":
+        low, high = images.nan_to_num().aminmax()
+        if low < -1.01 or high > 1.01:
+            raise InputError(
+                'reference "black" means -1 and needs images scaled to [-1, 1]; these reach from '
+                f"{float(low):.3g} to {float(high):.3g}: give reference=fpa.masking.black(mean, std) instead"
+            )
+        reference = -1.0
+    if isinstance(reference, str):
+        reference = task.masking
+    if callable(reference):
+        masking = get_masking(reference)
+        return fully_masked(masking, images, noise_by_image(masking, images, task.seed, task.indices))
+    values = torch.as_tensor(reference, dtype=images.dtype, device=images.device)
+    if values.ndim == 1:
+        values = values[:, None, None]
+    try:
+        return values.expand_as(images)
+    except RuntimeError as error:
+        raise InputError(
+            f"the reference {list(values.shape)} does not fit images {list(images.shape)}"
+        ) from error

@@ -1,0 +1,198 @@
+"""What a family of estimators is: a class of raw maps that declares its passes, its sign and its settings.
+
+Families made of gradients say at which points the gradients are taken and what becomes of them. All passes of
+a task are one list of rows, and raw maps with equal points share them.
+"""
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Self
+
+import torch
+from torch import Tensor
+
+from fpa.described import described_fields, name_of
+from fpa.engine import Work
+from fpa.errors import InputError, unknown
+from fpa.explanation.task import Task
+
+Reduction = Literal["sum", "abs"]
+"""From [N, C, H, W] to [N, H, W]: the sum over the channels, or the sum of absolute values."""
+
+
+def check_count(name: str, value: Any) -> None:
+    """Refuse what is not a whole number of at least 1."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The numbers of the families that come with fpa; each takes what is its own.
+
+    >>> Settings(ig_steps=50)
+    Settings(ig_steps=50, sg_samples=15, sigma=0.15, reference='masked')
+    """
+
+    ig_steps: int = 200
+    """m, the steps of the right Riemann sum of integrated gradients."""
+    sg_samples: int = 15
+    """n, the noisy copies of SmoothGrad and of its squared variant."""
+    sigma: float = 0.15
+    """Standard deviation of their noise, as a share of each image's range max - min."""
+    reference: Any = "masked"
+    """Where integrated gradients start: "masked" (the fully masked image), "black" (-1, for images scaled to
+    [-1, 1]; otherwise the masking `fpa.masking.black(mean, std)`), a number, one number per channel, a tensor
+    that broadcasts to the images, or a masking."""
+
+    def __post_init__(self) -> None:
+        check_count("ig_steps", self.ig_steps)
+        check_count("sg_samples", self.sg_samples)
+        if not 0 <= self.sigma < float("inf"):
+            raise InputError(f"sigma must be a finite number of at least 0, got {self.sigma}")
+        if isinstance(self.reference, str) and self.reference not in ("masked", "black"):
+            raise unknown("reference", self.reference, ("masked", "black"))
+
+
+class RawMap:
+    """Base of the families. A subclass is a frozen dataclass; its fields are its settings.
+
+    `register` gives it a name: the estimators `NAME_sum` and `NAME_abs`, and with times input `NAMEx_sum`
+    and `NAMEx_abs`.
+    """
+
+    family: ClassVar[str] = ""
+    """The name in `FAMILIES`."""
+    baseline: ClassVar[bool] = False
+    """Whether it is no explanation but what explanations are compared with: neither signed nor unsigned."""
+    input_inside: ClassVar[bool] = False
+    """Whether it already contains the input as a factor, so that no name with an `x` exists."""
+    needs_numbers: ClassVar[bool] = False
+    """Whether the maps depend on the numbers of the images in their data set."""
+    from_settings: ClassVar[Mapping[str, str]] = {}
+    """The fields that are taken from `Settings` while they are None, and what they are called there."""
+
+    @property
+    def nonnegative(self) -> bool:
+        """Whether it is known that no value is negative."""
+        return False
+
+    @property
+    def label(self) -> str:
+        """A short name for people."""
+        return self.family or type(self).__name__
+
+    @property
+    def gradients(self) -> int:
+        """Gradient passes per image that the engine runs."""
+        return 0
+
+    @classmethod
+    def from_argument(cls, argument: str) -> tuple[Self, Reduction | None]:
+        """The raw map named `FAMILY:ARGUMENT`, and the reduction if the argument names one."""
+        raise InputError(f"the estimator {cls.family} takes no argument, got {argument!r}")
+
+    def configured(self, settings: Settings) -> Self:
+        """The raw map with what it leaves open taken from the settings."""
+        for name, key in self.from_settings.items():
+            if getattr(self, name) is None:
+                self = replace(self, **{name: getattr(settings, key)})  # type: ignore[type-var]
+        return self
+
+    def described(self) -> dict[str, Any]:
+        """JSON that differs where the maps would."""
+        return {"name": self.family or name_of(self), **described_fields(self)}
+
+    def check(self, name: str, indices: Sequence[int], shape: Sequence[int] | None = None) -> None:
+        """Refuse, before any work, images [C, H, W] of these numbers that estimator `name` cannot explain."""
+
+    def raw_map(self, name: str, task: Task) -> Tensor:
+        """[N, C, H, W] or [N, 1, H, W] for the images of the task."""
+        raise NotImplementedError
+
+
+FAMILIES: dict[str, type[RawMap]] = {}
+"""The families by name; see `register`."""
+
+
+def register(family: type[RawMap]) -> type[RawMap]:
+    """Make the estimators of a family known by name; use it as a decorator of the class."""
+    if not family.family:
+        raise InputError(f"{family.__name__} must say its name in the attribute `family`")
+    FAMILIES[family.family] = family
+    return family
+
+
+class GradientMap(RawMap):
+    """Base of the families that are sums over gradients, taken at `gradients` points for each image.
+
+    A subclass of `SmoothGrad`, say, with another `each` shares the points of SmoothGrad.
+    """
+
+    @property
+    def points(self) -> Hashable:
+        """Equal for raw maps whose gradients are taken at the same points: these are run once."""
+        return self
+
+    def prepare(self, task: Task) -> Any:
+        """What `rows` and `finish` need, made once per task."""
+        return None
+
+    def rows(self, task: Task, prepared: Any, at: slice, image: Tensor) -> Tensor:
+        """The rows `at` of the list of all points, image by image; `image` [rows] says whose each row is."""
+        raise NotImplementedError
+
+    def each(self, gradients: Tensor) -> Tensor:
+        """What is summed up for each gradient."""
+        return gradients
+
+    def finish(self, total: Tensor, prepared: Any) -> Tensor:
+        """The raw map from the sum [N, C, H, W], computed in place; by default the mean."""
+        return total.div_(self.gradients)
+
+
+def gradient_maps(task: Task, wanted: Iterable[GradientMap]) -> dict[GradientMap, Tensor]:
+    """The raw maps that are made of gradients, all from one list of rows."""
+    sharing: dict[Hashable, dict[GradientMap, Tensor]] = {}
+    for raw in wanted:
+        sharing.setdefault(raw.points, {})[raw] = torch.zeros_like(task.images)
+    prepared = {points: next(iter(totals)).prepare(task) for points, totals in sharing.items()}
+    task.engine.gradients([_work(task, prepared[points], totals) for points, totals in sharing.items()])
+    return {
+        raw: raw.finish(total, prepared[points])
+        for points, totals in sharing.items()
+        for raw, total in totals.items()
+    }
+
+
+def _work(task: Task, prepared: Any, totals: Mapping[GradientMap, Tensor]) -> Work:
+    """The rows of raw maps that share their points, one image after the other."""
+    first = next(iter(totals))
+
+    def image(start: int, stop: int) -> Tensor:
+        return torch.arange(start, stop, device=task.images.device) // first.gradients
+
+    def take(start: int, stop: int, gradients: Tensor) -> None:
+        for raw, total in totals.items():
+            _add_by_image(total, first.gradients, start, raw.each(gradients))
+
+    return Work(
+        len(task.images) * first.gradients,
+        lambda start, stop: first.rows(task, prepared, slice(start, stop), image(start, stop)),
+        take,
+        lambda start, stop: task.targets.index_select(0, image(start, stop)),
+        lambda start: first.label,
+    )
+
+
+def _add_by_image(total: Tensor, per_image: int, start: int, rows: Tensor) -> None:
+    """Add each of the rows from `start` on to its image's total: a first part, whole images, a last part."""
+    at, stop = start, start + len(rows)
+    while at < stop:
+        image, past = divmod(at, per_image)
+        whole = 0 if past else (stop - at) // per_image
+        count = whole * per_image or min(per_image - past, stop - at)
+        images = max(whole, 1)
+        part = torch.unflatten(rows[at - start : at - start + count], 0, (images, count // images))
+        total[image : image + images] += part.sum(1, dtype=total.dtype)
+        at += count

@@ -1,0 +1,161 @@
+"""The pure functions: raw maps, maps, ranks, masked images and curves, each of what it is given alone.
+
+Images are [N, C, H, W], normalised the way the model takes them; `model` is a classifier or an `Engine`.
+Random numbers depend on `seed` and on `indices`, the numbers of the images in their data set (by default
+0, 1, ...), never on the batch.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from torch import Tensor, nn
+
+from fpa.engine import Engine
+from fpa.explanation.estimator import Estimator, get_estimators
+from fpa.explanation.explainer import raw_maps_of
+from fpa.explanation.integrated import IntegratedGradients
+from fpa.explanation.raw import RawMap, Settings
+from fpa.explanation.smooth import SmoothGrad, SquaredSmoothGrad
+from fpa.explanation.task import Task, check_indices
+from fpa.explanation.vanilla import VanillaGradient
+from fpa.masking import MaskingLike, check_mask, get_masking
+from fpa.perturbation.curves import perturbation_curves
+from fpa.perturbation.features import ranks
+
+__all__ = [
+    "integrated_gradients",
+    "perturbation_curves",
+    "ranks",
+    "reduce",
+    "remove",
+    "smooth_grad",
+    "squared_smooth_grad",
+    "vanilla_gradient",
+]
+
+
+def vanilla_gradient(
+    model: nn.Module | Engine, images: Tensor, targets: Tensor | int | None = None
+) -> Tensor:
+    """The gradient of the logit of `targets` [N] (by default the classes predicted), [N, C, H, W].
+
+    >>> import torch
+    >>> model = nn.Sequential(nn.Flatten(), nn.Linear(4, 2, bias=False))
+    >>> gradient = vanilla_gradient(model, torch.rand(3, 1, 2, 2), targets=1)
+    >>> bool((gradient.flatten(1) == model[1].weight[1]).all())
+    True
+    """
+    return _raw_map(VanillaGradient(), model, images, targets)
+
+
+def integrated_gradients(
+    model: nn.Module | Engine,
+    images: Tensor,
+    targets: Tensor | int | None = None,
+    *,
+    steps: int = 200,
+    reference: Any = "masked",
+    masking: MaskingLike | None = None,
+    seed: int = 0,
+    indices: Sequence[int] | None = None,
+) -> Tensor:
+    """Integrated gradients by the right Riemann sum, [N, C, H, W]; see `Settings.reference` for where from.
+
+    >>> import torch
+    >>> model, images = nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), torch.rand(3, 1, 2, 2)
+    >>> scores = integrated_gradients(model, images, 1, steps=10).sum((1, 2, 3))
+    >>> difference = (model(images) - model(torch.zeros_like(images)))[:, 1]
+    >>> torch.allclose(scores, difference, atol=1e-5)
+    True
+    """
+    raw = IntegratedGradients(steps, reference)
+    return _raw_map(raw, model, images, targets, masking=masking, seed=seed, indices=indices)
+
+
+def smooth_grad(
+    model: nn.Module | Engine,
+    images: Tensor,
+    targets: Tensor | int | None = None,
+    *,
+    samples: int = 15,
+    sigma: float = 0.15,
+    seed: int = 0,
+    indices: Sequence[int] | None = None,
+) -> Tensor:
+    """The mean gradient of noisy copies, [N, C, H, W]; the noise is `sigma` times an image's range.
+
+    >>> import torch
+    >>> model, images = nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), torch.rand(3, 1, 2, 2)
+    >>> both = smooth_grad(model, images, 1), vanilla_gradient(model, images, 1)
+    >>> torch.allclose(*both)  # a linear model has the same gradient everywhere
+    True
+    """
+    return _raw_map(SmoothGrad(samples, sigma), model, images, targets, seed=seed, indices=indices)
+
+
+def squared_smooth_grad(
+    model: nn.Module | Engine,
+    images: Tensor,
+    targets: Tensor | int | None = None,
+    *,
+    samples: int = 15,
+    sigma: float = 0.15,
+    seed: int = 0,
+    indices: Sequence[int] | None = None,
+) -> Tensor:
+    """The mean squared gradient of the copies that `smooth_grad` takes, [N, C, H, W].
+
+    >>> import torch
+    >>> model = nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
+    >>> bool((squared_smooth_grad(model, torch.rand(3, 1, 2, 2)) >= 0).all())
+    True
+    """
+    return _raw_map(SquaredSmoothGrad(samples, sigma), model, images, targets, seed=seed, indices=indices)
+
+
+def reduce(raw: Tensor, reduction: Literal["sum", "abs"] = "sum", *, times: Tensor | None = None) -> Tensor:
+    """The map [N, H, W] of a raw map [N, C, H, W]: the sum over the channels, or of the absolute values.
+
+    `times` are the images where the raw map is to be multiplied with the input first, the paper's prime.
+
+    >>> import torch
+    >>> raw = torch.tensor([[[[1.0]], [[-3.0]]]])
+    >>> reduce(raw).item(), reduce(raw, "abs").item(), reduce(raw, times=2 * raw).item()
+    (-2.0, 4.0, 20.0)
+    """
+    estimator = Estimator(VanillaGradient(), reduction, times_input=times is not None)
+    return estimator.reduce(raw if times is None else estimator.scaled(raw, times))
+
+
+def remove(
+    images: Tensor, mask: Tensor, masking: MaskingLike | None = None, *, noise: Tensor | None = None
+) -> Tensor:
+    """Copies of the images [N, C, H, W] without the pixels of the bool mask [N, H, W].
+
+    `noise` is what `Masking.noise` drew; without it a masking that needs some draws it anew.
+
+    >>> import torch
+    >>> images, mask = torch.ones(1, 1, 2, 2), torch.tensor([[[True, False], [False, False]]])
+    >>> remove(images, mask).tolist()
+    [[[[0.0, 1.0], [1.0, 1.0]]]]
+    """
+    check_mask(images, mask)
+    return get_masking(masking)(images, mask, noise)
+
+
+def _raw_map(
+    raw: RawMap,
+    model: nn.Module | Engine,
+    images: Tensor,
+    targets: Tensor | int | None,
+    *,
+    masking: MaskingLike | None = None,
+    seed: int = 0,
+    indices: Sequence[int] | None = None,
+) -> Tensor:
+    engine = Engine.of(model)
+    images = engine.images(images)
+    numbers, removal = check_indices(indices, len(images)), get_masking(masking)
+    classes = engine.explained(engine.predict(images), targets)
+    task = Task(engine, images, classes, numbers, seed, removal)
+    return raw_maps_of(task, get_estimators({"map": Estimator(raw)}, Settings()))["map"]

@@ -1,0 +1,265 @@
+"""`fpa evaluate`: one way for models of every kind, into one kind of folder."""
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import fpa
+from fpa.cli.main import main
+from fpa.data.normalisation import Normalisation
+from fpa.data.sets import load_evaluation_data
+from fpa.explanation import Settings
+from fpa.masking import Blur
+from fpa.models.saved import save_model
+from miniatures import write_class_folder
+
+HALF = Normalisation((0.5,) * 3, (0.5,) * 3)
+SMALL = ("--estimators", "ig_sum,vg_abs", "--points", "3", "--ig_steps", "2", "--device", "cpu")
+PHOTOS = ("--size", "16", "--mean", "0.5,0.5,0.5", "--std", "[0.5,0.5,0.5]", "--data", "folder:photos")
+QUICK = (*SMALL, *PHOTOS, "--workers", "0")
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_class_folder(tmp_path / "photos", ["cat", "dog"], 3)
+    (tmp_path / "mine.py").write_text(
+        "import torch\n"
+        "from torch import nn\n"
+        "def model(classes=2):\n"
+        "    torch.manual_seed(0)\n"
+        "    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(inplace=True), nn.AdaptiveAvgPool2d(1),\n"
+        "                         nn.Flatten(), nn.Linear(4, classes), nn.Softplus())\n"
+        "def ten():\n"
+        "    return model(10)\n"
+    )
+    return tmp_path
+
+
+def run(capsys, *arguments):
+    code = main(["evaluate", *map(str, arguments)])
+    return code, *capsys.readouterr()
+
+
+def files(folder):
+    return sorted(str(path.relative_to(folder)) for path in Path(folder).rglob("*") if path.is_file())
+
+
+def areas(folder):
+    return {name: each.area for name, each in fpa.load_result(folder).fidelity.items()}
+
+
+def test_a_model_and_photos_of_ones_own(here, capsys):
+    code, out, err = run(capsys, "--model", "mine:model", "--output", "own", *QUICK)
+    assert code == 0, err
+    assert "IG_sum" in out
+    assert "report: own/report.html" in out
+    sys.path.insert(0, str(here))
+    try:
+        import mine
+    finally:
+        sys.path.remove(str(here))
+    expected = fpa.evaluate(
+        mine.model(),
+        load_evaluation_data("folder:photos", size=16),
+        ["ig_sum", "vg_abs"],
+        normalisation=HALF,
+        points=3,
+        settings=Settings(ig_steps=2),
+        progress=False,
+    )
+    assert areas("own") == {name: each.area for name, each in expected.fidelity.items()}
+
+
+def test_every_kind_of_model_leaves_the_same_files_and_numbers(here, capsys):
+    model = fpa.load_model("shapes-fpa")
+    save_model(model, model.card, here / "saved.safetensors")
+    torch.save(model.state_dict(), here / "weights.pth")
+    (here / "bare.py").write_text(
+        "from fpa.models import build_model\n"
+        "def small(): return build_model('resnet-small', 8, (3, 32, 32))\n"
+    )
+    kinds = {
+        "shipped": ["shapes-fpa"],
+        "named": ["--model", "shapes-fpa"],
+        "saved": ["saved.safetensors"],
+        "function": ["bare:small", "--weights", "weights.pth", "--data", "shapes", *PHOTOS[2:6]],
+    }
+    for kind, words in kinds.items():
+        code, _, err = run(capsys, *words, *SMALL, "--count", "4", "--quiet", "--output", kind)
+        assert (code, err) == (0, ""), kind
+        expected = [name for name in files("shipped") if "fpa-examples" not in name]
+        assert [name for name in files(kind) if "fpa-examples" not in name] == expected  # of its training
+        assert areas(kind) == areas("shipped")
+    left = {"evaluation.json", "table.csv", "table.md", "table.tex", "report.html", "examples.npz"}
+    assert left <= set(files("shipped"))
+    assert {"blocks/block-000000.parquet", "blocks/scores-000000.parquet"} <= set(files("shipped"))
+    assert {"figures/fidelity.png", "figures/fidelity.pdf"} <= set(files("shipped"))
+    about = json.loads((here / "shipped" / "evaluation.json").read_text())
+    assert about["command"].startswith("fpa evaluate shapes-fpa --estimators ig_sum,vg_abs --points 3")
+    assert about["augmentation"] == "fpa"
+
+
+def test_torchvision_with_options_of_all_kinds(here, capsys):
+    from torchvision.models import squeezenet1_1
+
+    torch.manual_seed(0)
+    model = squeezenet1_1(num_classes=2)
+    torch.save(model.state_dict(), "weights.pth")
+    own = [
+        "torchvision:squeezenet1_1",
+        "--weights",
+        "weights.pth",
+        "--data",
+        "folder:photos",
+        "--workers",
+        "0",
+    ]
+    how = ["--size", "32", "--masking.name", "blur", "--masking.sigma", "4", "--features", "8", "--seed", "3"]
+    more = [
+        "--outputs",
+        "probability,margin",
+        "--precision",
+        "float32",
+        "--batch_size",
+        "5",
+        "--examples",
+        "2",
+    ]
+    code, _, err = run(capsys, *own, *how, *more, *SMALL, "--count", "4", "--quiet", "--output", "squeezed")
+    assert (code, err) == (0, "")
+    result = fpa.load_result("squeezed")
+    plan = result.about["plan"]
+    assert plan["masking"] == {"name": "blur", "sigma": 4.0}
+    assert (plan["features"], plan["seed"], plan["outputs"]) == (8, 3, ["probability", "margin"])
+    assert plan["fractions"] == [0.0, 0.5, 1.0]
+    assert len(result.evaluation.indices) == 4
+    assert len(result.examples.indices) == 2
+    expected = fpa.evaluate(
+        model.eval(),
+        load_evaluation_data("folder:photos", size=32, evaluation_images=4),
+        ["ig_sum", "vg_abs"],
+        masking=Blur(4),
+        points=3,
+        features=8,
+        outputs=["probability", "margin"],
+        settings=Settings(ig_steps=2),
+        normalisation=Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+        seed=3,
+        progress=False,
+    )
+    for name, area in areas("squeezed").items():
+        assert area == pytest.approx(expected.fidelity[name].area, abs=1e-3)
+
+
+def test_the_masking_of_the_training_is_the_default(here, capsys):
+    model = fpa.load_model("shapes-fpa")
+    recipe = {**model.card.recipe, "masking": {"name": "blur", "sigma": 3}}
+    save_model(model, replace(model.card, recipe=recipe), here / "blurred.safetensors")
+    for words, sigma in (([], 3.0), (["--masking.name", "blur"], None)):
+        output = f"blur-{sigma}"
+        command = ["blurred.safetensors", *words, *SMALL, "--count", "2", "--quiet", "--output", output]
+        assert run(capsys, *command)[0] == 0
+        assert fpa.load_result(output).about["plan"]["masking"] == {"name": "blur", "sigma": sigma}
+
+
+def test_it_continues_refuses_and_overwrites(here, capsys):
+    command = ["shapes-fpa", *SMALL, "--count", "4", "--quiet", "--output", "kept"]
+    assert run(capsys, *command)[0] == 0
+    block = here / "kept" / "blocks" / "block-000000.parquet"
+    written = block.stat().st_mtime_ns
+    assert run(capsys, *command)[0] == 0
+    assert block.stat().st_mtime_ns == written
+    code, _, err = run(capsys, *command, "--masking", "mean")
+    assert code == 2
+    assert "holds an evaluation with other masking" in err
+    (here / "kept" / "notes.txt").write_text("mine")
+    assert run(capsys, *command, "--masking", "mean", "--overwrite")[0] == 0
+    assert fpa.load_result("kept").about["plan"]["masking"]["name"] == "mean"
+    assert (here / "kept" / "notes.txt").read_text() == "mine"
+    # Nothing is deleted where there is no evaluation, or where the new one could not start.
+    (here / "letters").mkdir()
+    (here / "letters" / "letter.txt").write_text("dear")
+    code, _, err = run(capsys, *command[:-1], "letters", "--overwrite")
+    assert code == 2
+    assert "letters is not empty and holds no evaluation: nothing was deleted" in err
+    (here / "study").mkdir()
+    (here / "study" / "table.csv").write_text("of a study")
+    assert (
+        "study holds tables, figures or a report of something else" in run(capsys, *command[:-1], "study")[2]
+    )
+    assert run(capsys, *command, "--features", "64", "--overwrite")[0] == 2
+    assert block.exists()
+
+
+def test_killed_it_continues_with_the_blocks_that_are_there(here, capsys):
+    command = ["evaluate", "shapes-fpa", *SMALL, "--count", "96", "--quiet", "--output", "killed"]
+    process = subprocess.Popen([sys.executable, "-m", "fpa", *command])
+    first = here / "killed" / "blocks" / "block-000000.parquet"
+    while not first.exists() and process.poll() is None:
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    written = first.stat().st_mtime_ns
+    assert main(command) == 0
+    assert first.stat().st_mtime_ns == written
+    assert len(fpa.load_result("killed").evaluation.indices) == 96
+
+
+def test_report_and_compare_take_evaluations(here, capsys):
+    for name in ("shapes-fpa", "shapes-none"):
+        assert run(capsys, name, *SMALL, "--count", "4", "--quiet", "--output", name)[0] == 0
+    table = (here / "shapes-fpa" / "table.csv").read_bytes()
+    assert main(["report", "shapes-fpa", "--output", "again"]) == 0
+    assert "report: again/report.html" in capsys.readouterr().out
+    assert (here / "again" / "table.csv").read_bytes() == table
+    assert main(["compare", "shapes-fpa", "shapes-none", "--output", "both"]) == 0
+    assert "IG_sum" in capsys.readouterr().out
+    assert "comparison.csv" in files("both")
+
+
+def test_labels_that_fit_no_output_are_unknown(here, capsys):
+    code, _, err = run(capsys, "mine:ten", "--output", "ten", *QUICK)
+    assert code == 0, err
+    assert "10 outputs" in err
+    assert fpa.load_result("ten").accuracy is None
+    code, _, err = run(capsys, "mine:ten", "--output", "five", "--class_index", "[5,0]", *QUICK)
+    assert "10 outputs" not in err
+    assert set(fpa.load_result("five").evaluation.labels) == {0, 5}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--data", "folder:photos"], "name one model"),
+        (["shapes-fpa", "--model", "shapes-fpa"], "name one model"),
+        (["mine:model"], "say which images"),
+        (["mine:model", "--data", "folder:photos"], "give --mean and --std"),
+        (["mine:model", "--mean", "[0.5]"], "give both --mean and --std"),
+        (["mine:model", *QUICK, "--std", "[0,1,1]"], "a positive standard deviation"),
+        (["mine:model", *QUICK, "--mean", "half"], "--mean must be a number"),
+        (["mine:model", *QUICK, "--points", "0"], "points"),
+        (["mine:model", *QUICK, "--masking", "blurr"], "did you mean 'blur'"),
+        (["mine:model", *QUICK, "--masking.name", "blur", "--masking.radius", "2"], "blur takes sigma"),
+        (["mine:model", *QUICK, "--outputs", "logits"], "unknown output 'logits'"),
+        (["mine:model", *QUICK, "--scores", "B"], "unknown score 'B'"),
+        (["mine:model", *QUICK, "--precision", "float8"], "--precision must be one of auto, float32, tf32"),
+        (["mine:model", *QUICK, "--batch_size", "0"], "--batch_size must be at least 1, got 0"),
+        (["mine:none", *QUICK], "cannot be imported"),
+        (["torchvision:resnet18", *QUICK], "needs weights"),
+        (["mine:model", *QUICK, "--data", "folder:nowhere"], "there is no folder nowhere"),
+        (["mine:model", *QUICK, "--device", "tpu"], "device must be cpu, cuda, cuda:N or mps, got 'tpu'"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(here, capsys, arguments, message):
+    code, out, err = run(capsys, *arguments, "--output", "nothing")
+    assert code == 2, out
+    assert message in err
+    assert err.count("\n") == 1
+    assert not (here / "nothing").exists()

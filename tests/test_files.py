@@ -1,0 +1,162 @@
+"""Files: permissions, the lock of a folder through real processes, and objects from a user's module."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from fpa import InputError
+from fpa.files import LOCK, folder_lock, load_object, write_text
+
+HOLD = """
+import sys
+from pathlib import Path
+from fpa.files import folder_lock
+
+with folder_lock(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """A process that holds the folder until it is told to stop."""
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "held\n"
+    yield process
+    process.kill()
+    process.wait()
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o027, 0o077])
+def test_files_have_the_permissions_of_any_new_file(tmp_path, umask):
+    code = "import sys; from pathlib import Path; from fpa.files import write_text; "
+    code += "write_text(Path(sys.argv[1]), 'text'); Path(sys.argv[2]).touch()"
+    subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "ours"), str(tmp_path / "usual")], check=True, umask=umask
+    )
+    assert (tmp_path / "ours").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+def test_writing_leaves_the_umask_of_the_process_alone(tmp_path, monkeypatch):
+    """It belongs to all threads: a file that another one creates meanwhile would be open to everyone."""
+
+    def changed(mask):
+        raise AssertionError("the umask was changed")
+
+    monkeypatch.setattr(os, "umask", changed)
+    write_text(tmp_path / "file", "text")
+
+
+class TestLock:
+    def test_a_second_process_is_told_who_holds_the_folder_and_touches_nothing(self, tmp_path, holder):
+        before = (tmp_path / LOCK).read_bytes()
+        expected = rf"{tmp_path} is in use by process {holder.pid} on \S+ \(-c {tmp_path}, since \d\d:\d\d\)"
+        with pytest.raises(InputError, match=expected), folder_lock(tmp_path):
+            pass
+        assert (tmp_path / LOCK).read_bytes() == before
+        assert [path.name for path in tmp_path.iterdir()] == [LOCK]
+
+    def test_it_is_gone_with_its_file_when_the_run_ends(self, tmp_path, holder):
+        holder.communicate("\n")
+        assert not list(tmp_path.iterdir())
+        with folder_lock(tmp_path):
+            pass
+
+    def test_it_is_gone_when_the_process_is_killed(self, tmp_path, holder):
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+        assert (tmp_path / LOCK).exists()  # what is left behind blocks nobody
+        with folder_lock(tmp_path):
+            pass
+        assert not (tmp_path / LOCK).exists()
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+    def test_a_forked_worker_that_lives_on_does_not_keep_it(self, tmp_path):
+        code = HOLD.replace(
+            '    print("held"',
+            "    worker = os.fork()\n    if not worker:\n        time.sleep(60)\n    print(worker",
+        )
+        code = "import os, time\n" + code
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, str(tmp_path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        worker = int(process.stdout.readline())
+        try:
+            process.kill()
+            process.wait()
+            with folder_lock(tmp_path):
+                pass
+        finally:
+            os.kill(worker, signal.SIGKILL)
+
+    @pytest.mark.parametrize("content", ["", "{", '{"pid": 1}', "[]"])
+    def test_a_stale_or_damaged_file_blocks_nobody(self, tmp_path, content):
+        (tmp_path / LOCK).write_text(content)
+        with folder_lock(tmp_path):
+            pass
+        assert not (tmp_path / LOCK).exists()
+
+    def test_it_nests_in_one_thread_and_refuses_another(self, tmp_path):
+        refused = []
+
+        def another():
+            try:
+                with folder_lock(tmp_path):
+                    pass
+            except InputError as error:
+                refused.append(str(error))
+
+        with folder_lock(tmp_path):
+            with folder_lock(Path(os.path.relpath(tmp_path))):  # the same folder by another name
+                pass
+            assert self.refused_elsewhere(tmp_path)  # the inner one has not given it back
+            thread = threading.Thread(target=another)
+            thread.start()
+            thread.join()
+            assert "another run in this process" in refused[0]
+            assert self.refused_elsewhere(tmp_path)
+        assert not self.refused_elsewhere(tmp_path)
+
+    def test_the_other_processes_of_a_run_belong_to_the_first(self, tmp_path, holder, monkeypatch):
+        monkeypatch.setenv("RANK", "1")
+        with folder_lock(tmp_path):
+            pass
+        assert (tmp_path / LOCK).exists()
+
+    @staticmethod
+    def refused_elsewhere(folder):
+        command = [sys.executable, "-c", HOLD, str(folder)]
+        result = subprocess.run(command, input="\n", capture_output=True, text=True, check=False)
+        return "is in use by" in result.stderr
+
+
+class TestLoadObject:
+    def test_a_module_in_the_current_folder(self, tmp_path, monkeypatch):
+        (tmp_path / "my_objects.py").write_text("class Inner:\n    value = 3\n")
+        monkeypatch.chdir(tmp_path)
+        before = list(sys.path)
+        assert load_object("my_objects:Inner.value", "score") == 3
+        assert sys.path == before
+
+    @pytest.mark.parametrize(
+        ("spec", "message"),
+        [
+            ("nowhere:thing", "nowhere:thing cannot be imported .*: No module named 'nowhere'"),
+            ("math:tau2", "math:tau2 cannot be imported .*: module 'math' has no attribute 'tau2'"),
+            ("math", "a score of your own must be named module:name, got 'math'"),
+            (":pi", "must be named module:name, got ':pi'"),
+        ],
+    )
+    def test_what_cannot_be_imported(self, spec, message):
+        with pytest.raises(InputError, match=message):
+            load_object(spec, "score")

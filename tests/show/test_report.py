@@ -224,9 +224,9 @@ class TestFile:
         assert "<dt>trained with</dt><dd>mixup</dd>" in html
         for what, value in {
             "arithmetic · forwards": "float32, folded",
-            "masking · name": "constant",
+            "masking": "constant (value 0.0)",
             "features": "8",
-            "ig · steps": "200",
+            "ig": "steps 200, reference masked",
             "points": "21",
             "torch": "2.11",
         }.items():

@@ -160,6 +160,11 @@ def test_the_footnote_follows_the_plan(study):
     raw = {"name": "ig", "steps": 200, "reference": "black"}
     black = {name: each | ({"raw": raw} if "raw" in each else {}) for name, each in estimators.items()}
     assert "start from black, as in the paper" in markdown(with_plan(study, estimators=black))
+    raw["reference"] = {"name": "fpa.masking:Constant", "value": -1.0}  # how a plan stores it
+    other = with_plan(study, estimators=black)
+    assert "start from constant (value -1.0)." in markdown(other)
+    recipe = study.recipe | {"evaluation": {"reference": "black"}}
+    assert "start from black, as in the paper" in markdown(replace(other, recipe=recipe))
     assert "fully masked image" in markdown(study)
     none = {name: {key: each[key] for key in ("sign", "label")} for name, each in estimators.items()}
     assert "Integrated gradients" not in markdown(with_plan(study, estimators=none))

@@ -1,7 +1,7 @@
 """What tables, figures and reports share: groups of estimators, the best one, counts, mean curves, titles."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -106,11 +106,25 @@ def by_training(results: Results) -> dict[str, str]:
     return {model.augmentation if alone else name: name for name, model in results.models.items()}
 
 
-def references(results: Results) -> list[Any]:
-    """Where integrated gradients start, each place once."""
+def references(results: Results) -> list[str]:
+    """Where integrated gradients start, each place once: in the recipe's word, else as the plan has it."""
     raws = [estimator.get("raw") for estimator in results.first.plan["estimators"].values()]
-    starts = [raw.get("reference") for raw in raws if isinstance(raw, dict) and raw.get("name") == "ig"]
-    return [start for place, start in enumerate(starts) if start not in starts[:place]]
+    starts = [raw.get("reference") for raw in raws if isinstance(raw, Mapping) and raw.get("name") == "ig"]
+    word = (results.recipe or {}).get("evaluation", {}).get("reference")
+    return list(dict.fromkeys(word or in_words(start) for start in starts))
+
+
+def in_words(setting: Any) -> str:
+    """A setting of a plan on one line.
+
+    >>> in_words({"name": "fpa.masking:Blur", "sigma": 4.0}), in_words({"steps": 200}), in_words([0, 0.5])
+    ('blur (sigma 4.0)', 'steps 200', '0, 0.5')
+    """
+    if isinstance(setting, Mapping):
+        parameters = ", ".join(f"{key} {in_words(value)}" for key, value in setting.items() if key != "name")
+        name = str(setting.get("name", "")).removeprefix("fpa.masking:").lower()
+        return f"{name} ({parameters})" if name and parameters else name or parameters
+    return ", ".join(map(str, setting)) if isinstance(setting, list | tuple) else str(setting)
 
 
 def titles(several: Sequence[Results]) -> list[list[str]]:

@@ -41,7 +41,7 @@ def notes(results: Results) -> list[str]:
             for name, score in results.score_titles.items()
         ),
         *(
-            f"Integrated gradients start from {starts.get(str(start), start)}."
+            f"Integrated gradients start from {starts.get(start, start)}."
             for start in summary.references(results)
         ),
         *([f"Patches of {results.first.plan['features']} px are removed, not pixels."] if patches else []),

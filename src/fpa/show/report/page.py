@@ -57,6 +57,7 @@ def _page(results: Results, command: str | None) -> str:
     from markupsafe import Markup
 
     files = resources.files("fpa.show.report")
+    command = command or results.about.get("command")
     models, explorer = results.models, explorer_data(results)
     data = {
         "fractions": numbers(results.first.evaluation.fractions),
@@ -149,12 +150,15 @@ def _made_with(results: Results) -> dict[str, Any]:
     else:
         facts["arithmetic"] = {model_name(name): form for name, form in forms.items() if form}
     if results.recipe is None:  # a recipe says these itself
-        facts["plan"] = {key: plan[key] for key in ("masking", "features", "outputs", "seed") if key in plan}
-        facts["plan"]["points"] = len(results.first.evaluation.fractions)
-        for estimator in plan["estimators"].values():
-            raw = estimator.get("raw")
-            if isinstance(raw, Mapping) and "name" in raw:
-                facts["plan"][raw["name"]] = {key: raw[key] for key in raw if key != "name"}
+        settings: dict[str, Any] = {
+            key: plan[key] for key in ("masking", "features", "outputs", "seed") if key in plan
+        }
+        settings["points"] = len(results.first.evaluation.fractions)
+        raws = [estimator.get("raw") for estimator in plan["estimators"].values()]
+        for raw in raws:
+            if isinstance(raw, Mapping) and len(raw) > 1:
+                settings[raw["name"]] = {key: value for key, value in raw.items() if key != "name"}
+        facts["plan"] = {key: summary.in_words(value) for key, value in settings.items()}
     return facts
 
 
@@ -208,7 +212,7 @@ def _facts(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
             plain = prefix in ("", "versions", "seeds", "plan")
             yield from _facts(value, str(key) if plain else f"{prefix} · {key}")
     else:
-        yield prefix, ", ".join(map(str, values)) if isinstance(values, list | tuple) else values
+        yield prefix, values if isinstance(values, int | float) else summary.in_words(values)
 
 
 def _number(value: float, digits: int = 1, sign: bool = False) -> str:

@@ -197,7 +197,7 @@ def test_interrupted_it_says_how_to_go_on(capsys, monkeypatch, tmp_path):
     def interrupt(*_args, **_kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fpa.study.trainings.train_recipes", interrupt)
+    monkeypatch.setattr("fpa.study.trainings.train", interrupt)
     code, _, err = run(capsys, "train", "tiny", "--output", tmp_path)
     assert code == 130
     assert "goes on from the last checkpoint" in err

@@ -727,16 +727,14 @@ def _train(namespace: "Namespace") -> int:
     from rich.console import Console
 
     from fpa.progress import Display
-    from fpa.study.trainings import train_recipes
+    from fpa.study.trainings import train
 
     recipe = _recipe(namespace)
-    recipes = {
-        _output(namespace, recipe.name, seed): replace(recipe, seed=seed)
-        for seed in _seeds(namespace, recipe.seed)
-    }
+    seeds = _seeds(namespace, recipe.seed)
     with Display(quiet=namespace.quiet) as display:
-        trained = train_recipes(
-            recipes,
+        trained = train(
+            recipe,
+            {seed: _output(namespace, recipe.name, seed) for seed in seeds},
             variants=namespace.augment.split(",") if namespace.augment else None,
             device=namespace.device,
             tracker=namespace.tracker,

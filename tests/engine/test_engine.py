@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from fpa.engine.engine import Engine, Precision, Work
-from fpa.engine.forms import cuda_arithmetic, fold_batch_norm
+from fpa.engine.forms import _cuda_arithmetic, fold_batch_norm
 from fpa.errors import InputError
 from fpa.explanation.estimator import Settings
 from fpa.explanation.explainer import explain
@@ -358,7 +358,7 @@ def test_switches_of_tf32_come_back_as_they_were(before, tf32):
     try:
         torch.set_float32_matmul_precision(before)
         found = state()
-        with cuda_arithmetic(tf32, benchmark=True):
+        with _cuda_arithmetic(tf32, benchmark=True):
             assert torch.backends.cuda.matmul.allow_tf32 == tf32
             assert torch.backends.cudnn.allow_tf32 == tf32
             assert torch.get_float32_matmul_precision() == ("high" if tf32 else "highest")

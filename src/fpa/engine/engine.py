@@ -19,11 +19,11 @@ from torch import Tensor, nn
 from fpa.engine.forms import (
     _bfloat16,
     _check_logits,
+    _cuda_arithmetic,
     _out_of_memory,
     _private_copy,
     _Result,
     _Runner,
-    cuda_arithmetic,
     fold_batch_norm,
 )
 from fpa.errors import InputError, unknown
@@ -243,7 +243,7 @@ class Engine:
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.no_grad())
             if self.device.type == "cuda":  # the sums over rows are float32, whatever the passes are
-                stack.enter_context(cuda_arithmetic(tf32=False, benchmark=False))
+                stack.enter_context(_cuda_arithmetic(tf32=False, benchmark=False))
             row = works[0].rows(0, 1)
             runner = self._runner(kind, row)
             if kind != "exact":

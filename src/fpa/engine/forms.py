@@ -106,7 +106,7 @@ class _Runner:
                 stack.enter_context(untouched(self.module, freeze=True))
             stack.enter_context(torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast))
             if self.device.type == "cuda":
-                stack.enter_context(cuda_arithmetic(self.tf32, benchmark=self.compiled))
+                stack.enter_context(_cuda_arithmetic(self.tf32, benchmark=self.compiled))
             yield
 
 
@@ -230,7 +230,7 @@ def _out_of_memory(error: BaseException) -> bool:
 
 
 @contextmanager
-def cuda_arithmetic(tf32: bool, benchmark: bool) -> Iterator[None]:
+def _cuda_arithmetic(tf32: bool, benchmark: bool) -> Iterator[None]:
     """TF32 on or off, and convolutions tuned for fixed shapes; as it was afterwards.
 
     Set through the older switches: torch.compile reads them and fails where only the newer ones were set.

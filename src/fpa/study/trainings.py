@@ -1,6 +1,6 @@
 """The trainings of a study: from a recipe to the jobs that the trainer runs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from fpa.training.trainer import check_jobs, train_jobs
 
 def train(
     recipe: Recipe,
-    output: Path | str,
+    output: Path | str | Mapping[int, Path],
     *,
     variants: Sequence[str] | None = None,
     data: ImageData | None = None,
@@ -37,39 +37,18 @@ def train(
 ) -> list[Trained]:
     """Train a recipe's models into `output`/NAME/model.safetensors, continuing with what is there.
 
-    `variants` names those of its trainings to run, default all; see `fpa.training.train_jobs` for the rest.
+    `output` may also be a folder for each of several seeds, which are then trained together. `variants` names
+    those of the recipe's trainings to run, default all; see `fpa.training.train_jobs` for the rest.
     """
-    return train_recipes(
-        {Path(output): recipe},
-        variants=variants,
-        data=data,
-        device=device,
-        tracker=tracker,
-        display=display,
-        overwrite=overwrite,
-        timings=timings,
-    )
-
-
-def train_recipes(
-    recipes: Mapping[Path, Recipe],
-    *,
-    variants: Sequence[str] | None = None,
-    data: ImageData | None = None,
-    device: str | None = None,
-    tracker: str | None = None,
-    display: Display | None = None,
-    overwrite: bool = False,
-    timings: dict[str, float] | None = None,
-) -> list[Trained]:
-    """Train recipes that differ in their seeds alone, each into its folder; see `train`."""
-    recipe = next(iter(recipes.values()))
     recipe.data.check()
+    folders = output if isinstance(output, Mapping) else {recipe.seed: Path(output)}
     names = list(recipe.trainings(variants))
-    files = [folder / name / "model.safetensors" for folder in recipes for name in names]
+    files = [folder / name / "model.safetensors" for folder in folders.values() for name in names]
     if data is None and (overwrite or not all(file.exists() for file in files)):
         data = load_recipe_data(recipe)
-    jobs = [job for folder, each in recipes.items() for job in recipe_jobs(each, folder, data, names)]
+    jobs = []
+    for seed, folder in folders.items():
+        jobs += recipe_jobs(replace(recipe, seed=seed), folder, data, names)
     return train_jobs(
         jobs,
         data,
@@ -91,35 +70,33 @@ def recipe_jobs(
     """
     jobs = []
     for name, variant in recipe.trainings(names).items():
-        assert variant.seed is not None
-        job = Job(
-            name,
-            recipe.training,
-            variant.seed,
-            model=nn.Module,
-            description=recipe.description(variant),
-            folder=folder / name,
-            locked=folder,
-        )
+        card, augment, seed = None, None, variant.seed or 0
+        model: Callable[[], nn.Module] = nn.Module
         if data is not None:
-            classes, shape = data.classes, data.input_shape
             card = ModelCard(
                 architecture=recipe.model,
-                classes=classes,
-                input_shape=shape,
+                classes=data.classes,
+                input_shape=data.input_shape,
                 mean=data.normalisation.mean,
                 std=data.normalisation.std,
                 augmentation=variant.augmentation,
                 variant=name,
             )
-            build = partial(_new_model, recipe.model, len(classes), shape, derive(variant.seed, INITIAL))
-            job = replace(
-                job,
-                model=build,
-                augment=make_augment(recipe, variant, data.normalisation),
+            augment = make_augment(recipe, variant, data.normalisation)
+            model = partial(_new_model, card, derive(seed, INITIAL))
+        jobs.append(
+            Job(
+                name,
+                recipe.training,
+                seed,
+                model=model,
+                description=recipe.description(variant),
+                augment=augment,
+                folder=folder / name,
                 card=card,
+                locked=folder,
             )
-        jobs.append(job)
+        )
     return jobs
 
 
@@ -151,6 +128,6 @@ def check_data(recipe: Recipe, data: ImageData) -> None:
     check_jobs(recipe_jobs(recipe, Path(), data), data)
 
 
-def _new_model(architecture: str, classes: int, shape: tuple[int, int, int], seed: int) -> nn.Module:
-    model = build_model(architecture, classes, shape, seed)
+def _new_model(card: ModelCard, seed: int) -> nn.Module:
+    model = build_model(card.architecture, len(card.classes), card.input_shape, seed)
     return model.to(memory_format=torch.channels_last)  # faster convolutions, on a CPU too

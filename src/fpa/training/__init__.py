@@ -3,29 +3,10 @@
 Recipes, fine-tuning and a user's own loader go through the same steps, checkpoints and history.
 """
 
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import Any
 
 from fpa.training.settings import FPASettings, RectangleSettings, TrainingSettings, suggested_fpa
-
-if TYPE_CHECKING:
-    from fpa.training.augment import FPA, Rectangle
-    from fpa.training.finetuning import finetune
-    from fpa.training.run import Job, Trained, TrainingError
-    from fpa.training.trainer import train_jobs
-
-__all__ = [
-    "FPA",
-    "FPASettings",
-    "Job",
-    "Rectangle",
-    "RectangleSettings",
-    "Trained",
-    "TrainingError",
-    "TrainingSettings",
-    "finetune",
-    "suggested_fpa",
-    "train_jobs",
-]
 
 _HOME = {
     "FPA": "augment",
@@ -37,11 +18,11 @@ _HOME = {
     "train_jobs": "trainer",
 }
 
+__all__ = ["FPASettings", "RectangleSettings", "TrainingSettings", "suggested_fpa", *_HOME]
+
 
 def __getattr__(name: str) -> Any:
-    """What needs torch is imported when it is used: recipes are read, and studies shown, without it."""
+    """What needs torch is imported when it is used: recipes are read without it."""
     if name not in _HOME:
         raise AttributeError(f"module 'fpa.training' has no attribute {name!r}")
-    from importlib import import_module
-
     return getattr(import_module(f"fpa.training.{_HOME[name]}"), name)

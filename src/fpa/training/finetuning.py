@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
@@ -138,10 +137,7 @@ def finetune(
     (trained,) = train_jobs(
         [job], data, device=device, display=task.display, workers=workers, overwrite=overwrite
     )
-    if trained.model is not None:
-        task.network.load_state_dict(trained.model.state_dict())
-    elif trained.path is not None:  # an earlier run had finished it
-        task.network.load_state_dict(load_file(trained.path))
+    task.network.load_state_dict(trained.state())
     result = original if inplace else copy.deepcopy(original)
     with torch.no_grad():
         for old, new in zip(_tensors(result), _tensors(tuned), strict=True):

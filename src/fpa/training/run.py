@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fpa.errors import InputError, differences
 from fpa.files import replacing, write_text
-from fpa.models.saved import ModelCard, check_same_tensors, open_tensors
+from fpa.models.saved import ModelCard, check_same_tensors, open_tensors, read_tensors
 from fpa.progress import training_stage
 from fpa.seeds import derive
 from fpa.training.augment import FPA, Rectangle
@@ -48,7 +48,14 @@ class Trained:
     accuracy: float | None
     """On the test images, if there are any."""
     model: nn.Module | None = field(default=None, compare=False, repr=False)
-    """The trained model; None where an earlier run had finished it: its file has it."""
+    """The trained model; None where an earlier run had finished it."""
+
+    def state(self) -> dict[str, Tensor]:
+        """The weights."""
+        if self.model is not None:
+            return self.model.state_dict()
+        assert self.path is not None
+        return read_tensors(self.path)
 
 
 @dataclass(frozen=True)

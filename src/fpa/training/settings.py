@@ -47,11 +47,10 @@ class TrainingSettings:
     checkpoint_seconds: float = 30.0
 
     def __post_init__(self) -> None:
-        at_least("training.epochs", self.epochs, 1)
-        at_least("training.batch_size", self.batch_size, 1)
-        at_least("training.test_every", self.test_every, 1)
-        at_least("training.warmup_epochs", self.warmup_epochs, 0)
-        at_least("training.checkpoint_seconds", self.checkpoint_seconds, 0)
+        for name in ("epochs", "batch_size", "test_every"):
+            at_least(f"training.{name}", getattr(self, name), 1)
+        for name in ("warmup_epochs", "checkpoint_seconds"):
+            at_least(f"training.{name}", getattr(self, name), 0)
         if not 0 < self.learning_rate < math.inf:
             raise InputError(f"training.learning_rate must be positive, got {self.learning_rate}")
         if not 0 <= self.momentum < 1:

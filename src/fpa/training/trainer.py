@@ -152,10 +152,10 @@ class Trainer:
             self._arithmetic(tf32=self.precision != "float32"),
             ThreadPoolExecutor(1) as self.writer,
         ):
-            if isinstance(data, ImageData) and isinstance(data.train, ArraySplit):  # once for all runs
-                data = replace(data, train=data.train.to(self.device))
-            if isinstance(data, ImageData) and isinstance(data.test, ArraySplit):
-                data = replace(data, test=data.test.to(self.device))
+            if isinstance(data, ImageData):  # moved once for all runs
+                splits = (data.train, data.test)
+                train, test = (s.to(self.device) if isinstance(s, ArraySplit) else s for s in splits)
+                data = replace(data, train=train, test=test)
             runs = [self.start(job, data) for job in jobs]
             unfinished = list(runs)
             while unfinished:

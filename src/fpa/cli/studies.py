@@ -1,6 +1,5 @@
 """The commands around recipes and results: `fpa run`, `train`, `report`, `compare` and `recipes`."""
 
-from dataclasses import replace
 from pathlib import Path
 
 from fpa.cli.options import RunOptions, show
@@ -53,7 +52,7 @@ def train(
 
     from fpa.files import is_main_process
     from fpa.progress import Display
-    from fpa.study.trainings import train_recipes
+    from fpa.study import trainings
 
     if seeds is not None and (not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds)):
         listed = ",".join(map(str, seeds))
@@ -61,11 +60,10 @@ def train(
     folders = {}
     for seed in seeds or [recipe.seed]:
         folder = where.output or _default_folder(recipe.name, seed)
-        folders[folder if where.output is None or seeds is None else folder / f"seed{seed}"] = replace(
-            recipe, seed=seed
-        )
+        folders[seed] = folder if where.output is None or seeds is None else folder / f"seed{seed}"
     with Display(quiet=where.quiet) as display:
-        trained = train_recipes(
+        trained = trainings.train(
+            recipe,
             folders,
             variants=augment,
             device=where.device,

@@ -21,7 +21,7 @@ from browsers import open_page
 from fpa.auditing.rule import FEWEST_IMAGES, FEWEST_PAIRS, LEAST_KEPT, MOST_OPPOSITE, Evidence, judge
 from fpa.cli.main import main
 from fpa.data.sets import load_data
-from fpa.explanation import PAPER, Settings
+from fpa.explanation import PAPER, Label, Settings
 from fpa.masking import Blur
 from fpa.models.architectures import build_model
 from fpa.statistics.intervals import Estimate
@@ -390,8 +390,11 @@ def test_a_model_that_is_none_is_named():
 
 class TestShown:
     def test_names_in_figures_are_readable_before_they_are_cut(self, tmp_path):
-        names = {"captum:LayerGradCam_abs": "vg_abs", "maps:outputs/of/mine.npz#cam": "ig_sum"}
-        estimators = {name: PAPER[one] for name, one in names.items()}
+        gradcam, cam = "captum:LayerGradCam_abs", "maps:outputs/of/mine.npz#cam"
+        estimators = {
+            gradcam: replace(PAPER["vg_abs"], shown=Label(gradcam, "LayerGradCam", False, "abs")),
+            cam: replace(PAPER["ig_sum"], shown=Label(cam, "mine#cam")),
+        }
         found = fpa.audit(
             Linear(weights()), pictures(20), estimators=estimators, maskings=["constant"], **QUICK
         )

@@ -15,7 +15,7 @@ from fpa.show.looks import model_looks
 from fpa.show.report import explorer, verdict, write_report
 from fpa.statistics.contradictions import reliability
 from fpa.statistics.intervals import Estimate
-from studies import made_up_evaluation, made_up_study, with_plan, with_score
+from studies import SIGNED, made_up_evaluation, made_up_study, with_plan, with_score
 
 ODD = "a <b>bold</b> & odd name"
 
@@ -108,7 +108,7 @@ class TestVerdict:
             name: replace(
                 model,
                 reliability=reliability(
-                    {e: model.fidelity[e] for e in ("vg_abs", "sg_abs", "ig_abs")}, draws=20
+                    {e: model.fidelity[e] for e in ("vg_abs", "sg_abs", "ig_abs")}, SIGNED, draws=20
                 ),
             )
             for name, model in study.models.items()

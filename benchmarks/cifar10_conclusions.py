@@ -27,6 +27,7 @@ from fpa.statistics.paired import holm, paired_test
 
 SIGNED = [name for name, estimator in PAPER.items() if estimator.signed and name != "random"]
 UNSIGNED = [name for name, estimator in PAPER.items() if not estimator.signed and name != "random"]
+KINDS = {name: name in SIGNED for name in (*SIGNED, *UNSIGNED)}
 AUGMENTATIONS = ("none", "rectangle", "fpa")
 LEAST_ACCURACY = {"none": 0.923, "rectangle": 0.924, "fpa": 0.920}
 LEAST_RATIO = {"ig_sum": 3.0, "vgx_sum": 3.0, "sgx_sum": 1.6}
@@ -84,7 +85,7 @@ def read_results(folder: Path) -> Results:
     scores = {name: {one: score(name, one) for one in PAPER} for name in AUGMENTATIONS}
     seed = json.loads((folder / "manifest.json").read_text())["seeds"]["seed"]
     table, curves = pd.read_csv(folder / "table.csv"), pd.read_csv(folder / "curves.csv")
-    return Results(seed, table, curves, scores, {name: reliability(scores[name]) for name in scores})
+    return Results(seed, table, curves, scores, {name: reliability(scores[name], KINDS) for name in scores})
 
 
 def conclusions(results: Results) -> list[Finding]:

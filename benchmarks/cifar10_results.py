@@ -10,21 +10,21 @@ the spread of A over the seeds beside the interval over images. `cifar10_conclus
 import argparse
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from fpa.study.results import Study
 
+from fpa.evaluation.result import Results
 from fpa.show.figures.results import overview
 from fpa.show.figures.style import save
 from fpa.study.read import read_study
+from fpa.study.recipe import load_recipe
 
 FIGURES = ("curves-signed", "curves-unsigned", "fidelity", "ranks", "lif-over-scores", "sign-fluctuation")
 
 
-def mean_curves(study: Study) -> pd.DataFrame:
+def mean_curves(study: Results) -> pd.DataFrame:
     """Mean normalised logit along every curve, with the half-width of its 95 % interval."""
     rows = []
     for augmentation, model in study.models.items():
@@ -38,7 +38,7 @@ def mean_curves(study: Study) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["augmentation", "estimator", "order", "fraction", "mean", "interval"])
 
 
-def image_areas(study: Study) -> pd.DataFrame:
+def image_areas(study: Results) -> pd.DataFrame:
     """The areas in percent of the images used, a row an image, columns augmentation.estimator.order."""
     first = next(iter(next(iter(study.models.values())).fidelity.values()))
     columns = {
@@ -51,7 +51,7 @@ def image_areas(study: Study) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def spread(studies: list[Study]) -> pd.DataFrame:
+def spread(studies: list[Results]) -> pd.DataFrame:
     """A of every seed, its spread (standard deviation over seeds) and the distance to the published A."""
     rows = []
     for augmentation in studies[0].models:
@@ -62,7 +62,7 @@ def spread(studies: list[Study]) -> pd.DataFrame:
             difference, over = areas.mean() - published, areas.std(ddof=1)
             rows.append(
                 {"augmentation": augmentation, "estimator": estimator}
-                | {f"seed_{study.recipe.seed}": a for study, a in zip(studies, areas, strict=True)}
+                | {f"seed_{study.recipe['seed']}": a for study, a in zip(studies, areas, strict=True)}
                 | {
                     "mean": areas.mean(),
                     "spread_over_seeds": over,
@@ -84,12 +84,12 @@ def main() -> None:
     chosen = parser.parse_args()
     studies = [read_study(folder) for folder in chosen.studies]
     for folder, study in zip(chosen.studies, studies, strict=True):
-        place = chosen.output / f"seed-{study.recipe.seed}"
+        place = chosen.output / f"seed-{study.recipe['seed']}"
         place.mkdir(parents=True, exist_ok=True)
-        manifest = {"commit": chosen.commit, **study.manifest}
+        manifest = {"commit": chosen.commit, **study.about}
         manifest.pop("files", None)
         (place / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
-        here = replace(study.recipe, data=replace(study.recipe.data, root="data"))  # not where it was run
+        here = load_recipe(str(folder / "recipe.yaml"), {"data.root": "data"})  # not where it was run
         (place / "recipe.yaml").write_text(here.to_yaml())
         for name in ("table.csv", "table.md"):
             shutil.copyfile(folder / name, place / name)

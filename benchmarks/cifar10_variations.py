@@ -10,7 +10,6 @@ Every A is over the same images, the first `--count` of the test set. Rows are a
 """
 
 import argparse
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,12 +19,12 @@ from typing import Any
 import pandas as pd
 import torch
 
+import fpa
 from fpa.data.sets import load_data
 from fpa.data.splits import ImageData, first_images
 from fpa.engine import Engine
-from fpa.evaluation.loop import evaluate_blocks
-from fpa.evaluation.shards import Evaluation
-from fpa.explanation import Settings
+from fpa.evaluation.result import Evaluation
+from fpa.explanation import PAPER, Settings
 from fpa.masking import get_masking
 from fpa.models.saved import load_model, read_card
 from fpa.scores.fidelity import Fidelity
@@ -42,6 +41,8 @@ TRAINED: dict[str, dict[str, Any]] = {
     "90-epochs": {"augmentations": ["none", "fpa"], **NINETY},
 }
 
+SIGNED = {name: each.signed for name, each in PAPER.items() if each.sign != "baseline"}
+
 
 class Variations:
     """Scores of every variation over the same images, as rows of a table."""
@@ -57,11 +58,10 @@ class Variations:
     def evaluate(self, engine: Engine, estimators: str | list[str], settings: Settings) -> Evaluation:
         if self.tiny:
             settings = replace(settings, ig_steps=3, sg_samples=2)
-        with tempfile.TemporaryDirectory() as folder:
-            return evaluate_blocks(
-                engine, (self.images, self.labels), folder, estimators=estimators, settings=settings,
-                progress=False,
-            )  # fmt: skip
+        result = fpa.evaluate(
+            engine, (self.images, self.labels), estimators, settings=settings, examples=0, progress=False
+        )
+        return result.evaluation
 
     def add(self, variation: str, augmentation: str, found: Evaluation, began: float) -> None:
         scores = {
@@ -70,7 +70,7 @@ class Variations:
         }
         opposite = None
         if "random" in scores:  # all ten
-            pairs = [pair for pair in reliability(scores).pairs if pair.kind == "signed-unsigned"]
+            pairs = [pair for pair in reliability(scores, SIGNED).pairs if pair.kind == "signed-unsigned"]
             opposite = sum(pair.contradiction for pair in pairs)
         accuracy = float((found.labels == found.targets).mean())
         for name, score in scores.items():

@@ -30,11 +30,11 @@ import torch
 import torchvision
 from torch import Tensor, nn
 
+import fpa
 from fpa.data.sets import load_data
 from fpa.engine import Engine, Precision
 from fpa.engine.folding import fold_batch_norm
-from fpa.evaluation.loop import evaluate_blocks
-from fpa.evaluation.shards import Evaluation
+from fpa.evaluation.result import Evaluation
 from fpa.explanation import PAPER, Settings, passes
 
 PRECISIONS = ("float32", "tf32", "bfloat16")
@@ -121,9 +121,9 @@ def timed_evaluation(
 ) -> tuple[float, Evaluation]:
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
-        found = evaluate_blocks(engine, images, folder, settings=settings, progress=False)
+        result = fpa.evaluate(engine, images, settings=settings, folder=folder, examples=0, progress=False)
         wait(device)
-        return time.perf_counter() - start, found
+        return time.perf_counter() - start, result.evaluation
 
 
 def areas(found: Evaluation, used: np.ndarray) -> dict[str, float]:

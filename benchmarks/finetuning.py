@@ -14,10 +14,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor, nn
 
+import fpa
 from fpa.data.splits import ImageData
 from fpa.engine import Engine
-from fpa.evaluation.loop import evaluate_blocks
-from fpa.evaluation.shards import Evaluation
+from fpa.evaluation.result import Evaluation
 from fpa.explanation import PAPER, Settings
 from fpa.files import write_text
 from fpa.masking import Constant
@@ -33,6 +33,7 @@ from fpa.training.trainer import accuracy
 SHARES = (0.1, 0.25, 0.5)
 DRAWN = {"ig_sum": ("#D55E00", "o"), "sgx_sum": ("#0072B2", "s"), "vg_abs": ("#009E73", "^")}
 _MASKS = 11  # a stream of random numbers of its own
+SIGNED = {name: each.signed for name, each in PAPER.items() if each.sign != "baseline"}
 
 
 @dataclass
@@ -78,10 +79,16 @@ def measure(
     right = accuracy(model.to(images.device), data, images.device, batch_size=100)
     engine = Engine(model)
     with display.evaluating(name, len(images)) as tell:
-        curves = evaluate_blocks(
-            engine, (images, labels), folder / "curves", settings=Settings(ig_steps=ig_steps), progress=tell
+        result = fpa.evaluate(
+            engine,
+            (images, labels),
+            settings=Settings(ig_steps=ig_steps),
+            folder=folder,
+            examples=0,
+            progress=tell,
         )
-    return Measured(name, epochs, seconds, right, kept_under_masking(engine, images, labels), curves)
+    kept = kept_under_masking(engine, images, labels)
+    return Measured(name, epochs, seconds, right, kept, result.evaluation)
 
 
 def kept_under_masking(engine: Engine, images: Tensor, labels: Tensor) -> dict[str, float]:
@@ -120,7 +127,7 @@ def tabulate(models: list[Measured], reference: str | None) -> pd.DataFrame:
     rows = []
     for model in models:
         scores = fidelity[model.name]
-        found = reliability(scores)
+        found = reliability(scores, SIGNED)
         between = [pair for pair in found.pairs if pair.kind == "signed-unsigned"]
         row: dict[str, Any] = {"model": model.name, "epochs": model.epochs, "seconds": model.seconds}
         row |= {"accuracy": model.accuracy, "images": int(keep.sum()), **model.kept}

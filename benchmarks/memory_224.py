@@ -12,10 +12,10 @@ import time
 
 import torch
 
+import fpa
 from fpa.data.sets import load_data
 from fpa.data.splits import evaluation_batches
 from fpa.engine import Engine
-from fpa.evaluation.loop import evaluate_blocks
 from fpa.explanation import Settings
 from fpa.models.architectures import build_model
 
@@ -41,8 +41,8 @@ def main() -> None:
     settings = Settings(ig_steps=4, sg_samples=2) if chosen.tiny else Settings()
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
-        evaluate_blocks(
-            engine, images, folder, settings=settings, points=3 if chosen.tiny else 21, progress=False
+        fpa.evaluate(
+            engine, images, settings=settings, points=3 if chosen.tiny else 21, folder=folder, progress=False
         )
         seconds = time.perf_counter() - began
     batches = {kind: engine.batch_size(kind, images[:1]) for kind in ("gradients", "forwards")}

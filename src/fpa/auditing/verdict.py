@@ -40,8 +40,8 @@ class Row(NamedTuple):
     what: str
     found: str
     interval: str
-    limit: str
-    state: str
+    limit: str = ""
+    state: str = ""
     """What it means: good, bad, unclear; for supporting evidence its own word."""
 
 
@@ -190,28 +190,26 @@ def _rows(audit: Audit) -> Iterator[Row]:
     if not judged:
         return
     opposite, kept = judged["opposite"], judged["kept"]
-    low, high = opposite.found.low, opposite.found.high
-    yield Row(
-        "The rule", "pairs ordered oppositely", f"{opposite.found.value:.0f} of {evidence.pairs}",
-        f"{low:.0f} to {high:.0f}", f"under {opposite.limit:.3g}", opposite.state,
-    )  # fmt: skip
+    counted, (low, high) = f"{opposite.found.value:.0f} of {evidence.pairs}", opposite.found[1:]
+    numbers = counted, f"{low:.0f} to {high:.0f}", f"under {opposite.limit:.3g}"
+    yield Row("The rule", "pairs in opposite order", *numbers, opposite.state)
     limit = f"over {percent(kept.limit)}"
     yield Row("The rule", f"logit kept, {MASKED[0]} % masked", *_shares(kept.found), limit, kept.state)
-    yield Row("MIF against LIF", "pairs significantly opposite", f"{evidence.contradictions}", "", "", "")
+    yield Row("MIF against LIF", "of them significantly", f"{evidence.contradictions}", "")
     if evidence.correlation is not None:
-        yield Row("MIF against LIF", "rank correlation, all", *_correlation(evidence.correlation), "", "")
+        yield Row("MIF against LIF", "rank correlation, all", *_correlation(evidence.correlation))
     under = "Random masking"
     for share in MASKED[1:]:
-        yield Row(under, f"logit kept, {share} % masked", *_shares(evidence.kept[share]), "", "")
+        yield Row(under, f"logit kept, {share} % masked", *_shares(evidence.kept[share]))
     for name in audit.maskings[1:]:
         found = evidence.kept_by_masking[name]
-        yield Row(under, f"logit kept, {MASKED[0]} % {name}", *_shares(found), "", "")
+        yield Row(under, f"logit kept, {MASKED[0]} % {name}", *_shares(found))
     what = "same class" if evidence.accuracy is None else "accuracy"
     for share, found in evidence.right.items():
-        yield Row(under, f"{what}, {share} % masked", *_shares(found), "", "")
+        yield Row(under, f"{what}, {share} % masked", *_shares(found))
     for name, found in evidence.rise.items():
         word = "rises" if found.low > 0 else "falls" if found.high < 0 else "unclear"
-        yield Row(f"LIF over the first {MASKED[0]} %", name, *_shares(found, "+"), "", word)
+        yield Row(f"LIF over the first {MASKED[0]} %", name, *_shares(found, "+"), state=word)
     for name, found in evidence.agreement.items():
         state = Criterion(found, SAME_RANKING, "above").state
         word = {"good": "survives", "bad": "differs"}.get(state, "unclear")

@@ -50,7 +50,7 @@ def make_examples(kept: list[ImageBlock], engine: Engine, source: ImageSource, p
     images = engine.images(torch.cat([part.images for part in kept]))
     indices = [index for part in kept for index in part.indices]
     targets = engine.predict(images).argmax(1)
-    task = Task(engine, images, targets, indices, plan.seed, plan.masking)
+    task = Task(engine, images, targets, indices, seed=plan.seed, masking=plan.masking)
     maps = maps_of(task, plan.estimators)
     fill = fully_masked(plan.masking, images, noise_by_image(plan.masking, images, plan.seed, indices))
     masks = [part.foreground for part in kept if part.foreground is not None]

@@ -163,7 +163,7 @@ class _Evaluating:
         engine, plan = self.engine, self.plan
         images = engine.images(part.images)
         logits, targets, truth = predicted(engine, images, part.labels)
-        task = Task(engine, images, targets, part.indices, plan.seed, plan.masking)
+        task = Task(engine, images, targets, part.indices, seed=plan.seed, masking=plan.masking)
         maps = maps_of(task, plan.estimators)
         shown = {name: each.label(name).text for name, each in plan.estimators.items()}
         how: dict[str, Any] = {"logits": logits, "features": plan.features, "labels": truth, "shown": shown}
@@ -174,7 +174,7 @@ class _Evaluating:
             )
             for name, masking in plan.maskings.items()
         }
-        block = Block(task, part.labels, logits, plan.estimators, maps, curves, part.foreground)
+        block = Block(task, part.labels, logits, plan.estimators, maps, curves=curves, masks=part.foreground)
         columns: dict[str, Tensor] = {"target": targets, "looks": looks(images)}
         first = curves[plan.outputs[0]]
         for masking, by_output in {"": curves, **under}.items():

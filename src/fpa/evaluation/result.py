@@ -183,7 +183,7 @@ class Result:
         fidelity = {key: evaluation.fidelity(key, keep=keep) for key in evaluation.mif}
         signed = signs(about["plan"])
         found = reliability({key: fidelity[key] for key in signed}, signed)
-        return cls(name, evaluation, fidelity, found, about, examples, history or {})
+        return cls(name, evaluation, fidelity, found, about, examples=examples, history=history or {})
 
     @property
     def plan(self) -> dict[str, Any]:

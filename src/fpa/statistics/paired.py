@@ -94,10 +94,16 @@ def t_test(differences: Floats) -> PairedTest:
     mean, error, freedom = float(differences.mean()), standard_error(differences), differences.size - 1
     # Differences that are all the same leave no doubt, or no difference.
     t = mean / error if error > 0 else math.copysign(math.inf, mean) if mean else 0.0
-    below = float(stdtr(freedom, t))
-    above = float(stdtr(freedom, -t))
-    half_width = float(stdtrit(freedom, 0.975)) * error
-    return PairedTest(mean, half_width, t, min(1.0, 2 * min(below, above)), above, below, differences.size)
+    below, above = float(stdtr(freedom, t)), float(stdtr(freedom, -t))
+    return PairedTest(
+        difference=mean,
+        interval=float(stdtrit(freedom, 0.975)) * error,
+        t=t,
+        p=min(1.0, 2 * min(below, above)),
+        p_larger=above,
+        p_smaller=below,
+        used=differences.size,
+    )
 
 
 def shared_images(fidelities: Mapping[str, Areas]) -> Bools:

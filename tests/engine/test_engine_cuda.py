@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 import torch
 
+from fpa.data.source import image_source
 from fpa.engine import Engine, Precision
 from fpa.evaluation.loop import evaluate_blocks
+from fpa.evaluation.plan import make_plan
+from fpa.evaluation.shards import read_evaluation
 from fpa.explanation import Settings, explain
 from fpa.models.architectures import build_model
 from fpa.perturbation.curves import perturbation_curves
@@ -71,10 +74,17 @@ def test_global_switches_come_back(net, images):
 
 
 def test_blocks_resume_on_cuda(net, images, tmp_path):
-    whole = evaluate_blocks(net, images, tmp_path / "a", settings=FEW, block=16, progress=False)
-    evaluate_blocks(net, images[:32], tmp_path / "b", settings=FEW, block=16, progress=False)
-    (tmp_path / "b" / "block-000001.parquet").unlink()
-    again = evaluate_blocks(net, images, tmp_path / "b", settings=FEW, block=16, progress=False)
+    about, plan = {"name": "net", "classes": list("abcd")}, make_plan(settings=FEW)
+
+    def run(chosen, folder):
+        source = image_source(chosen)
+        evaluate_blocks(Engine(net), source, plan, folder, about=about, block=16, progress=False)
+        return read_evaluation(folder)[0]
+
+    whole = run(images, tmp_path / "a")
+    run(images[:32], tmp_path / "b")
+    (tmp_path / "b/blocks/block-000001.parquet").unlink()
+    again = run(images, tmp_path / "b")
     np.testing.assert_allclose(whole.unmasked, again.unmasked, rtol=1e-4)
     np.testing.assert_allclose(whole.lif["random"], again.lif["random"], rtol=0.05, atol=0.05)
 
@@ -87,7 +97,7 @@ def test_a_full_device_halves_the_batch_and_tells(images):
     torch.cuda.set_per_process_memory_fraction(3 * 2**30 / total)
     try:
         engine = Engine(model, batch_size=512, compile=False)
-        with pytest.warns(UserWarning, match="out of memory at 512 rows a batch"):
+        with pytest.warns(UserWarning, match="out of memory at 512 rows per batch"):
             maps = explain(engine, pictures, ["ig_sum"], settings=Settings(ig_steps=300))
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)

@@ -34,7 +34,7 @@ def modified(path):
 def test_blocks_made_again_give_every_area_within_five_hundredths(tmp_path):
     recipe = load_recipe("shapes", {"augmentations": ["none", "fpa"], "data.evaluation_images": 1000})
     before = run_study(recipe, tmp_path, device="cuda")
-    lost = [tmp_path / name / "curves" / "block-000000.parquet" for name in ("none", "fpa")]
+    lost = [tmp_path / name / "blocks" / "block-000000.parquet" for name in ("none", "fpa")]
     for path in lost:
         path.unlink()
     run_study(recipe, tmp_path, device="cuda")
@@ -46,7 +46,7 @@ def test_killed_at_random_moments_it_ends_with_the_same_models_and_areas(tmp_pat
     command = [sys.executable, "-m", "fpa", "run", "shapes", "--device", "cuda", "--quiet", *changes]
     assert subprocess.run([*command, "--output", str(tmp_path / "whole")], check=False).returncode == 0
     cut, chance, kills = tmp_path / "cut", random.Random(0), 0
-    signs = ["fpa/checkpoint.safetensors"] * 2 + ["none/curves/block-000000.parquet"]
+    signs = ["fpa/checkpoint.safetensors"] * 2 + ["none/blocks/block-000000.parquet"]
     for sign in signs:  # of how far it is; then a little more
         process = subprocess.Popen([*command, "--output", str(cut)])
         before = modified(cut / sign)

@@ -101,7 +101,9 @@ def claim(folder: Path, *, overwrite: bool) -> None:
 
     evaluated = (folder / DESCRIPTION).exists()
     shown = any((folder / name).exists() for name in SHOWN_FILES)
-    if (folder / "recipe.yaml").exists() or (shown and not evaluated):
+    if (folder / "recipe.yaml").exists():
+        raise InputError(f"{folder} holds a study: choose another --output")
+    if shown and not evaluated:
         raise InputError(
             f"{folder} holds tables, figures or a report of something else: choose another --output"
         )

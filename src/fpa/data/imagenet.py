@@ -5,8 +5,7 @@ from dataclasses import replace
 from torchvision.models import ResNet50_Weights
 
 from fpa.data.photos import locate, two_folders, warn_if_unofficial
-from fpa.data.request import USUAL_IMAGES, DataRequest
-from fpa.data.splits import ImageData
+from fpa.data.splits import USUAL_IMAGES, DataRequest, ImageData
 
 
 def load(request: DataRequest) -> ImageData:

@@ -19,8 +19,7 @@ from fpa.data.normalisation import Normalisation
 from fpa.data.sets import is_plain_name
 from fpa.errors import InputError, first_line
 from fpa.files import check_torch_file
-from fpa.models.architectures import build
-from fpa.models.names import ModelName, parse_model_name, unknown_model
+from fpa.models.architectures import ModelName, build, parse_model_name, unknown_model
 from fpa.models.saved import (
     check_same_tensors,
     load_model,
@@ -154,11 +153,10 @@ def _state_dict(path: Path) -> dict[str, Tensor]:
         ) from error
     except (RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
         raise InputError(f"{path} cannot be read as weights: {first_line(error)}") from error
-    while isinstance(content, Mapping):
-        inner = next((content[key] for key in CHECKPOINT_KEYS if isinstance(content.get(key), Mapping)), None)
-        if inner is None:
-            break
-        content = inner
+    while isinstance(content, Mapping) and (
+        inner := [content[key] for key in CHECKPOINT_KEYS if isinstance(content.get(key), Mapping)]
+    ):
+        content = inner[0]
     if not isinstance(content, Mapping) or not content:
         raise InputError(f"{path} holds no state dict: it holds {type(content).__name__}")
     state = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
@@ -171,9 +169,8 @@ def _state_dict(path: Path) -> dict[str, Tensor]:
 def _stripped(state: dict[str, Tensor], expected: Mapping[str, Any]) -> dict[str, Tensor]:
     """Without the prefixes that wrappers put before all names."""
     for prefix in WRAPPER_PREFIXES * 2:
-        if all(name.startswith(prefix) for name in state) and not any(
-            name.startswith(prefix) for name in expected
-        ):
+        inside = any(name.startswith(prefix) for name in expected)
+        if not inside and all(name.startswith(prefix) for name in state):
             state = {name.removeprefix(prefix): value for name, value in state.items()}
     return state
 
@@ -181,9 +178,7 @@ def _stripped(state: dict[str, Tensor], expected: Mapping[str, Any]) -> dict[str
 def _classes(expected: Mapping[str, Any], state: Mapping[str, Tensor]) -> int | None:
     """The number of classes of weights: where they differ from the usual ones in the first side alone."""
     shapes = [(state[name].shape, expected[name].shape) for name in expected.keys() & state.keys()]
-    counts = {
-        now[0] for now, usual in shapes if now and usual and now[0] != usual[0] and now[1:] == usual[1:]
-    }
+    counts = {now[0] for now, usual in shapes if now and usual and now != usual and now[1:] == usual[1:]}
     return counts.pop() if len(counts) == 1 else None
 
 

@@ -4,7 +4,6 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,12 @@ from torch import Tensor, nn
 
 from fpa.errors import InputError, unknown
 from fpa.files import replacing, what_it_is
-from fpa.models.architectures import build
-from fpa.models.names import parse_model_name
+from fpa.models.architectures import build, parse_model_name
 
 FORMAT = 1
 """Version of the metadata in a model file."""
+
+PRETRAINED = Path(__file__).parent / "pretrained"
 
 
 @dataclass(frozen=True)
@@ -73,15 +73,14 @@ def save_model(model: nn.Module, card: ModelCard, path: Path | str) -> None:
 
 def shipped_models() -> list[str]:
     """The names of the trained models that ship with the package."""
-    folder = resources.files("fpa.models") / "pretrained"
-    return sorted(item.name.removesuffix(".safetensors") for item in folder.iterdir() if "." in item.name)
+    return sorted(path.stem for path in PRETRAINED.glob("*.safetensors"))
 
 
 def model_path(name: Path | str) -> Path:
     """The file of a model: a path, or the name of a model that ships with the package."""
     path = Path(name)
     if str(name) in shipped_models():
-        return Path(str(resources.files("fpa.models") / "pretrained" / f"{name}.safetensors"))
+        return PRETRAINED / f"{name}.safetensors"
     if path.suffix in (".pth", ".pt", ".bin", ".ckpt"):
         raise InputError(
             f"{path} is not a model file of fpa (.safetensors): name its architecture too, with "
@@ -96,7 +95,21 @@ def read_card(path: Path | str) -> ModelCard:
     """What a model file says about itself, without loading the weights."""
     path = model_path(path)
     with open_tensors(path) as file:
-        return _card(file, path)
+        text = (file.metadata() or {}).get("fpa")
+    if text is None:
+        raise InputError(
+            f"{path} was not written by fpa: it does not say which architecture its weights are of"
+        )
+    try:
+        values = json.loads(text)
+        if values.pop("format", None) == FORMAT:
+            tuples = {name: tuple(values[name]) for name in ("input_shape", "mean", "std")}
+            card = ModelCard(**values | tuples)
+            card.check()
+            return card
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
+        raise InputError(f"{path} is damaged: what it says about itself cannot be read ({error})") from error
+    raise InputError(f"{path} was written by another version of fpa (this one reads format {FORMAT})")
 
 
 def load_model(
@@ -180,11 +193,6 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     return state
 
 
-def tensor_bytes(tensor: Tensor) -> Any:
-    """The bytes of a tensor, for a hash."""
-    return tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
-
-
 def _checksum(state: Mapping[str, Tensor], card: str) -> str:
     return _updated(hashlib.blake2b(card.encode(), digest_size=16), state)
 
@@ -193,27 +201,8 @@ def _updated(digest: Any, state: Mapping[str, Tensor]) -> str:
     """The hash, in hexadecimal digits, with the names, kinds and values of tensors added."""
     for name, tensor in sorted(state.items()):
         digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
-        digest.update(tensor_bytes(tensor))
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
     return str(digest.hexdigest())
-
-
-def _card(file: Any, path: Path) -> ModelCard:
-    text = (file.metadata() or {}).get("fpa")
-    if text is None:
-        raise InputError(
-            f"{path} was not written by fpa: it does not say which architecture its weights are of"
-        )
-    try:
-        values = json.loads(text)
-        if values.pop("format", None) != FORMAT:
-            raise InputError(f"{path} was written by another version of fpa (this one reads format {FORMAT})")
-        card = ModelCard(**values | {name: tuple(values[name]) for name in ("input_shape", "mean", "std")})
-        card.check()
-        return card
-    except InputError:
-        raise
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
-        raise InputError(f"{path} is damaged: what it says about itself cannot be read ({error})") from error
 
 
 def fingerprint(model: nn.Module) -> str:

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from fpa.explanation.explainer import explain
     from fpa.explanation.raw import Settings
     from fpa.masking import get_masking
-    from fpa.models.foreign import open_model
-    from fpa.models.saved import ModelCard, load_model, save_model
+    from fpa.models.saved import ModelCard, load_model, open_model, save_model
     from fpa.perturbation.curves import Curves, perturbation_curves
     from fpa.scores.fidelity import Fidelity
     from fpa.scores.score import Score
@@ -57,8 +56,7 @@ _HOMES = {
     "explanation.explainer": ["explain"],
     "explanation.raw": ["Settings"],
     "masking": ["get_masking"],
-    "models.foreign": ["open_model"],
-    "models.saved": ["ModelCard", "load_model", "save_model"],
+    "models.saved": ["ModelCard", "load_model", "open_model", "save_model"],
     "perturbation.curves": ["Curves", "perturbation_curves"],
     "scores.fidelity": ["Fidelity"],
     "scores.score": ["Score"],

@@ -224,12 +224,7 @@ class _Evaluation(_Indexed):
     """The evaluation subset of an `ImageData`."""
 
     def __init__(
-        self,
-        data: ImageData,
-        normalised: Normaliser,
-        outputs: Tensor | None,
-        count: int | None,
-        workers: int,
+        self, data: ImageData, normalised: Normaliser, outputs: Tensor | None, count: int | None, workers: int
     ) -> None:
         self.name, self.classes, self.lost = data.name, data.classes or None, set()
         self._data, self._normalised, self._outputs, self._workers = data, normalised, outputs, 0

@@ -40,11 +40,9 @@ def value_range(images: Tensor) -> tuple[str, float, float]:
     if finite.numel() == 0:
         return NORMALISED, float("nan"), float("nan")
     low, high = (float(value) for value in finite.aminmax())
-    if whole:
-        if low < 0 or high > 255:
-            raise InputError(f"whole-numbered images must be in 0..255, they reach from {low:g} to {high:g}")
-        return BYTES, low, high
-    if low >= -1 and high > _LIKE_BYTES:
+    if whole and (low < 0 or high > 255):
+        raise InputError(f"whole-numbered images must be in 0..255, they reach from {low:g} to {high:g}")
+    if whole or (low >= -1 and high > _LIKE_BYTES):
         return BYTES, low, high
     unit = low >= -_OVERSHOOT and high <= 1 + _OVERSHOOT
     return (UNIT if unit else NORMALISED), low, high

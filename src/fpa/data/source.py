@@ -156,14 +156,11 @@ def image_source(
                 f"labels must name an output of the model for each of the {len(data.classes)} classes, "
                 f"got {len(labels)}"
             )
-        return _Evaluation(
-            data, Normaliser(normalisation or data.normalisation, channels), outputs, count, workers
-        )
+        normalised = Normaliser(normalisation or data.normalisation, channels)
+        return _Evaluation(data, normalised, outputs, count, workers)
     batches = ImageBatches(data, normalisation, channels)
-    if is_batch(data):
-        return _Array(data, batches, outputs, count)
-    items = hasattr(data, "__getitem__") and isinstance(data, Sized) and not isinstance(data, IterableDataset)
-    if items and single_images(data) and len(batches.first) == 1:
+    items = not is_batch(data) and hasattr(data, "__getitem__") and isinstance(data, Sized)
+    if items and not isinstance(data, IterableDataset) and single_images(data) and len(batches.first) == 1:
         loader = DataLoader(data, 1, collate_fn=_only, num_workers=workers)
         return _Batched(data, batches, outputs, count, loader=loader)
     plain = type(data) is DataLoader and type(data.batch_sampler) is BatchSampler
@@ -273,19 +270,6 @@ class _Brought(ImageSource):
         return torch.arange(at, at + len(images)), images, self._labelled(labels), indices
 
 
-class _Array(_Brought, _Indexed):
-    """Images that are held whole."""
-
-    def __init__(self, *about: Any) -> None:
-        super().__init__(*about)
-        self.count = _counted(self._limit, len(self._batches.first))
-
-    def _read(self, pieces: Iterable[range], coming: deque[range]) -> Iterator[tuple[range, Rows]]:
-        whole = next(iter(self._batches))
-        for piece in pieces:
-            yield piece, self._rows((part[piece.start : piece.stop] for part in whole), piece.start)
-
-
 class _Batched(_Brought, _Indexed):
     """A loader that reads its data set in order: its batches are addressed by number."""
 
@@ -324,19 +308,17 @@ class _Batched(_Brought, _Indexed):
 
 
 class _Stream(_Brought):
-    """Images that come one batch after the other; blocks are numbered as they come."""
-
-    indexed = False
+    """Images that come one batch after the other, or all at once; blocks are numbered as they come."""
 
     def __init__(self, *about: Any) -> None:
         super().__init__(*about)
-        source = self._batches.source
-        sized = [getattr(source, name, None) for name in ("sampler", "dataset")]
-        if isinstance(source, list) and len(source) == 1:
-            sized = [self._batches.first]
-        totals = [len(images) for images in sized if isinstance(images, Sized)]
-        self.count = min(totals[0], self._limit or totals[0]) if totals else None
-        self._read_before = False
+        source, first, self._read_before = self._batches.source, self._batches.first, False
+        self.indexed = isinstance(source, list) and len(source) == 1
+        sized = [first] if self.indexed else [getattr(source, name, None) for name in ("sampler", "dataset")]
+        total = next((len(images) for images in sized if isinstance(images, Sized)), None)
+        if self.indexed:
+            _counted(self._limit, len(first))
+        self.count = total and min(total, self._limit or total)
 
     def _blocks(self, size: int, wanted: Callable[[int], bool]) -> Iterator[ImageBlock]:
         if self._read_before and self._batches.one_pass:

@@ -19,7 +19,7 @@ from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
 from torchvision import models as torchvision_models
 
-from fpa.data.normalisation import Normalisation
+from fpa.data.normalisation import Normalisation, as_normalisation
 from fpa.data.sets import is_plain_name
 from fpa.errors import InputError, first_line, unknown
 from fpa.files import check_torch_file, replacing, what_it_is
@@ -161,9 +161,7 @@ def load_model(
     return model.to(device).eval()
 
 
-def check_same_tensors(
-    path: Path, architecture: str, expected: dict[str, Any], state: dict[str, Any]
-) -> None:
+def check_same_tensors(path: Path, model: str, expected: dict[str, Any], state: dict[str, Any]) -> None:
     """Refuse a file whose tensors are not those that an architecture has."""
     kinds = {
         "missing": sorted(expected.keys() - state.keys()),
@@ -180,9 +178,7 @@ def check_same_tensors(
         if names
     ]
     if problems:
-        raise InputError(
-            f"{path} does not hold weights of the architecture {architecture!r}: {'; '.join(problems)}"
-        )
+        raise InputError(f"{path} does not hold weights of the architecture {model!r}: {'; '.join(problems)}")
 
 
 def open_tensors(path: Path) -> Any:
@@ -284,20 +280,15 @@ def _saved(spec: str) -> Opened:
     card = read_card(path)
     data = card.recipe.get("data")
     data = data.get("name") if isinstance(data, dict) else None
-    return Opened(
-        model=load_model(path),
-        name=path.stem if path.stem != "model" else path.absolute().parent.name,  # training names all alike
-        normalisation=Normalisation(card.mean, card.std),
-        size=card.input_shape[-1],
-        classes=card.classes,
-        data=data if is_plain_name(data) else None,
-    )
+    data = data if is_plain_name(data) else None
+    name = path.stem if path.stem != "model" else path.absolute().parent.name  # training names all alike
+    size, normalisation = card.input_shape[-1], Normalisation(card.mean, card.std)
+    return Opened(load_model(path), name, normalisation, size, card.classes, data=data)
 
 
 def _with_weights(name: ModelName, path: Path, classes: int | None) -> Opened:
     """An architecture with as many classes as the weights have."""
-    state = _state_dict(path)
-    channels = 3
+    state, channels = _state_dict(path), 3
     if name.kind == "own":
         channels = next((values.shape[1] for values in state.values() if values.ndim == 4), channels)
     usual = _shapes_of(name, channels)
@@ -309,13 +300,12 @@ def _with_weights(name: ModelName, path: Path, classes: int | None) -> Opened:
         return Opened(model, name.name)
     if name.kind == "timm":
         config: Any = importlib.import_module("timm.data").resolve_model_data_config(model)
-        normalisation = Normalisation(tuple(config["mean"]), tuple(config["std"]))
+        normalisation = as_normalisation((config["mean"], config["std"]))
         return Opened(model, name.name, normalisation, int(config["input_size"][-1]))
     entry = next(iter(torchvision_models.get_model_weights(name.name)))
     transform, names = entry.transforms(), list(entry.meta["categories"])
-    normalisation = Normalisation(tuple(transform.mean), tuple(transform.std))
     known = names if classes in (None, len(names)) else None
-    return Opened(model, name.name, normalisation, int(transform.crop_size[0]), known)
+    return Opened(model, name.name, as_normalisation(transform), int(transform.crop_size[0]), known)
 
 
 def _shapes_of(name: ModelName, channels: int) -> dict[str, Tensor]:
@@ -374,10 +364,9 @@ def _classes(expected: Mapping[str, Any], state: Mapping[str, Tensor]) -> int | 
 
 def _load(model: nn.Module, state: dict[str, Tensor], path: Path, architecture: str) -> None:
     expected = model.state_dict()
-    state = _stripped(state, expected)
     # Older checkpoints do not count the batches of batch norms, which nothing here uses.
     counters = {name: value for name, value in expected.items() if name.endswith("num_batches_tracked")}
-    state = counters | state
+    state = counters | _stripped(state, expected)
     check_same_tensors(path, architecture, expected, state)
     expected.update(state)  # keeps the versions of the parts, which some architectures ask for
     model.load_state_dict(expected)

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from fpa.data.photos import file_bytes, file_data, file_split, locate, warn_if_unofficial, z_score
-from fpa.data.splits import USUAL_IMAGES, DataRequest, FileSplit, ImageData
+from fpa.data.photos import file_bytes, file_data, file_split, locate, z_score
+from fpa.data.splits import DataRequest, FileSplit, ImageData
 
 
 def load(request: DataRequest) -> ImageData:
@@ -18,6 +18,5 @@ def load(request: DataRequest) -> ImageData:
         return file_split(folder / "images", classes, files, request.size, listing)
 
     train = split("train")
-    data = file_data(request, classes, train, split("test"), USUAL_IMAGES)
-    warn_if_unofficial(data, folder, 101)
+    data = file_data(request, classes, train, split("test"), official=101)
     return replace(data, normalisation=z_score(train, folder / f"fpa-normalisation-{request.size}.json"))

@@ -162,13 +162,12 @@ def as_batch(pixels: Any, channels: int | None) -> Tensor:
 
 def are_numbers(batches: Sequence[Any], channels: int | None) -> bool:
     """Whether the third parts of these batches number the images; they may be paths or anything else."""
-    numbers: list[int] = []
-    for images, _, values in map(batch_parts, batches):
-        try:
-            numbers += whole_numbers("indices", values, len(as_batch(images, channels))).tolist()
-        except InputError:
-            return False
-    return len(set(numbers)) == len(numbers)
+    try:
+        parts = [(values, len(as_batch(images, channels))) for images, _, values in map(batch_parts, batches)]
+        numbers = torch.cat([whole_numbers("indices", *part) for part in parts])
+    except InputError:
+        return False
+    return len(set(numbers.tolist())) == len(numbers)
 
 
 def whole_numbers(name: str, values: Any, count: int) -> Tensor:
@@ -329,8 +328,7 @@ class ImageBatches:
                 f"images of different sizes: batch {number} has {shape}, the first one {self._shape}: "
                 "resize or crop them to one size"
             )
-        count = len(images)
-        indices = torch.arange(at, at + count)
+        count, indices = len(images), torch.arange(at, at + len(images))
         if self._numbered:
             indices = whole_numbers("indices", numbers, count)
             self._check_new(indices.tolist())
@@ -375,6 +373,5 @@ def in_order(loader: Any) -> bool:
 
 def _samplers(loader: Any) -> list[Any]:
     """What chooses the images of a loader: its sampler, and that of its batches."""
-    batches = getattr(loader, "batch_sampler", None)
-    samplers = (getattr(loader, "sampler", None), getattr(batches, "sampler", None))
+    samplers = (getattr(part, "sampler", None) for part in (loader, getattr(loader, "batch_sampler", None)))
     return [sampler for sampler in samplers if sampler is not None]

@@ -19,26 +19,19 @@ from torchvision.datasets.folder import IMG_EXTENSIONS
 from torchvision.transforms import v2
 
 from fpa.data.normalisation import Normalisation, minus_one_to_one
-from fpa.data.splits import (
-    DataRequest,
-    FileSplit,
-    ImageData,
-    PathList,
-    Transform,
-    UnreadableImage,
-    decode,
-    reason,
-)
+from fpa.data.splits import DataRequest, FileSplit, ImageData, PathList, Transform, UnreadableImage, decode
 from fpa.errors import InputError
 from fpa.files import write_text
+
+_USUAL_IMAGES = 5000  # evaluation images of Food-101 and ImageNet, as in the paper
 
 _DECODED_SAMPLE = 64  # files of a split decoded whole before training, besides the suspicious ones
 
 Result = TypeVar("Result")
 
 
-def two_folders(request: DataRequest, train: Path, test: Path, usual: int | None = None) -> ImageData:
-    """Images in `train`/CLASS and `test`/CLASS."""
+def two_folders(request: DataRequest, train: Path, test: Path, official: int | None = None) -> ImageData:
+    """Images in `train`/CLASS and `test`/CLASS; `official` as for `file_data`."""
     classes = class_folders(train)
     for here, there in ((train, test), (test, train)):
         only = sorted(set(class_folders(here)) - set(class_folders(there)))
@@ -50,17 +43,24 @@ def two_folders(request: DataRequest, train: Path, test: Path, usual: int | None
         files = [(label, file) for label in classes for file in images_below(folder, label)]
         return file_split(folder, classes, files, request.size)
 
-    return file_data(request, classes, split(train), split(test), usual)
+    return file_data(request, classes, split(train), split(test), official)
 
 
 def file_data(
-    request: DataRequest, classes: list[str], train: FileSplit, test: FileSplit, usual: int | None = None
+    request: DataRequest, classes: list[str], train: FileSplit, test: FileSplit, official: int | None = None
 ) -> ImageData:
-    """The data set of two splits of files, scaled to [-1, 1], evaluated on the `usual` number of images."""
-    evaluation, shape = request.subset(len(test), usual), (3, request.size, request.size)
+    """The data set of two splits of files, scaled to [-1, 1].
+
+    `official` is the number of classes of a published set, which is usually evaluated on 5,000 images.
+    """
+    evaluation = request.subset(len(test), None if official is None else _USUAL_IMAGES)
+    shape = (3, request.size, request.size)
     if request.check:
         _check_files(train.paths)
         _check_files(test.paths)
+    if official not in (None, len(classes)):
+        seen = f"{request.name} in {request.root} has {len(classes)} classes"
+        warnings.warn(f"{seen}, the official set has {official}", stacklevel=4)
     train = replace(train, transform=train_transform(request.size))
     normalisation = minus_one_to_one(3)
     return ImageData(request.name, classes, normalisation, shape, train, test=test, evaluation=evaluation)
@@ -101,15 +101,6 @@ def locate(request: DataRequest, usual: str, needed: tuple[str, ...]) -> Path:
     raise InputError(
         f"{request.name} was not found: neither {root / usual} nor {root} holds {', '.join(needed)}"
     )
-
-
-def warn_if_unofficial(data: ImageData, folder: Path, classes: int) -> None:
-    """Say that a set has another number of classes than the one published."""
-    if len(data.classes) != classes:
-        warnings.warn(
-            f"{data.name} in {folder} has {len(data.classes)} classes, the official set has {classes}",
-            stacklevel=4,
-        )
 
 
 def subfolders(folder: Path) -> list[str]:
@@ -174,7 +165,7 @@ def _looks_whole(path: Path) -> bool:
             file.seek(-min(8, os.fstat(file.fileno()).st_size), os.SEEK_END)
             end = file.read()
     except OSError as error:
-        raise UnreadableImage(path, reason(error)) from error
+        raise UnreadableImage(path, error) from error
     if start.startswith(b"\xff\xd8\xff"):
         return end.endswith(b"\xff\xd9")
     return start == b"\x89PNG\r\n\x1a\n" and end == b"IEND\xaeB`\x82"
@@ -190,7 +181,7 @@ def z_score(split: FileSplit, cache: Path) -> Normalisation:
         try:
             listing.update(f"{path.parent.name}/{path.name} {path.stat().st_size}\n".encode())
         except OSError as error:
-            raise UnreadableImage(path, reason(error)) from error
+            raise UnreadableImage(path, error) from error
     key = listing.hexdigest()
     try:
         kept = json.loads(cache.read_text(encoding="utf-8"))

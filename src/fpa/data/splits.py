@@ -19,8 +19,6 @@ from fpa.seeds import ORDER, derive, generator
 
 UNREADABLE = -100  # the label of an image that could not be read: cross_entropy's default ignore_index
 
-USUAL_IMAGES = 5000  # evaluation images of Food-101 and ImageNet, as in the paper
-
 _EVALUATION_SEED = 0
 
 Transform = Callable[[Image.Image], Tensor]
@@ -29,9 +27,12 @@ Transform = Callable[[Image.Image], Tensor]
 class UnreadableImage(InputError):  # noqa: N818
     """An image file that cannot be decoded."""
 
-    def __init__(self, path: Path, reason: str):
-        super().__init__(path, reason)
-        self.path, self.reason = path, reason
+    def __init__(self, path: Path, error: Exception):
+        super().__init__(path, error)
+        self.path = path
+        self.reason = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+        if isinstance(error, UnidentifiedImageError):
+            self.reason = "not an image, or damaged from its start"
 
     def __str__(self) -> str:
         return f"cannot read the image {self.path}: {self.reason}"
@@ -177,15 +178,8 @@ def array_data(
     if classes is None:
         classes = [str(number) for number in range(int(max(train.labels.max(), test.labels.max())) + 1)]
     shape, evaluation = (channels, height, width), request.subset(len(test))
-    data = ImageData(
-        request.name,
-        list(classes),
-        minus_one_to_one(channels),
-        shape,
-        train,
-        test=test,
-        evaluation=evaluation,
-    )
+    scaled = minus_one_to_one(channels)
+    data = ImageData(request.name, list(classes), scaled, shape, train, test=test, evaluation=evaluation)
     return replace(data, crop_padding=crop_padding, flip=flip)
 
 
@@ -248,14 +242,7 @@ def decode(path: Path) -> Image.Image:
         with Image.open(path) as image:
             return image.convert("RGB")
     except Exception as error:  # damaged files make Pillow raise exceptions of many types
-        raise UnreadableImage(path, reason(error)) from error
-
-
-def reason(error: Exception) -> str:
-    """What an exception about a file says, for people."""
-    if isinstance(error, UnidentifiedImageError):
-        return "not an image, or damaged from its start"
-    return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+        raise UnreadableImage(path, error) from error
 
 
 def first_images(split: Split, images: int, seed: int = 0) -> Split:

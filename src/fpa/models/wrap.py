@@ -148,12 +148,12 @@ def _placed(device: torch.device | str) -> torch.device:
 def _probed(model: nn.Module, images: Tensor) -> Any:
     """What the model, in evaluation mode, returns for one of the images."""
     weight = next(itertools.chain(model.parameters(), model.buffers()), None)
-    one = images[:1].detach().clone()
+    image = images[:1].detach().clone()
     if weight is not None:
-        one = one.to(weight.device, weight.dtype if weight.is_floating_point() else one.dtype)
+        image = image.to(weight.device, weight.dtype if weight.is_floating_point() else image.dtype)
     with torch.no_grad(), untouched(model):
         try:
-            return model(one)
+            return model(image)
         except Exception as error:
             shape = f"{list(images.shape[1:])} (channels, height, width)"
             raise InputError(f"the model cannot take images {shape}: {first_line(error)}") from error

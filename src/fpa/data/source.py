@@ -241,13 +241,9 @@ class _Evaluation(_Indexed):
         for indices, images, labels in read_batches(split, numbers, workers=self._workers):
             self.lost.update(unreadable(split, indices, labels))
             piece, good = coming.popleft(), labels != UNREADABLE
-            images, labels, indices = (
-                self._normalised(images[good]),
-                self._labelled(labels[good]),
-                indices[good],
-            )
+            places, indices, labels = torch.tensor(piece)[good], indices[good], self._labelled(labels[good])
             foreground = () if self._foreground is None else (self._foreground[indices],)
-            yield piece, (torch.tensor(piece)[good], images, labels, indices, *foreground)
+            yield piece, (places, self._normalised(images[good]), labels, indices, *foreground)
 
 
 class _Brought(ImageSource):

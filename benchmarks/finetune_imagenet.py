@@ -25,7 +25,7 @@ from finetuning import Measured, draw, measure, tabulate, timed, write_tables
 from fpa import finetune
 from fpa.data.normalisation import Normalisation
 from fpa.data.sets import load_data
-from fpa.data.splits import ArraySplit, FileSplit, evaluation_batches, first_images
+from fpa.data.splits import ArraySplit, FileSplit, first_images, read_batches
 from fpa.engine.devices import chosen_device
 from fpa.models.saved import ModelCard
 from fpa.progress import Display
@@ -58,7 +58,7 @@ def decoded(split: FileSplit, count: int | None, workers: int) -> ArraySplit:
     """The photos of a split (or `count` of them) as bytes, all of one size."""
     if count is not None and count < len(split):
         split = first_images(split, count)
-    batches = list(evaluation_batches(split, torch.arange(len(split)), 64, "cpu", workers=workers))
+    batches = list(read_batches(split, torch.arange(len(split)).split(64), workers=workers))
     return ArraySplit(torch.cat([images for _, images, _ in batches]), torch.cat([b[2] for b in batches]))
 
 

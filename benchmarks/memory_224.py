@@ -14,7 +14,7 @@ import torch
 
 import fpa
 from fpa.data.sets import load_data
-from fpa.data.splits import evaluation_batches
+from fpa.data.splits import read_batches
 from fpa.engine import Engine
 from fpa.explanation import Settings
 from fpa.models.architectures import build_model
@@ -35,7 +35,7 @@ def main() -> None:
     images = torch.randn(chosen.images, 3, 224, 224)
     if chosen.photos:
         data = load_data(f"folder:{chosen.photos}", size=224, evaluation_images=chosen.images)
-        _, pixels, _ = next(evaluation_batches(data.test, data.evaluation, chosen.images, "cpu"))
+        _, pixels, _ = next(read_batches(data.test, [data.evaluation[: chosen.images]]))
         images = data.normalisation(pixels)
     engine = Engine(model)
     settings = Settings(ig_steps=4, sg_samples=2) if chosen.tiny else Settings()

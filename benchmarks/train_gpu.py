@@ -19,7 +19,7 @@ import torch
 
 from fpa.data.normalisation import minus_one_to_one
 from fpa.data.sets import load_data
-from fpa.data.splits import ArraySplit, ImageData, evaluation_batches
+from fpa.data.splits import ArraySplit, ImageData, read_batches
 from fpa.study.recipe import load_recipe
 from fpa.study.trainings import recipe_jobs
 from fpa.training.steps import CapturedSteps, EagerSteps
@@ -83,7 +83,7 @@ def photo_data(folder: Path) -> ImageData:
     """The training photos of a folder, resized and cropped to 224 px once, as an array."""
     data = load_data(f"folder:{folder}", size=224)
     order = torch.arange(len(data.train))
-    batches = evaluation_batches(data.train, order, 64, "cpu")
+    batches = read_batches(data.train, order.split(64))
     parts = [(images.clone(), labels.clone()) for _, images, labels in batches]
     split = ArraySplit(torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts]))
     return ImageData(

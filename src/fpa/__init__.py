@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from fpa.explanation.explainer import explain as explain
     from fpa.explanation.raw import Settings as Settings
     from fpa.masking import get_masking as get_masking
-    from fpa.models.foreign import open_model as open_model
+    from fpa.models.saved import open_model as open_model
     from fpa.models.saved import ModelCard as ModelCard
     from fpa.models.saved import load_model as load_model
     from fpa.models.saved import save_model as save_model
@@ -67,8 +67,7 @@ _HOMES = {
     "explanation.explainer": ["explain"],
     "explanation.raw": ["Settings"],
     "masking": ["get_masking"],
-    "models.foreign": ["open_model"],
-    "models.saved": ["ModelCard", "load_model", "save_model"],
+    "models.saved": ["ModelCard", "load_model", "open_model", "save_model"],
     "perturbation.curves": ["Curves", "perturbation_curves"],
     "scores.fidelity": ["Fidelity"],
     "scores.score": ["Score"],

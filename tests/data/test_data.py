@@ -447,7 +447,7 @@ def test_a_seeded_load_leaves_the_global_generator_alone(tmp_path):
     assert torch.equal(torch.rand(3), expected)
     assert torch.equal(split.load(0, seed=1), one)
     torch.manual_seed(5)
-    list(module.evaluation_batches(split, torch.arange(4), 2, "cpu"))
+    list(module.read_batches(split, torch.arange(4).split(2)))
     assert torch.equal(torch.rand(3), expected)
 
 
@@ -455,7 +455,7 @@ def test_a_seeded_load_leaves_the_global_generator_alone(tmp_path):
 def test_test_batches_of_files(tmp_path, workers):
     split = load_data(f"folder:{write_image_folder(tmp_path)}", size=24).test
     order = torch.tensor([4, 0, 5, 1, 2])
-    indices, images, labels = zip(*module.evaluation_batches(split, order, 2, "cpu", workers), strict=True)
+    indices, images, labels = zip(*module.read_batches(split, order.split(2), workers=workers), strict=True)
     assert [len(part) for part in indices] == [2, 2, 1]
     assert torch.equal(torch.cat(indices), order)
     assert torch.equal(torch.cat(images), torch.stack([split.load(index) for index in order.tolist()]))
@@ -465,7 +465,7 @@ def test_test_batches_of_files(tmp_path, workers):
 def test_test_batches_of_arrays():
     split = load_data("digits").test
     order = torch.tensor([9, 3, 7])
-    indices, images, labels = zip(*module.evaluation_batches(split, order, 2, "cpu"), strict=True)
+    indices, images, labels = zip(*module.read_batches(split, order.split(2)), strict=True)
     assert torch.equal(torch.cat(indices), order)
     assert torch.equal(torch.cat(images), split.images[order])
     assert torch.equal(torch.cat(labels), split.labels[order])
@@ -478,7 +478,7 @@ def test_an_image_lost_after_the_start_is_named_and_counted(tmp_path, workers):
     gone, cut = split.paths[1], truncate(split.paths[4])
     gone.unlink()
     named, seen = [], 0
-    for indices, images, labels in module.evaluation_batches(split, torch.arange(6), 4, "cpu", workers):
+    for indices, images, labels in module.read_batches(split, torch.arange(6).split(4), workers=workers):
         named += unreadable(split, indices, labels)
         seen += len(indices)
         assert not images[labels == module.UNREADABLE].any()

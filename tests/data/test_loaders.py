@@ -18,7 +18,8 @@ from torch.utils.data import (
 )
 from torchvision.transforms import v2
 
-from fpa.data.loaders import image_batches, in_order
+from fpa.data import image_source
+from fpa.data.loaders import ImageBatches, in_order
 from fpa.data.normalisation import Normalisation, as_normalisation
 from fpa.errors import InputError
 
@@ -81,7 +82,7 @@ LOADERS = {
 
 @pytest.mark.parametrize("form", LOADERS)
 def test_every_form_of_the_same_images_gives_the_same_batches(form):
-    batches = image_batches(LOADERS[form](), NORMALISATION)
+    batches = ImageBatches(LOADERS[form](), NORMALISATION)
     _ = batches.first  # looking at the first batch takes nothing away
     images, labels, indices = joined(batches)
     assert torch.allclose(images.float(), NORMALISED, atol=1e-5)
@@ -91,13 +92,13 @@ def test_every_form_of_the_same_images_gives_the_same_batches(form):
 
 def test_labels_are_minus_one_where_there_are_none():
     for loader in (NORMALISED, [NORMALISED[:4], NORMALISED[4:]], [pil(image) for image in BYTES]):
-        images, labels, _ = joined(image_batches(loader, NORMALISATION))
+        images, labels, _ = joined(ImageBatches(loader, NORMALISATION))
         assert torch.allclose(images, NORMALISED, atol=1e-5)
         assert labels.tolist() == [-1] * 6
 
 
 def test_numbers_that_come_with_the_images_are_kept():
-    _, _, indices = joined(image_batches([(BYTES, LABELS, [9, 7, 5, 3, 1, 0])], NORMALISATION))
+    _, _, indices = joined(ImageBatches([(BYTES, LABELS, [9, 7, 5, 3, 1, 0])], NORMALISATION))
     assert indices.tolist() == [9, 7, 5, 3, 1, 0]
 
 
@@ -108,7 +109,7 @@ def third_of(*values):
 
 def test_one_image_a_batch_can_be_numbered_too():
     for loader in (third_of(9, 7, 5, 3, 1, 0), iter(third_of(9, 7, 5, 3, 1, 0))):
-        images, _, indices = joined(image_batches(loader, NORMALISATION))
+        images, _, indices = joined(ImageBatches(loader, NORMALISATION))
         assert indices.tolist() == [9, 7, 5, 3, 1, 0]
         assert torch.allclose(images, NORMALISED, atol=1e-5)
 
@@ -119,15 +120,15 @@ def test_a_third_part_that_is_the_same_for_all_images_numbers_none():
             return *super().__getitem__(index), 7
 
     for loader in (third_of(*[7] * 6), WithConstant(), [(BYTES, LABELS, [7] * 6)]):
-        assert joined(image_batches(loader, NORMALISATION))[2].tolist() == list(range(6))
+        assert joined(ImageBatches(loader, NORMALISATION))[2].tolist() == list(range(6))
 
 
 def test_a_number_that_comes_again_is_refused_where_numbers_are_needed():
-    batches = image_batches(third_of(0, 1, 2, 1, 0, 2), NORMALISATION)
+    batches = ImageBatches(third_of(0, 1, 2, 1, 0, 2), NORMALISATION)
     batches.check_numbers()
     with pytest.raises(InputError, match=r"the number 1 came with two images.*leave it out, or give"):
         joined(batches)
-    twice = image_batches(third_of(3, 2, 1, 0, 5, 4), NORMALISATION)
+    twice = ImageBatches(third_of(3, 2, 1, 0, 5, 4), NORMALISATION)
     assert joined(twice)[2].tolist() == joined(twice)[2].tolist()  # every pass begins anew
 
 
@@ -150,7 +151,7 @@ def test_a_number_that_comes_again_is_refused_where_numbers_are_needed():
 def test_only_a_loader_that_reads_its_data_one_after_the_other_is_in_order(arguments, expected):
     loader = DataLoader(TensorDataset(NORMALISED, torch.arange(6)), **arguments)
     assert in_order(loader) is expected
-    assert image_batches(loader).shuffled is not expected
+    assert ImageBatches(loader).shuffled is not expected
 
 
 def test_what_is_only_iterated_is_in_order():
@@ -166,18 +167,27 @@ def test_grey_images_are_repeated_for_a_model_that_takes_three_channels():
     grey = BYTES[:, 0]
     expected = NORMALISATION(grey[:, None].expand(-1, 3, -1, -1))
     for form in (grey, grey[:, None], [Image.fromarray(image.numpy()) for image in grey], grey.numpy()):
-        images, *_ = joined(image_batches(form, NORMALISATION))
+        images, *_ = joined(ImageBatches(form, NORMALISATION))
         assert torch.allclose(images, expected, atol=1e-5)
     one = Normalisation((0.5,), (0.5,))
-    images, *_ = joined(image_batches([Image.fromarray(image.numpy()) for image in grey], one))
+    images, *_ = joined(ImageBatches([Image.fromarray(image.numpy()) for image in grey], one))
     assert torch.allclose(images, one(grey[:, None]), atol=1e-5)
 
 
-def test_the_number_of_images_is_known_where_it_can_be():
-    assert len(image_batches(BYTES, NORMALISATION).dataset) == 6
-    assert len(image_batches(DataLoader(TensorDataset(BYTES), 4), NORMALISATION).dataset) == 6
-    assert len(image_batches(Items(), NORMALISATION).dataset) == 6
-    assert image_batches(iter([BYTES]), NORMALISATION).dataset is None
+@pytest.mark.parametrize(
+    ("data", "count"),
+    [
+        (BYTES, 6),
+        ([BYTES], 6),
+        (DataLoader(TensorDataset(BYTES), 4), 6),
+        (DataLoader(TensorDataset(BYTES), 4, shuffle=True), 6),
+        (DataLoader(TensorDataset(BYTES), 4, sampler=[3, 1]), 2),
+        (Items(), 6),
+        (iter([BYTES]), None),
+    ],
+)
+def test_the_number_of_images_is_known_where_it_can_be(data, count):
+    assert image_source(data, normalisation=NORMALISATION).count == count
 
 
 @pytest.mark.parametrize(
@@ -202,14 +212,14 @@ def test_the_number_of_images_is_known_where_it_can_be():
 )
 def test_one_sentence_says_what_is_wrong_with_the_images(loader, normalisation, said):
     with pytest.raises(InputError, match=said) as raised:
-        list(image_batches(loader, normalisation))
+        list(ImageBatches(loader, normalisation))
     assert "\n" not in str(raised.value)
 
 
 def test_images_in_0_to_1_are_used_as_they_are_with_one_warning():
     unit = BYTES.float() / 255
     with pytest.warns(UserWarning, match="0..1 and are used as they are.*normalisation=") as said:
-        images, *_ = joined(image_batches([unit[:3], unit[3:]]))
+        images, *_ = joined(ImageBatches([unit[:3], unit[3:]]))
     assert len(said) == 1
     assert torch.equal(images, unit)
 
@@ -217,13 +227,13 @@ def test_images_in_0_to_1_are_used_as_they_are_with_one_warning():
 def test_normalised_images_raise_no_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert torch.equal(joined(image_batches(NORMALISED, channels=3))[0], NORMALISED)
+        assert torch.equal(joined(ImageBatches(NORMALISED, channels=3))[0], NORMALISED)
 
 
 def test_images_that_are_not_finite_are_left_for_the_evaluation_to_name():
     broken = NORMALISED.clone()
     broken[1, 0, 0, 0] = torch.nan
-    images, *_ = joined(image_batches(broken, NORMALISATION))
+    images, *_ = joined(ImageBatches(broken, NORMALISATION))
     assert images[1].isnan().any()
     assert torch.equal(images[0], NORMALISED[0])
 
@@ -245,13 +255,13 @@ def test_what_is_no_normalisation_is_told(given):
 
 def test_the_name_of_images_is_not_the_images():
     with pytest.raises(InputError, match="the images must be given, not their name 'folder:photos'"):
-        image_batches("folder:photos")
+        ImageBatches("folder:photos")
 
 
 @pytest.mark.parametrize("needed", [False, True])
 def test_a_third_part_that_repeats_matters_only_where_numbers_are_needed(needed):
     data = TensorDataset(torch.randn(12, 3, 8, 8), torch.zeros(12, dtype=torch.int64), torch.arange(12) % 5)
-    batches = image_batches(DataLoader(data, batch_size=4))
+    batches = ImageBatches(DataLoader(data, batch_size=4))
     if needed:
         batches.check_numbers()
         with pytest.raises(InputError, match="the number 0 came with two images"):
@@ -271,9 +281,9 @@ def test_a_third_part_that_repeats_matters_only_where_numbers_are_needed(needed)
     ],
 )
 def test_only_a_loader_that_draws_at_random_cannot_be_gone_on_with(how, drawn):
-    assert image_batches(DataLoader(TensorDataset(torch.randn(8, 3, 8, 8)), **how)).drawn is drawn
+    assert ImageBatches(DataLoader(TensorDataset(torch.randn(8, 3, 8, 8)), **how)).drawn is drawn
 
 
 def test_four_channels_at_the_end_stay_channels_where_the_model_says_nothing():
     image = torch.randn(10, 10, 4).numpy()
-    assert next(iter(image_batches([image] * 3)))[0].shape == (3, 4, 10, 10)
+    assert next(iter(ImageBatches([image] * 3)))[0].shape == (3, 4, 10, 10)

@@ -11,8 +11,7 @@ from torch import nn
 
 from fpa.data.normalisation import Normalisation
 from fpa.errors import InputError
-from fpa.models.foreign import open_model
-from fpa.models.saved import load_model
+from fpa.models.saved import load_model, open_model
 
 IMAGENET = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 

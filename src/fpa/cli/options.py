@@ -78,7 +78,7 @@ class ModelOptions:
     def open(self, model: str) -> Subject:
         """The model of this name, or the error that says what else must be given."""
         from fpa.data.normalisation import Normalisation
-        from fpa.models.foreign import open_model
+        from fpa.models.saved import open_model
 
         normalisation = None
         if self.mean is not None and self.std is not None:

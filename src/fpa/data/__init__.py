@@ -3,14 +3,12 @@
 Here is also what a label means to a model: which of its outputs stands for which class of the images.
 """
 
-from fpa.data.blocks import ImageBlock, ImageSource
-from fpa.data.loaders import ImageBatches, image_batches
+from fpa.data.loaders import ImageBatches
 from fpa.data.looks import looks, same_images
 from fpa.data.normalisation import Normalisation
-from fpa.data.request import DataRequest, array_data
 from fpa.data.sets import load_data, load_evaluation_data, register
-from fpa.data.source import image_source
-from fpa.data.splits import ArraySplit, FileSplit, ImageData
+from fpa.data.source import ImageBlock, ImageSource, image_source
+from fpa.data.splits import ArraySplit, DataRequest, FileSplit, ImageData, array_data
 
 __all__ = [
     "ArraySplit",
@@ -22,7 +20,6 @@ __all__ = [
     "ImageSource",
     "Normalisation",
     "array_data",
-    "image_batches",
     "image_source",
     "load_data",
     "load_evaluation_data",

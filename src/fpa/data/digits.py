@@ -3,8 +3,7 @@
 import numpy as np
 import torch
 
-from fpa.data.request import DataRequest, array_data
-from fpa.data.splits import ArraySplit, ImageData
+from fpa.data.splits import ArraySplit, DataRequest, ImageData, array_data
 
 
 def load(request: DataRequest) -> ImageData:

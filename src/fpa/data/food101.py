@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-from fpa.data.photos import file_bytes, file_data, file_split, locate, warn_if_unofficial, z_score
-from fpa.data.request import USUAL_IMAGES, DataRequest
-from fpa.data.splits import FileSplit, ImageData
+from fpa.data.photos import file_bytes, file_data, file_split, locate, z_score
+from fpa.data.splits import DataRequest, FileSplit, ImageData
 
 
 def load(request: DataRequest) -> ImageData:
@@ -16,11 +15,8 @@ def load(request: DataRequest) -> ImageData:
     def split(part: str) -> FileSplit:
         listing = folder / f"meta/{part}.txt"
         files = [(line.partition("/")[0], f"{line}.jpg") for line in file_bytes(listing).decode().split()]
-        size, train = request.size, part == "train"
-        return file_split(folder / "images", classes, files, size=size, train=train, listing=listing)
+        return file_split(folder / "images", classes, files, request.size, listing)
 
-    train, test = split("train"), split("test")
-    data = file_data(request, classes, train, test, USUAL_IMAGES)
-    warn_if_unofficial(data, folder, 101)
-    measured = replace(train, transform=test.transform)
-    return replace(data, normalisation=z_score(measured, folder / f"fpa-normalisation-{request.size}.json"))
+    train = split("train")
+    data = file_data(request, classes, train, split("test"), official=101)
+    return replace(data, normalisation=z_score(train, folder / f"fpa-normalisation-{request.size}.json"))

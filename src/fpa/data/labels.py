@@ -1,39 +1,14 @@
 """Which output of a model stands for which class of the images."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
-from fpa.data.splits import UNREADABLE, ImageData, evaluation_batches, unreadable
+from fpa.data.splits import ImageData
 from fpa.errors import InputError
-
-
-class DataBatches:
-    """The evaluation images of a data set for a model: bytes, numbers of the model's classes, indices.
-
-    `numbers` says for every class of the data which output of the model it is; None: labels are unknown.
-    Files that cannot be read are left out and noted in `lost`.
-    """
-
-    def __init__(self, data: ImageData, numbers: Sequence[int] | None, workers: int = 0) -> None:
-        self.data, self.workers, self.lost = data, workers, set[Path]()
-        self.numbers = None if numbers is None else torch.tensor(numbers)
-        self.dataset = data.evaluation  # its length tells how many images there are
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        data = self.data
-        for indices, images, labels in evaluation_batches(
-            data.test, data.evaluation, 64, "cpu", workers=self.workers
-        ):
-            self.lost.update(unreadable(data.test, indices, labels))
-            good = labels != UNREADABLE
-            known = torch.full_like(labels, -1) if self.numbers is None else self.numbers[labels.clamp(min=0)]
-            if good.any():
-                yield images[good], known[good], indices[good]
 
 
 def class_numbers(

@@ -1,19 +1,191 @@
-"""Loaders, data sets, tensors and lists people bring, as normalised batches."""
+"""Loaders, data sets, tensors and lists people bring, in whatever form, as normalised batches."""
 
 import itertools
 import math
 import warnings
-from collections.abc import Iterator, Sequence, Sized
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 from torch.utils import data as torch_data
 
-from fpa.data import forms
-from fpa.data.normalisation import Normalisation, as_normalisation
+from fpa.data.normalisation import as_normalisation
 from fpa.errors import InputError
+
+IMAGE_KEYS = ("image", "images", "pixel_values", "img", "x", "input", "inputs")
+
+LABEL_KEYS = ("label", "labels", "y", "target", "targets")
+
+INDEX_KEYS = ("index", "indices", "idx")
+
+# Resizing with antialiasing overshoots a little; normalised images leave 0..1 by far more.
+_OVERSHOOT = 0.05
+
+# Normalised pixels stay within a few standard deviations, bytes as floats do not.
+_LIKE_BYTES = 16
+
+BYTES, UNIT, NORMALISED = "like bytes (0..255)", "like 0..1", "normalised"
+
+
+def value_range(images: Tensor) -> tuple[str, float, float]:
+    """What the values look like, and their smallest and largest."""
+    if images.dtype == torch.bool:
+        return UNIT, 0.0, 1.0
+    whole = not images.is_floating_point()
+    finite = images if whole else images[images.isfinite()]
+    if finite.numel() == 0:
+        return NORMALISED, float("nan"), float("nan")
+    low, high = (float(value) for value in finite.aminmax())
+    if whole and (low < 0 or high > 255):
+        raise InputError(f"whole-numbered images must be in 0..255, they reach from {low:g} to {high:g}")
+    if whole or (low >= -1 and high > _LIKE_BYTES):
+        return BYTES, low, high
+    unit = low >= -_OVERSHOOT and high <= 1 + _OVERSHOOT
+    return (UNIT if unit else NORMALISED), low, high
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, (Tensor, np.ndarray))
+
+
+def _is_image(value: Any) -> bool:
+    """Whether a value is one image or an array of them, rather than a label."""
+    return isinstance(value, Image.Image) or (_is_array(value) and value.ndim >= 2)
+
+
+def _are_images(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and len(value) > 0 and all(map(_is_image, value))
+
+
+def is_batch(loader: Any) -> bool:
+    """Whether the loader is itself one batch: images, with labels or without."""
+    if _is_array(loader) or isinstance(loader, Mapping):
+        return True
+    if isinstance(loader, list):
+        return _are_images(loader) and not any(_is_array(part) and part.ndim == 4 for part in loader)
+    return isinstance(loader, tuple) and len(loader) > 0 and (_is_image(loader[0]) or _are_images(loader[0]))
+
+
+def single_images(items: Any) -> bool:
+    """Whether a sequence holds single images, with labels or without, instead of batches."""
+    if len(items) == 0:
+        return False
+    image, label, _ = batch_parts(items[0])
+    alone = isinstance(image, Image.Image) or (_is_array(image) and image.ndim < 4)
+    return alone and (label is None or np.ndim(label) == 0)
+
+
+def batch_parts(batch: Any) -> tuple[Any, Any, Any]:
+    """Images, labels and numbers of a batch, None where it has none."""
+    if isinstance(batch, Mapping):
+        keys = {str(key).lower(): value for key, value in batch.items()}
+        image, label, index = (
+            next((keys[key] for key in known if key in keys), None)
+            for known in (IMAGE_KEYS, LABEL_KEYS, INDEX_KEYS)
+        )
+        if image is None:
+            raise InputError(
+                f"a batch with the keys {', '.join(map(str, batch))} has no images: "
+                f"expected one of {', '.join(IMAGE_KEYS)}"
+            )
+        return image, label, index
+    if _is_image(batch) or _is_array(batch):
+        return batch, None, None
+    if isinstance(batch, (list, tuple)) and batch:
+        # Labels [N, 1] or [N, classes] look like a small image themselves.
+        pair = len(batch) > 1 and all(map(_is_array, batch[:2])) and batch[0].ndim > batch[1].ndim == 2
+        if len(batch) > 1 and _are_images(batch) and not pair:
+            return batch, None, None
+        if len(batch) <= 3 and (_is_image(batch[0]) or _are_images(batch[0])):
+            return batch[0], *(batch[n] if len(batch) > n else None for n in (1, 2))
+    what = f"{type(batch).__name__} of {len(batch)}" if hasattr(batch, "__len__") else type(batch).__name__
+    raise InputError(
+        "a batch must be images, (images, labels), (images, labels, indices) or a dict of them, with images "
+        f"as tensors, arrays or PIL images; got {what}"
+    )
+
+
+def collated(items: list[Any]) -> Any:
+    """Items of a data set as one batch: as PyTorch does it, or, where it cannot, images and labels as lists.
+
+    >>> images, labels = collated([(Image.new("RGB", (4, 4)), 2), (Image.new("RGB", (4, 4)), 0)])
+    >>> len(images), labels
+    (2, [2, 0])
+    """
+    try:
+        return torch_data.default_collate(items)
+    except (TypeError, RuntimeError):  # PIL images, or images of several sizes
+        parts = [batch_parts(item) for item in items]
+        labels = [label for _, label, _ in parts]
+        return [image for image, _, _ in parts], None if any(label is None for label in labels) else labels
+
+
+def as_batch(pixels: Any, channels: int | None) -> Tensor:
+    """Any form of images as a tensor [N, C, H, W] in its own range."""
+    if isinstance(pixels, (list, tuple)):
+        parts = [as_batch(image, channels) for image in pixels]
+        sizes = sorted({tuple(part.shape[1:]) for part in parts})
+        if len(sizes) > 1:
+            raise InputError(
+                f"images of different sizes, {list(sizes[0])} and {list(sizes[1])}: "
+                "resize or crop them to one size"
+            )
+        return torch.cat(parts)
+    if isinstance(pixels, Image.Image):
+        grey = channels == 1 or (channels is None and pixels.mode in ("L", "1"))
+        pixels = np.array(pixels.convert("L" if grey else "RGB"))
+    try:
+        images = torch.as_tensor(pixels).detach()
+    except TypeError as error:
+        raise InputError(f"images must be numbers, got an array of {pixels.dtype}") from error
+    if images.ndim == 2:
+        return images[None, None]
+    if images.ndim == 3:
+        if images.shape[0] == (channels or 3):
+            return images[None]
+        if images.shape[-1] not in (3, 4):
+            return images[:, None]  # grey images
+        images = images[None]
+    if images.ndim != 4:
+        raise InputError(f"images must be [N, C, H, W], got {list(images.shape)}")
+    if images.shape[1] in (1, 3, channels):
+        return images
+    if images.shape[-1] == 4 and channels == 3:  # red, green, blue and opacity
+        images = images[..., :3]
+    last = images.shape[-1] in (1, 3, channels) or (images.shape[-1] == 4 and channels is None)
+    return images.permute(0, 3, 1, 2) if last else images
+
+
+def are_numbers(batches: Sequence[Any], channels: int | None) -> bool:
+    """Whether the third parts of these batches number the images; they may be paths or anything else."""
+    try:
+        parts = [(values, len(as_batch(images, channels))) for images, _, values in map(batch_parts, batches)]
+        numbers = torch.cat([whole_numbers("indices", *part) for part in parts])
+    except InputError:
+        return False
+    return len(set(numbers.tolist())) == len(numbers)
+
+
+def whole_numbers(name: str, values: Any, count: int) -> Tensor:
+    """Labels or indices as int64 [count] on the CPU; -1 where there are none."""
+    if values is None:
+        return torch.full((count,), -1)
+    try:
+        numbers = torch.as_tensor(values).detach().cpu()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"{name} must be whole numbers, one for each image, got {values!r:.80}") from error
+    if numbers.ndim == 0 or numbers.shape == (count, 1):
+        numbers = numbers.reshape(-1)
+    if numbers.shape != (count,) or numbers.is_floating_point() or numbers.dtype == torch.bool:
+        raise InputError(
+            f"{name} must be whole numbers [{count}], one for each image, got {numbers.dtype} "
+            f"{list(numbers.shape)}"
+        )
+    return numbers.to(torch.int64)
 
 
 class Normaliser:
@@ -33,30 +205,31 @@ class Normaliser:
                     f"({list(images.shape)}): convert them"
                 )
             images = images.expand(-1, self.channels, -1, -1)
-        kind, low, high = forms.value_range(images)
+        kind, low, high = value_range(images)
         if self._range is None and not math.isnan(low):
             self._range = kind
             if self.normalisation is None:
                 _explain(kind, low, high)
-        elif not math.isnan(low) and not forms.same_range(str(self._range), kind):
+        # A dark batch of bytes or a pale one of normalised images may look like 0..1; else none differs.
+        elif not math.isnan(low) and kind not in (self._range, UNIT):
             raise InputError(
                 f"batch {number} reaches from {low:.3g} to {high:.3g}, the first one looked {self._range}: "
                 "give all images in the same range"
             )
         images = images if images.dtype == torch.float64 else images.float()
-        if self.normalisation is None or self._range == forms.NORMALISED:
+        if self.normalisation is None or self._range == NORMALISED:
             return images
-        return self.normalisation(images / 255 if self._range == forms.BYTES else images)
+        return self.normalisation(images / 255 if self._range == BYTES else images)
 
 
 def _explain(kind: str, low: float, high: float) -> None:
     """Say what the range of images without a normalisation means, if anything has to be said."""
-    if kind == forms.BYTES:
+    if kind == BYTES:
         raise InputError(
             f"the images are not normalised (they reach from {low:.3g} to {high:.3g}): normalise them as in "
             "training, or pass normalisation=fpa.data.Normalisation(mean, std), for pixels in 0..1"
         )
-    if kind == forms.UNIT:
+    if kind == UNIT:
         warnings.warn(
             "the images lie in 0..1 and are used as they are; if the model was trained on normalised "
             "images, pass normalisation=fpa.data.Normalisation(mean, std)",
@@ -79,110 +252,87 @@ class ImageBatches:
     images in 0..1 are used as they are. The first batch decides for all. Without `numbers` a third part is
     left aside: in training an image may come twice.
 
-    >>> import numpy as np
     >>> grey = np.zeros((2, 8, 8), dtype=np.uint8)
-    >>> batches = image_batches((grey, [3, 1]), Normalisation((0.5,) * 3, (0.5,) * 3))
+    >>> batches = ImageBatches((grey, [3, 1]), normalisation=((0.5,) * 3, (0.5,) * 3))
     >>> next(iter(batches))[0].shape
     torch.Size([2, 3, 8, 8])
     """
 
     def __init__(
-        self,
-        loader: Any,
-        normalisation: Normalisation | None = None,
-        channels: int | None = None,
-        numbers: bool = True,
+        self, loader: Any, normalisation: Any = None, channels: int | None = None, numbers: bool = True
     ) -> None:
         self._normalised = Normaliser(normalisation, channels)
-        self.normalisation, self.numbers = self._normalised.normalisation, numbers
+        self.normalisation = self._normalised.normalisation
         if isinstance(loader, str | Path):
             raise InputError(
                 f"the images must be given, not their name {str(loader)!r}: load them, for instance with "
                 "data = fpa.data.load_data(name), or use the command fpa evaluate --data"
             )
-        self._source = [loader] if forms.is_batch(loader) else loader
-        if hasattr(self._source, "__getitem__") and not hasattr(self._source, "__iter__"):
-            self._source = _Items(self._source)
+        self.source = [loader] if is_batch(loader) else loader
+        if hasattr(self.source, "__getitem__") and not hasattr(self.source, "__iter__"):
+            self.source = torch_data.DataLoader(
+                loader, batch_size=None, collate_fn=lambda item: item, generator=torch.Generator()
+            )
         try:
-            self.one_pass = iter(self._source) is self._source
+            self.one_pass = iter(self.source) is self.source
         except TypeError as error:
             raise InputError(
                 "the images must be a tensor, an array, a list, or a loader that yields batches of them, got "
                 f"{type(loader).__name__}"
             ) from error
-        self._taken: list[Any] = []
-        self._numbered = False
-        self.seen: set[int] = set()
-        self._needed = self._warned = False
-        self._first: Tensor | None = None
-
-    @property
-    def dataset(self) -> Sequence[Any] | None:
-        """Something with the number of images as its length; None where that is not known."""
-        if isinstance(self._source, list) and len(self._source) == 1:
-            return range(len(self.first))
-        inner = self._source if isinstance(self._source, _Items) else getattr(self._source, "sampler", None)
-        inner = inner if isinstance(inner, Sized) else getattr(self._source, "dataset", None)
-        return range(len(inner)) if isinstance(inner, Sized) else None
-
-    @property
-    def shuffled(self) -> bool:
-        """Whether the loader may give the images in another order than the data set's."""
-        return not in_order(self._source)
-
-    @property
-    def drawn(self) -> bool:
-        """Whether the loader draws the images at random, in another order every time."""
         random = (torch_data.RandomSampler, torch_data.SubsetRandomSampler, torch_data.WeightedRandomSampler)
-        return any(isinstance(sampler, random) for sampler in _samplers(self._source))
+        self.shuffled = not in_order(self.source)
+        """Whether the loader may give the images in another order than the data set's."""
+        self.drawn = any(isinstance(sampler, random) for sampler in _samplers(self.source))
+        """Whether the loader draws the images at random, in another order every time."""
+        self.seen: set[int] = set()
+        self._shape: list[int] = []
+        self._numbered = self._needed = self._warned = False
+        source = iter(self.source)
+        taken = list(itertools.islice(source, 1))
+        if not taken:
+            raise InputError("there are no images: the loader yields nothing")
+        self.first = self.converted(taken[0], 0, 0)[0]
+        """The images of the first batch, normalised; a loader that can be read once loses nothing."""
+        if numbers and batch_parts(taken[0])[2] is not None:
+            if len(self.first) == 1:
+                taken += itertools.islice(source, 1)  # one image alone cannot show that numbers differ
+            self._numbered = are_numbers(taken, self._normalised.channels)
+        self._taken = taken if self.one_pass else []
 
     def check_numbers(self) -> None:
         """Refuse a loader of which one cannot tell which image is which, now or when a number repeats."""
-        self._needed, _ = True, self.first
+        self._needed = True
         if self.shuffled and not self._numbered:
-            raise InputError(SHUFFLED)
-
-    @property
-    def first(self) -> Tensor:
-        """The images of the first batch, normalised; a loader that can be read once loses nothing."""
-        if self._first is None:
-            source = iter(self._source)
-            taken = list(itertools.islice(source, 1))
-            if not taken:
-                raise InputError("there are no images: the loader yields nothing")
-            self._first = self.converted(taken[0], 0, 0)[0]
-            if self.numbers and forms.batch_parts(taken[0])[2] is not None:
-                if len(self._first) == 1:
-                    taken += itertools.islice(source, 1)  # one image alone cannot show that numbers differ
-                self._numbered = forms.are_numbers(taken, self._normalised.channels)
-            if self.one_pass:
-                self._taken = taken
-        return self._first
+            raise InputError(
+                "precomputed maps belong to images by number, and the loader shuffles them: use "
+                "shuffle=False, without a sampler, or yield (images, labels, indices)"
+            )
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        _ = self.first  # what its range says holds for all batches
         taken, self._taken = self._taken, []
         self.seen, at = set(), 0
-        for number, raw in enumerate(itertools.chain(taken, self._source)):
+        for number, raw in enumerate(itertools.chain(taken, self.source)):
             batch = self.converted(raw, number, at)
             at += len(batch[0])
             yield batch
 
     def converted(self, raw: Any, number: int, at: int) -> tuple[Tensor, Tensor, Tensor]:
         """A batch as it came, as (images, labels, indices); it has this number and begins at image `at`."""
-        pixels, labels, numbers = forms.batch_parts(raw)
-        images = self._normalised(forms.as_batch(pixels, self._normalised.channels), number)
-        if self._first is not None and images.shape[1:] != self._first.shape[1:]:
+        pixels, labels, numbers = batch_parts(raw)
+        images = self._normalised(as_batch(pixels, self._normalised.channels), number)
+        shape = list(images.shape[1:])
+        self._shape = self._shape or shape
+        if shape != self._shape:
             raise InputError(
-                f"images of different sizes: batch {number} has {list(images.shape[1:])}, the first one "
-                f"{list(self._first.shape[1:])}: resize or crop them to one size"
+                f"images of different sizes: batch {number} has {shape}, the first one {self._shape}: "
+                "resize or crop them to one size"
             )
-        count = len(images)
-        indices = torch.arange(at, at + count)
+        count, indices = len(images), torch.arange(at, at + len(images))
         if self._numbered:
-            indices = forms.whole_numbers("indices", numbers, count)
+            indices = whole_numbers("indices", numbers, count)
             self._check_new(indices.tolist())
-        return images, forms.whole_numbers("labels", labels, count), indices
+        return images, whole_numbers("labels", labels, count), indices
 
     def _check_new(self, numbers: list[int]) -> None:
         """Refuse numbers of images that came before: then they number something else, or images repeat."""
@@ -200,15 +350,6 @@ class ImageBatches:
             raise InputError(problem)
         warnings.warn(f"{problem}; noise and ties of such images are drawn alike", stacklevel=4)
         self._warned = True
-
-
-image_batches = ImageBatches
-
-
-SHUFFLED = (
-    "precomputed maps belong to images by number, and the loader shuffles them: use shuffle=False, "
-    "without a sampler, or yield (images, labels, indices)"
-)
 
 
 def in_order(loader: Any) -> bool:
@@ -232,19 +373,5 @@ def in_order(loader: Any) -> bool:
 
 def _samplers(loader: Any) -> list[Any]:
     """What chooses the images of a loader: its sampler, and that of its batches."""
-    batches = getattr(loader, "batch_sampler", None)
-    samplers = (getattr(loader, "sampler", None), getattr(batches, "sampler", None))
+    samplers = (getattr(part, "sampler", None) for part in (loader, getattr(loader, "batch_sampler", None)))
     return [sampler for sampler in samplers if sampler is not None]
-
-
-class _Items:
-    """A data set without an iterator of its own, item by item."""
-
-    def __init__(self, items: Any) -> None:
-        self.items = items
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def __iter__(self) -> Iterator[Any]:
-        return (self.items[number] for number in range(len(self)))

@@ -48,9 +48,7 @@ class Normalisation:
             )
         if len(set(values)) == 1:
             return values[0]
-        return torch.cat(
-            [torch.full((1, 1, 1), value, device=images.device, dtype=torch.float32) for value in values]
-        )
+        return torch.cat([images.new_full((1, 1, 1), value, dtype=torch.float32) for value in values])
 
 
 def minus_one_to_one(channels: int) -> Normalisation:

@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,61 +19,55 @@ from torchvision.datasets.folder import IMG_EXTENSIONS
 from torchvision.transforms import v2
 
 from fpa.data.normalisation import Normalisation, minus_one_to_one
-from fpa.data.request import DataRequest
-from fpa.data.splits import FileSplit, ImageData, PathList, Transform, UnreadableImage, decode, reason
+from fpa.data.splits import DataRequest, FileSplit, ImageData, PathList, Transform, UnreadableImage, decode
 from fpa.errors import InputError
 from fpa.files import write_text
+
+_USUAL_IMAGES = 5000  # evaluation images of Food-101 and ImageNet, as in the paper
 
 _DECODED_SAMPLE = 64  # files of a split decoded whole before training, besides the suspicious ones
 
 Result = TypeVar("Result")
 
 
-def two_folders(request: DataRequest, train: Path, test: Path, usual: int | None = None) -> ImageData:
-    """Images in `train`/CLASS and `test`/CLASS."""
-    classes, test_classes = class_folders(train), class_folders(test)
-    for only, here, there in (
-        (set(classes) - set(test_classes), train, test),
-        (set(test_classes) - set(classes), test, train),
-    ):
+def two_folders(request: DataRequest, train: Path, test: Path, official: int | None = None) -> ImageData:
+    """Images in `train`/CLASS and `test`/CLASS; `official` as for `file_data`."""
+    classes = class_folders(train)
+    for here, there in ((train, test), (test, train)):
+        only = sorted(set(class_folders(here)) - set(class_folders(there)))
         if only:
             others = f" (nor are {len(only) - 1} others)" if len(only) > 1 else ""
-            raise InputError(f"class {min(only)!r} is in {here} but not in {there}{others}")
+            raise InputError(f"class {only[0]!r} is in {here} but not in {there}{others}")
 
     def split(folder: Path) -> FileSplit:
         files = [(label, file) for label in classes for file in images_below(folder, label)]
-        return file_split(folder, classes, files, size=request.size, train=folder is train)
+        return file_split(folder, classes, files, request.size)
 
-    return file_data(request, classes, split(train), split(test), usual)
+    return file_data(request, classes, split(train), split(test), official)
 
 
 def file_data(
-    request: DataRequest, classes: list[str], train: FileSplit, test: FileSplit, usual: int | None = None
+    request: DataRequest, classes: list[str], train: FileSplit, test: FileSplit, official: int | None = None
 ) -> ImageData:
-    """The data set of two splits of files, scaled to [-1, 1], evaluated on the `usual` number of images."""
-    evaluation = request.subset(len(test), usual)
+    """The data set of two splits of files, scaled to [-1, 1].
+
+    `official` is the number of classes of a published set, which is usually evaluated on 5,000 images.
+    """
+    evaluation = request.subset(len(test), None if official is None else _USUAL_IMAGES)
+    shape = (3, request.size, request.size)
     if request.check:
         _check_files(train.paths)
         _check_files(test.paths)
-    return ImageData(
-        name=request.name,
-        classes=classes,
-        normalisation=minus_one_to_one(3),
-        input_shape=(3, request.size, request.size),
-        train=train,
-        test=test,
-        evaluation=evaluation,
-    )
+    if official not in (None, len(classes)):
+        seen = f"{request.name} in {request.root} has {len(classes)} classes"
+        warnings.warn(f"{seen}, the official set has {official}", stacklevel=4)
+    train = replace(train, transform=train_transform(request.size))
+    normalisation = minus_one_to_one(3)
+    return ImageData(request.name, classes, normalisation, shape, train, test=test, evaluation=evaluation)
 
 
 def file_split(
-    folder: Path,
-    classes: list[str],
-    files: list[tuple[str, str]],
-    *,
-    size: int,
-    train: bool,
-    listing: Path | None = None,
+    folder: Path, classes: list[str], files: list[tuple[str, str]], size: int, listing: Path | None = None
 ) -> FileSplit:
     """A split of (class, file below `folder`) pairs; errors name `listing`, where the files stand."""
     numbers = {name: number for number, name in enumerate(classes)}
@@ -84,8 +79,7 @@ def file_split(
     for name in sorted(set(classes) - filled):
         raise InputError(f"class {name!r} has no images in {listing or folder}: expected at least one")
     labels = torch.tensor([numbers[name] for name, _ in files])
-    transform = train_transform(size) if train else test_transform(size)
-    return FileSplit(PathList(folder, (file for _, file in files)), labels, transform, size)
+    return FileSplit(PathList(folder, (file for _, file in files)), labels, test_transform(size), size)
 
 
 def train_transform(size: int) -> Transform:
@@ -107,15 +101,6 @@ def locate(request: DataRequest, usual: str, needed: tuple[str, ...]) -> Path:
     raise InputError(
         f"{request.name} was not found: neither {root / usual} nor {root} holds {', '.join(needed)}"
     )
-
-
-def warn_if_unofficial(data: ImageData, folder: Path, classes: int) -> None:
-    """Say that a set has another number of classes than the one published."""
-    if len(data.classes) != classes:
-        warnings.warn(
-            f"{data.name} in {folder} has {len(data.classes)} classes, the official set has {classes}",
-            stacklevel=4,
-        )
 
 
 def subfolders(folder: Path) -> list[str]:
@@ -180,7 +165,7 @@ def _looks_whole(path: Path) -> bool:
             file.seek(-min(8, os.fstat(file.fileno()).st_size), os.SEEK_END)
             end = file.read()
     except OSError as error:
-        raise UnreadableImage(path, reason(error)) from error
+        raise UnreadableImage(path, error) from error
     if start.startswith(b"\xff\xd8\xff"):
         return end.endswith(b"\xff\xd9")
     return start == b"\x89PNG\r\n\x1a\n" and end == b"IEND\xaeB`\x82"
@@ -196,7 +181,7 @@ def z_score(split: FileSplit, cache: Path) -> Normalisation:
         try:
             listing.update(f"{path.parent.name}/{path.name} {path.stat().st_size}\n".encode())
         except OSError as error:
-            raise UnreadableImage(path, reason(error)) from error
+            raise UnreadableImage(path, error) from error
     key = listing.hexdigest()
     try:
         kept = json.loads(cache.read_text(encoding="utf-8"))
@@ -210,12 +195,9 @@ def z_score(split: FileSplit, cache: Path) -> Normalisation:
         return torch.stack([values.sum((1, 2)), values.square().sum((1, 2))])
 
     # Whole numbers: the result does not depend on the order of the threads.
-    total, squares = sum(
-        _in_threads(sums, len(split), "measuring colours"), torch.zeros(2, 3).long()
-    ).double()
-    pixels = len(split) * split.size**2
-    mean = total / pixels
-    std = (squares / pixels - mean**2).clamp(min=0).sqrt()
+    totals = sum(_in_threads(sums, len(split), "measuring colours"), torch.zeros(2, 3).long())
+    mean, squares = totals.double() / (len(split) * split.size**2)
+    std = (squares - mean**2).clamp(min=0).sqrt()
     if std.min() == 0:
         raise InputError(f"a channel of the {len(split)} training images is constant: it cannot be z-scored")
     result = Normalisation(tuple((mean / 255).tolist()), tuple((std / 255).tolist()))
@@ -230,20 +212,11 @@ def _in_threads(function: Callable[[int], Result], count: int, what: str) -> Ite
     """`function` of 0, 1, ..., count - 1, in order; a terminal shows a progress bar."""
     chunk = 64  # many small tasks would cost more than their work
     pool = ThreadPoolExecutor(min(32, 2 * (os.cpu_count() or 1)))
+    parts = [range(start, min(start + chunk, count)) for start in range(0, count, chunk)]
+    console, hidden = Console(stderr=True), not sys.stderr.isatty()
     try:
-        results = pool.map(
-            lambda start: [function(index) for index in range(start, min(start + chunk, count))],
-            range(0, count, chunk),
-        )
-        shown = track(
-            results,
-            what,
-            total=-(-count // chunk),
-            console=Console(stderr=True),
-            transient=True,
-            disable=not sys.stderr.isatty(),
-        )
-        for part in shown:
+        results = pool.map(lambda part: [function(index) for index in part], parts)
+        for part in track(results, what, total=len(parts), console=console, transient=True, disable=hidden):
             yield from part
     finally:
         pool.shutdown(cancel_futures=True)

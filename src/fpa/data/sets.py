@@ -14,9 +14,7 @@ from typing import Any
 import torch
 
 from fpa.data import cifar10, digits, folder, food101, imagenet, shapes
-from fpa.data.folder import folder_path
-from fpa.data.request import DataRequest, array_data
-from fpa.data.splits import ArraySplit, ImageData
+from fpa.data.splits import ArraySplit, DataRequest, ImageData, array_data
 from fpa.errors import InputError, first_line, unknown
 from fpa.files import call_object
 
@@ -110,21 +108,21 @@ def has_own_test(data: ImageData) -> bool:
 
 def has_training_images(name: str) -> bool:
     """Whether a data set has images to fine-tune on, besides those to evaluate on."""
-    path = folder_path(name)
+    path = folder.folder_path(name)
     return path is None or folder.has_training_images(path)
 
 
 def is_plain_name(name: object) -> bool:
     """Whether a name, say one in a file, can be loaded without running a function of someone's own."""
-    return isinstance(name, str) and (name in DATA_SETS or folder_path(name) is not None)
+    return isinstance(name, str) and (name in DATA_SETS or folder.folder_path(name) is not None)
 
 
-def _load(request: DataRequest, from_folder: Load) -> ImageData:
+def _load(request: DataRequest, from_folder: Callable[[DataRequest, Path], ImageData]) -> ImageData:
     name = request.name
     if name in DATA_SETS:
         return _as_data(DATA_SETS[name](request), request)
-    if folder_path(name) is not None:
-        return _as_data(from_folder(request), request)
+    if path := folder.folder_path(name):
+        return from_folder(request, path)
     if Path(name).expanduser().is_dir():
         raise InputError(f"unknown data set {name!r}: did you mean folder:{name}?")
     if ":" not in name:

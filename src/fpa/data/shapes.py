@@ -6,15 +6,16 @@ axis. So the images are the same on every machine.
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fpa.data.request import DataRequest, array_data
-from fpa.data.splits import ArraySplit, ImageData
+from fpa.data.splits import ArraySplit, DataRequest, ImageData, array_data
 
 Floats = NDArray[np.float32]
+Drawn = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.bool_]]
 
 CLASSES = ["disc", "square", "diamond", "cross", "ring", "triangle", "X", "frame"]
 
@@ -27,7 +28,7 @@ _NOISE = (0.6, 0.7, 0.6, 0.4, 0.3)  # amplitudes of the background at scales of 
 _CHUNK = 500  # images at a time: working arrays stay in the cache
 
 
-def draw_shapes(count: int, seed: int) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.bool_]]:
+def draw_shapes(count: int, seed: int) -> Drawn:
     """Images [N, 3, 32, 32], labels [N] and foreground [N, 32, 32]: True on the shape's pixels.
 
     Image i is of class i % 8, so that any run of 8 images holds every class. The first images do not
@@ -45,9 +46,7 @@ def draw_shapes(count: int, seed: int) -> tuple[NDArray[np.uint8], NDArray[np.in
     return images, labels, foreground
 
 
-def _draw(
-    labels: NDArray[np.int64], stream: np.random.PCG64
-) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.bool_]]:
+def _draw(labels: NDArray[np.int64], stream: np.random.PCG64) -> Drawn:
     count = len(labels)
 
     def uniform(low: float, high: float, *shape: int) -> Floats:
@@ -57,7 +56,7 @@ def _draw(
 
     background = uniform(0.15, 0.85, 3, 1, 1)
     # The most distant of a few colours, so that most shapes stand out and some hardly do.
-    candidates = uniform(0.05, 0.95, 3, 3, 1, 1)
+    candidates = uniform(0.05, 0.95, 3, 3, 1)[..., None]
     distance = np.abs(candidates - background[:, None])
     chosen = (distance[:, :, 0] + distance[:, :, 1] + distance[:, :, 2]).argmax(axis=1)
     colour = np.take_along_axis(candidates, chosen[:, None, None], axis=1)[:, 0]
@@ -109,33 +108,24 @@ def _finer(grid: Floats) -> Floats:
 def _distance(shape: str, x: Floats, y: Floats, radius: Floats) -> Floats:
     """How far each pixel [N, 32, 32] lies outside the shape, in pixels; negative inside."""
     across, along = np.abs(x), np.abs(y)
-    match shape:
-        case "disc":
-            outside = np.sqrt(x * x + y * y) - radius
-        case "ring":
-            outside = np.abs(np.sqrt(x * x + y * y) - 0.74 * radius) - 0.26 * radius
-        case "square":
-            outside = np.maximum(across, along) - 0.88 * radius
-        case "frame":
-            outside = np.abs(np.maximum(across, along) - 0.67 * radius) - 0.23 * radius
-        case "diamond":
-            outside = (across + along - 1.1 * radius) * _ROOT_HALF
-        case "triangle":
-            side = (1.75 * across - y - radius) / 2.0156
-            outside = np.maximum(y - 0.75 * radius, side)
-        case "cross":
-            outside = _bars(across, along, radius)
-        case _:
-            outside = _bars(np.abs(x + y) * _ROOT_HALF, np.abs(x - y) * _ROOT_HALF, radius)
-    return outside
+    disc, square = np.sqrt(x * x + y * y), np.maximum(across, along)
+    distances: dict[str, Callable[[], Floats]] = {
+        "disc": lambda: disc - radius,
+        "square": lambda: square - 0.88 * radius,
+        "diamond": lambda: (across + along - 1.1 * radius) * _ROOT_HALF,
+        "cross": lambda: _bars(across, along, radius),
+        "ring": lambda: np.abs(disc - 0.74 * radius) - 0.26 * radius,
+        "triangle": lambda: np.maximum(y - 0.75 * radius, (1.75 * across - y - radius) / 2.0156),
+        "X": lambda: _bars(np.abs(x + y) * _ROOT_HALF, np.abs(x - y) * _ROOT_HALF, radius),
+        "frame": lambda: np.abs(square - 0.67 * radius) - 0.23 * radius,
+    }
+    return distances[shape]()
 
 
 def _bars(across: Floats, along: Floats, radius: Floats) -> Floats:
     """Two crossed bars."""
     width, length = 0.3 * radius, 1.05 * radius
-    upright = np.maximum(across - width, along - length)
-    level = np.maximum(across - length, along - width)
-    return np.minimum(upright, level)
+    return np.minimum(np.maximum(across - width, along - length), np.maximum(across - length, along - width))
 
 
 def load(request: DataRequest) -> ImageData:

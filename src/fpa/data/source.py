@@ -1,27 +1,119 @@
-"""The images of an evaluation, from whatever holds them: `image_source`."""
+"""The images of an evaluation in numbered blocks, from whatever holds them: `image_source`."""
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
-from fpa.data.blocks import ImageBlock, ImageSource, IndexedSource, Rows, joined
-from fpa.data.forms import is_batch, single_images
-from fpa.data.loaders import ImageBatches, Normaliser, in_order
-from fpa.data.looks import looks, same_images
+from fpa.data.loaders import ImageBatches, Normaliser, in_order, is_batch, single_images
 from fpa.data.normalisation import Normalisation
 from fpa.data.sets import load_evaluation_data
 from fpa.data.splits import UNREADABLE, ImageData, read_batches, unreadable
-from fpa.errors import InputError
-
-__all__ = ["ImageBlock", "ImageSource", "image_source", "looks", "same_images"]
+from fpa.errors import InputError, at_least
 
 _PROBE = 16  # images that `first` holds at most
 _DECODED = 64  # files that one worker decodes at a time
+
+Rows = tuple[Tensor, ...]
+"""Images as they were read: places in the source, images, labels, indices and, where known, foregrounds."""
+
+
+@dataclass(frozen=True, eq=False)
+class ImageBlock:
+    """One block of an evaluation: block k of size s holds the images at the places k s, ..., k s + s - 1."""
+
+    number: int
+    images: Tensor
+    """[N, C, H, W], normalised; N is smaller than the block where files could not be read, and may be 0."""
+    labels: Tensor
+    """int64 [N]: the model's classes, -1 where unknown."""
+    indices: list[int]
+    """The numbers of the images in their data set."""
+    foreground: Tensor | None = None
+    """bool [N, H, W]: the pixels of the object, where they are known."""
+
+
+class ImageSource(ABC):
+    """Images in numbered blocks, from `image_source`; all that an evaluation reads its images from."""
+
+    name: str
+    has_masks: bool = False
+    """Whether the true pixels of the objects are known."""
+    count: int | None
+    """The number of images; None where a stream does not say."""
+    indexed: bool
+    """Whether any block can be read alone; a stream has to be read from its start."""
+    classes: list[str] | None
+    """The names of the classes of the data, where it has them."""
+    normalisation: Normalisation | None
+    """How the images are normalised; None where they came so."""
+    lost: set[Path]
+    """Files that could not be read so far."""
+    first: Tensor
+    """A few normalised images [N, C, H, W] to try a model with; a stream loses nothing by it."""
+    shuffled = False
+    """Whether the images may come in another order than the data set's."""
+    drawn = False
+    """Whether the images are drawn at random, in another order every time."""
+
+    _outputs: Tensor | None
+
+    @property
+    def input_shape(self) -> tuple[int, int, int]:
+        """(C, H, W) of an image."""
+        channels, height, width = self.first.shape[1:]
+        return channels, height, width
+
+    def check_numbers(self) -> None:  # noqa: B027
+        """Refuse images that cannot be told apart by number, now or when a number repeats."""
+
+    def blocks(self, size: int, wanted: Callable[[int], bool] | None = None) -> Iterator[ImageBlock]:
+        """The blocks of `size` images (the last may be smaller), in order.
+
+        `wanted` is asked once for each block, in order and not long before the block is needed. Only the
+        wanted blocks are yielded, and an indexed source reads no others. Which images a block holds, and
+        their values, do not depend on it.
+        """
+        if size < 1:
+            raise InputError(f"a block must have at least 1 image, got {size}")
+        return self._blocks(size, wanted or (lambda number: True))
+
+    @abstractmethod
+    def _blocks(self, size: int, wanted: Callable[[int], bool]) -> Iterator[ImageBlock]: ...
+
+    def _labelled(self, labels: Tensor) -> Tensor:
+        """Labels of the data as outputs of the model; -1 stays -1."""
+        if self._outputs is None or len(labels) == 0:
+            return labels
+        if int(labels.max()) >= len(self._outputs) - 1:
+            raise InputError(
+                f"an image has the label {int(labels.max())}, but labels names outputs of the model for "
+                f"{len(self._outputs) - 1} classes"
+            )
+        return self._outputs[labels.clamp(min=-1)]
+
+    def pictures(self, images: Tensor, like: Tensor | None = None) -> NDArray[np.uint8]:
+        """Normalised images [N, C, H, W] as bytes for people.
+
+        Where the normalisation is not known, each image is stretched from black to white: by its own smallest
+        and largest value, or by those of the same image in `like`.
+        """
+        if self.normalisation is not None:
+            unit = self.normalisation.inverse(images.cpu())
+        else:
+            finite = (images if like is None else like).cpu().nan_to_num(posinf=0, neginf=0)
+            low, high = finite.amin((1, 2, 3), keepdim=True), finite.amax((1, 2, 3), keepdim=True)
+            unit = (images.cpu() - low) / (high - low).clamp(min=1e-6)
+        picture: NDArray[np.uint8] = unit.nan_to_num().mul(255).round().clamp(0, 255).byte().numpy()
+        return picture
 
 
 def image_source(
@@ -37,7 +129,7 @@ def image_source(
 
     `data` is an `ImageData`, of which the evaluation subset is taken, or the name of a data set; or a tensor,
     an array, a list of PIL images, (images, labels), a data set, a `DataLoader`, or anything that yields
-    batches, in all the forms that `image_batches` takes, which also says what `normalisation` and `channels`
+    batches, in all the forms that `ImageBatches` takes, which also says what `normalisation` and `channels`
     do. Blocks of a data set and of a loader that reads its data set in order are read alone, through the
     loader's own workers and `collate_fn`; everything else is a stream, read from its start.
 
@@ -49,234 +141,209 @@ def image_source(
     >>> [(block.number, len(block.images)) for block in source.blocks(32, lambda number: number > 1)]
     [(2, 32), (3, 4)]
     """
-    if count is not None and count < 1:
-        raise InputError(f"the number of images must be at least 1, got {count}")
+    if count is not None:
+        at_least("the number of images", count, 1)
     if isinstance(data, ImageSource):
         if count is not None or labels is not None:
             raise InputError("an image source has its own labels and count: give them to image_source alone")
         return data
     if isinstance(data, str | Path):
         data = load_evaluation_data(str(data))
+    outputs = None if labels is None else torch.tensor([*labels, -1])
     if isinstance(data, ImageData):
+        if labels is not None and data.classes and len(labels) != len(data.classes):
+            raise InputError(
+                f"labels must name an output of the model for each of the {len(data.classes)} classes, "
+                f"got {len(labels)}"
+            )
         normalised = Normaliser(normalisation or data.normalisation, channels)
-        return _Evaluation(data, normalised, _Labels(labels, data.classes), count, workers)
+        return _Evaluation(data, normalised, outputs, count, workers)
     batches = ImageBatches(data, normalisation, channels)
-    inner = getattr(data, "dataset", data)
-    classes = getattr(inner, "classes", None)
-    about: dict[str, Any] = {
-        "name": "images" if is_batch(data) or isinstance(data, Iterator | list) else type(inner).__name__,
-        "classes": [str(name) for name in classes] if isinstance(classes, list | tuple) else None,
-        "labels": _Labels(labels, None),
-        "count": count,
-    }
-    if is_batch(data):
-        return _Array(batches, **about)
-    if _holds_single_images(data) and len(batches.first) == 1:
-        loader: DataLoader[Any] = DataLoader(data, 1, collate_fn=_only, num_workers=workers)
-        return _Indexed(batches, loader, **about)
-    return _Indexed(batches, data, **about) if _by_number(data) else _Stream(batches, **about)
+    items = not is_batch(data) and hasattr(data, "__getitem__") and isinstance(data, Sized)
+    if items and not isinstance(data, IterableDataset) and single_images(data) and len(batches.first) == 1:
+        loader = DataLoader(data, 1, collate_fn=_only, num_workers=workers)
+        return _Batched(data, batches, outputs, count, loader=loader)
+    plain = type(data) is DataLoader and type(data.batch_sampler) is BatchSampler
+    if plain and in_order(data) and not isinstance(data.dataset, IterableDataset):
+        return _Batched(data, batches, outputs, count, loader=data)
+    return _Stream(data, batches, outputs, count)
 
 
-class _Labels:
-    """Labels of the data as outputs of the model; -1 stays -1."""
+class _Indexed(ImageSource):
+    """A source of which any block can be read alone."""
 
-    def __init__(self, outputs: Sequence[int] | None, classes: Sequence[str] | None) -> None:
-        if outputs is not None and classes is not None and len(outputs) != len(classes):
-            raise InputError(
-                f"labels must name an output of the model for each of the {len(classes)} classes, "
-                f"got {len(outputs)}"
-            )
-        self.outputs = None if outputs is None else torch.tensor([*outputs, -1])
+    indexed = True
+    count: int
 
-    def __call__(self, labels: Tensor) -> Tensor:
-        if self.outputs is None or len(labels) == 0:
-            return labels
-        if int(labels.max()) >= len(self.outputs) - 1:
-            raise InputError(
-                f"an image has the label {int(labels.max())}, but labels names outputs of the model for "
-                f"{len(self.outputs) - 1} classes"
-            )
-        return self.outputs[labels.clamp(min=-1)]
+    def _pieces(self, start: int, stop: int) -> Iterator[range]:
+        """What is read at a time to have the images at these places, perhaps with others around them."""
+        return (range(at, min(at + _DECODED, stop)) for at in range(start, stop, _DECODED))
+
+    @abstractmethod
+    def _read(self, pieces: Iterable[range], coming: deque[range]) -> Iterator[tuple[range, Rows]]:
+        """Each piece with its images; `coming` has the pieces that were asked for and not yet read."""
+
+    def _blocks(self, size: int, wanted: Callable[[int], bool]) -> Iterator[ImageBlock]:
+        asked: deque[int] = deque()  # workers read ahead, so several blocks may be on their way
+        coming: deque[range] = deque()
+
+        def pieces() -> Iterator[range]:
+            done = 0
+            for number in filter(wanted, range(-(-self.count // size))):
+                asked.append(number)
+                for piece in self._pieces(max(done, number * size), min((number + 1) * size, self.count)):
+                    coming.append(piece)
+                    done = piece.stop
+                    yield piece
+
+        held: list[tuple[range, Rows]] = []
+        following = 0  # the first block that may still be asked for
+        for piece, rows in self._read(pieces(), coming):
+            held.append((piece, rows))
+            while asked and min((asked[0] + 1) * size, self.count) <= piece.stop:
+                following = asked[0] + 1
+                yield _joined(asked.popleft(), size, held)
+            held = [part for part in held if part[0].stop > following * size]
+        for number in asked:
+            yield _joined(number, size, held)
 
 
-class _Evaluation(IndexedSource):
+def _joined(number: int, size: int, held: Iterable[tuple[range, Rows]]) -> ImageBlock:
+    """The block with this number, from all the rows that were read for it."""
+    ends = torch.tensor([number * size, (number + 1) * size])
+    inside = [slice(*torch.searchsorted(rows[0], ends).tolist()) for _, rows in held]
+    parts = [[values[part] for values in rows] for part, (_, rows) in zip(inside, held, strict=True)]
+    _, images, labels, indices, *foreground = map(torch.cat, zip(*parts, strict=True))
+    return ImageBlock(number, images, labels, indices.tolist(), *foreground)
+
+
+class _Evaluation(_Indexed):
     """The evaluation subset of an `ImageData`."""
 
     def __init__(
-        self, data: ImageData, normalised: Normaliser, labels: _Labels, count: int | None, workers: int
+        self, data: ImageData, normalised: Normaliser, outputs: Tensor | None, count: int | None, workers: int
     ) -> None:
         self.name, self.classes, self.lost = data.name, data.classes or None, set()
-        self.data, self.chosen, self.workers = data, data.evaluation, workers
-        self.has_masks = getattr(data.test, "foreground", None) is not None
-        self.count = _counted(count, len(data.evaluation))
-        self._labels, self._normalised = labels, normalised
-        self.normalisation = normalised.normalisation
-        few = (range(place, min(place + _PROBE, self.count)) for place in range(0, self.count, _PROBE))
-        first = next((rows.images for rows in self._read(few, workers=0) if len(rows.images)), None)
+        self._data, self._normalised, self._outputs, self._workers = data, normalised, outputs, 0
+        self._foreground: Tensor | None = getattr(data.test, "foreground", None)
+        self.has_masks = self._foreground is not None
+        self.count, self.normalisation = _counted(count, len(data.evaluation)), normalised.normalisation
+        few = [range(place, min(place + _PROBE, self.count)) for place in range(0, self.count, _PROBE)]
+        some = (rows[1] for _, rows in self._read(few, deque(few)) if len(rows[1]))
+        first, self._workers = next(some, None), workers
         if first is None:
             raise InputError(f"none of the {self.count} images of {self.name} can be read")
         self.first = first
 
-    def _read(self, spans: Iterable[range], workers: int | None = None) -> Iterator[Rows]:
-        ahead: deque[range] = deque()  # the places of batches that workers have been asked for
-
-        def batches() -> Iterator[Tensor]:
-            for span in spans:
-                for start in range(span.start, span.stop, _DECODED):
-                    ahead.append(range(start, min(start + _DECODED, span.stop)))
-                    yield self.chosen[start : ahead[-1].stop]
-
-        split, foreground = self.data.test, getattr(self.data.test, "foreground", None)
-        workers = self.workers if workers is None else workers
-        for indices, images, labels in read_batches(split, batches(), workers=workers):
+    def _read(self, pieces: Iterable[range], coming: deque[range]) -> Iterator[tuple[range, Rows]]:
+        split, chosen = self._data.test, self._data.evaluation
+        numbers = (chosen[piece.start : piece.stop] for piece in pieces)
+        for indices, images, labels in read_batches(split, numbers, workers=self._workers):
             self.lost.update(unreadable(split, indices, labels))
-            place, good = ahead.popleft(), labels != UNREADABLE
-            yield Rows(
-                places=torch.arange(place.start, place.stop)[good],
-                images=self._normalised(images[good]),
-                labels=self._labels(labels[good]),
-                indices=indices[good],
-                stop=place.stop,
-                foreground=None if foreground is None else foreground[indices[good]],
-            )
+            piece, good = coming.popleft(), labels != UNREADABLE
+            places, indices, labels = torch.tensor(piece)[good], indices[good], self._labelled(labels[good])
+            foreground = () if self._foreground is None else (self._foreground[indices],)
+            yield piece, (places, self._normalised(images[good]), labels, indices, *foreground)
 
 
 class _Brought(ImageSource):
     """A source that reads what people bring, through `ImageBatches`."""
 
-    def __init__(self, batches: ImageBatches, name: str, classes: list[str] | None, labels: _Labels) -> None:
-        self.name, self.classes, self.lost = name, classes, set()
-        self.batches, self._labels = batches, labels
-        self.normalisation = batches.normalisation
+    def __init__(self, data: Any, batches: ImageBatches, outputs: Tensor | None, count: int | None) -> None:
+        inner = getattr(data, "dataset", data)
+        classes = getattr(inner, "classes", None)
+        self.name = "images" if is_batch(data) or isinstance(data, Iterator | list) else type(inner).__name__
+        self.classes = [str(name) for name in classes] if isinstance(classes, list | tuple) else None
+        self.lost, self._batches, self._outputs, self._limit = set(), batches, outputs, count
+        self.normalisation, self.first = batches.normalisation, batches.first[:_PROBE]
         self.shuffled, self.drawn = batches.shuffled, batches.drawn
-        self.first = batches.first[:_PROBE]
 
     def check_numbers(self) -> None:
-        self.batches.check_numbers()
+        self._batches.check_numbers()
 
-    def _rows(self, batch: tuple[Tensor, Tensor, Tensor], at: int, stop: int) -> Rows:
+    def _rows(self, batch: Iterable[Tensor], at: int) -> Rows:
         images, labels, indices = batch
-        return Rows(torch.arange(at, at + len(images)), images, self._labels(labels), indices, stop)
+        return torch.arange(at, at + len(images)), images, self._labelled(labels), indices
 
 
-class _Array(_Brought, IndexedSource):
-    """Images that are held whole."""
-
-    def __init__(self, batches: ImageBatches, count: int | None, **about: Any) -> None:
-        super().__init__(batches, **about)
-        self.count = _counted(count, len(batches.first))
-
-    def _read(self, spans: Iterable[range]) -> Iterator[Rows]:
-        whole = next(iter(self.batches))
-        for span in spans:
-            images, labels, indices = (part[span.start : span.stop] for part in whole)
-            yield self._rows((images, labels, indices), span.start, span.stop)
-
-
-class _Indexed(_Brought, IndexedSource):
+class _Batched(_Brought, _Indexed):
     """A loader that reads its data set in order: its batches are addressed by number."""
 
-    def __init__(
-        self, batches: ImageBatches, loader: DataLoader[Any], count: int | None, **about: Any
-    ) -> None:
-        super().__init__(batches, **about)
+    def __init__(self, *about: Any, loader: DataLoader[Any]) -> None:
+        super().__init__(*about)
         sampler: Any = loader.batch_sampler
-        self.loader, self.size, total = loader, sampler.batch_size, len(sampler.sampler)
-        self.total = total - total % self.size if sampler.drop_last else total
-        self.count = _counted(count, self.total)
+        self._loader, self._size, total = loader, sampler.batch_size, len(sampler.sampler)
+        self._total = total - total % self._size if sampler.drop_last else total
+        self.count = _counted(self._limit, self._total)
 
-    def _read(self, spans: Iterable[range]) -> Iterator[Rows]:
-        size = self.size
-        asked: deque[range] = deque()  # the places of batches that are on their way
+    def _pieces(self, start: int, stop: int) -> Iterator[range]:
+        size, numbers = self._size, range(start // self._size, -(-stop // self._size) if start < stop else 0)
+        return (range(number * size, min((number + 1) * size, self._total)) for number in numbers)
 
-        def places() -> Iterator[list[int]]:
-            wanted, done = iter(spans), 0
-            span = next(wanted, None)
-            while span is not None:
-                stop = (span.stop - 1) // size + 1
-                following = next(wanted, None)
-                while following is not None and following.stop <= stop * size:  # needs no other batch
-                    following = next(wanted, None)
-                for number in range(max(span.start // size, done), stop):
-                    asked.append(range(number * size, min((number + 1) * size, self.total)))
-                    yield list(asked[-1])
-                done, span = stop, following
-
-        self.batches.seen.clear()
+    def _read(self, pieces: Iterable[range], coming: deque[range]) -> Iterator[tuple[range, Rows]]:
+        self._batches.seen.clear()
         # Batches are made as the loader makes them, so that its collate_fn sees the same items together.
         making = ("collate_fn", "worker_init_fn", "multiprocessing_context")
         reading = ("num_workers", "prefetch_factor", "pin_memory", "timeout")
         loader: DataLoader[Any] = DataLoader(
-            self.loader.dataset,
-            batch_sampler=places(),
+            self._loader.dataset,
+            batch_sampler=map(list, pieces),
             generator=torch.Generator(),  # leaves the global one alone
-            **{name: getattr(self.loader, name) for name in (*making, *reading)},
+            **{name: getattr(self._loader, name) for name in (*making, *reading)},
         )
         for raw in loader:
-            place = asked.popleft()
-            batch = self.batches.converted(raw, place.start // size, place.start)
-            if len(batch[0]) > len(place):
+            piece = coming.popleft()
+            number = piece.start // self._size
+            batch = self._batches.converted(raw, number, piece.start)
+            if len(batch[0]) > len(piece):
                 raise InputError(
-                    f"batch {place.start // size} holds {len(batch[0])} images, but is made of {len(place)} "
+                    f"batch {number} holds {len(batch[0])} images, but is made of {len(piece)} "
                     "items of the data set: every item must be one image"
                 )
-            images, labels, indices = (part[: self.count - place.start] for part in batch)
-            yield self._rows((images, labels, indices), place.start, place.stop)
+            yield piece, self._rows((part[: self.count - piece.start] for part in batch), piece.start)
 
 
 class _Stream(_Brought):
-    """Images that come one batch after the other; blocks are numbered as they come."""
+    """Images that come one batch after the other, or all at once; blocks are numbered as they come."""
 
-    indexed = False
-
-    def __init__(self, batches: ImageBatches, count: int | None, **about: Any) -> None:
-        super().__init__(batches, **about)
-        self.limit = count
-        total = None if batches.dataset is None else len(batches.dataset)
-        self.count = total if total is None or count is None else min(count, total)
-        self._read_before = False
+    def __init__(self, *about: Any) -> None:
+        super().__init__(*about)
+        source, first, self._read_before = self._batches.source, self._batches.first, False
+        self.indexed = isinstance(source, list) and len(source) == 1
+        sized = [first] if self.indexed else [getattr(source, name, None) for name in ("sampler", "dataset")]
+        total = next((len(images) for images in sized if isinstance(images, Sized)), None)
+        if self.indexed:
+            _counted(self._limit, len(first))
+        self.count = total and min(total, self._limit or total)
 
     def _blocks(self, size: int, wanted: Callable[[int], bool]) -> Iterator[ImageBlock]:
-        if self._read_before and self.batches.one_pass:
+        if self._read_before and self._batches.one_pass:
             raise InputError(
                 "the images were read before and cannot be read again: give a list, a data set or a loader "
                 "instead of an iterator"
             )
         self._read_before = True
-        held: list[Rows] = []
+        held: list[tuple[range, Rows]] = []
         at = number = 0
-        for batch in self.batches:
-            left = len(batch[0]) if self.limit is None else min(len(batch[0]), self.limit - at)
-            images, labels, indices = (part[:left] for part in batch)
-            held.append(self._rows((images, labels, indices), at, at + left))
+        for batch in self._batches:
+            left = len(batch[0]) if self._limit is None else min(len(batch[0]), self._limit - at)
+            held.append((range(at, at + left), self._rows((part[:left] for part in batch), at)))
             at += left
             while at >= (number + 1) * size:
                 if wanted(number):
-                    yield joined(number, size, held)
+                    yield _joined(number, size, held)
                 number += 1
-            held = [rows for rows in held if rows.stop > number * size]
-            if at == self.limit:
+            held = [part for part in held if part[0].stop > number * size]
+            if at == self._limit:
                 break
         if at > number * size and wanted(number):
-            yield joined(number, size, held)
+            yield _joined(number, size, held)
 
 
 def _counted(count: int | None, total: int) -> int:
     if count is not None and count > total:
         raise InputError(f"the number of images must be in 1..{total}, got {count}")
     return count or total
-
-
-def _holds_single_images(data: Any) -> bool:
-    """Whether `data` is a data set of single images, read by number."""
-    sized = hasattr(data, "__getitem__") and isinstance(data, Sized) and not isinstance(data, IterableDataset)
-    return sized and single_images(data)
-
-
-def _by_number(loader: Any) -> bool:
-    """Whether the batches of a loader can be read by number, instead of one after the other."""
-    plain = type(loader) is DataLoader and type(loader.batch_sampler) is BatchSampler
-    return plain and in_order(loader) and not isinstance(loader.dataset, IterableDataset)
 
 
 def _only(items: list[Any]) -> Any:

@@ -1,10 +1,10 @@
-"""The two forms of a set of images: held whole as bytes, or files decoded when asked for."""
+"""What is asked of a data set, and the two forms of its images: held whole as bytes, or files to decode."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import overload
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,11 +13,13 @@ from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from fpa.data.normalisation import Normalisation
-from fpa.errors import InputError
+from fpa.data.normalisation import Normalisation, minus_one_to_one
+from fpa.errors import InputError, at_least
 from fpa.seeds import ORDER, derive, generator
 
 UNREADABLE = -100  # the label of an image that could not be read: cross_entropy's default ignore_index
+
+_EVALUATION_SEED = 0
 
 Transform = Callable[[Image.Image], Tensor]
 
@@ -25,9 +27,12 @@ Transform = Callable[[Image.Image], Tensor]
 class UnreadableImage(InputError):  # noqa: N818
     """An image file that cannot be decoded."""
 
-    def __init__(self, path: Path, reason: str):
-        super().__init__(path, reason)
-        self.path, self.reason = path, reason
+    def __init__(self, path: Path, error: Exception):
+        super().__init__(path, error)
+        self.path = path
+        self.reason = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+        if isinstance(error, UnidentifiedImageError):
+            self.reason = "not an image, or damaged from its start"
 
     def __str__(self) -> str:
         return f"cannot read the image {self.path}: {self.reason}"
@@ -70,11 +75,7 @@ class PathList(Sequence[Path]):
     def __len__(self) -> int:
         return len(self._names)
 
-    @overload
-    def __getitem__(self, index: int) -> Path: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Path]: ...
-    def __getitem__(self, index: int | slice) -> Path | list[Path]:
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         return self.folder / os.fsdecode(self._names[index])
@@ -106,6 +107,9 @@ class FileSplit:
             return self.transform(image)
 
 
+Split = ArraySplit | FileSplit
+
+
 @dataclass(frozen=True, eq=False)
 class ImageData:
     """A data set: its two splits, and what a model and an evaluation need to know about them.
@@ -118,11 +122,65 @@ class ImageData:
     classes: list[str]
     normalisation: Normalisation
     input_shape: tuple[int, int, int]
-    train: ArraySplit | FileSplit
-    test: ArraySplit | FileSplit
+    train: Split
+    test: Split
     evaluation: Tensor
     crop_padding: int = 0
     flip: bool = False
+
+
+@dataclass(frozen=True)
+class DataRequest:
+    """What `load_data` asks a data set for."""
+
+    name: str
+    """The name the data set was asked for by: `cifar10`, `folder:PATH`, `module:function`."""
+    root: Path = Path("data")
+    """The folder where the files of data sets are."""
+    size: int = 224
+    """The side of the images of sets that are files."""
+    evaluation_images: int | None = None
+    """How many test images to evaluate on; None: as many as is usual for the set."""
+    check: bool = True
+    """Whether to look at all files before anything else happens."""
+
+    def __post_init__(self) -> None:
+        at_least("the size of the images", self.size, 1)
+
+    def subset(self, count: int, usual: int | None = None) -> Tensor:
+        """The numbers of the evaluation images among `count`: always the same ones, in rising order.
+
+        Without a wish there are `usual` ones, or all where there are fewer or nothing is usual.
+        """
+        wanted = self.evaluation_images
+        if wanted is None:
+            wanted = min(usual or count, count)
+        elif not 1 <= wanted <= count:
+            raise InputError(f"the number of evaluation images must be in 1..{count}, got {wanted}")
+        order = np.argsort(np.random.PCG64(_EVALUATION_SEED).random_raw(count), kind="stable")
+        return torch.from_numpy(np.sort(order[:wanted]))
+
+
+def array_data(
+    request: DataRequest,
+    train: ArraySplit,
+    test: ArraySplit,
+    classes: Sequence[str] | None = None,
+    *,
+    crop_padding: int = 0,
+    flip: bool = False,
+) -> ImageData:
+    """The data set of two splits held whole, scaled to [-1, 1]; classes without names are called by number.
+
+    `crop_padding` and `flip` are how training varies its images: random crops after padding, mirroring.
+    """
+    channels, height, width = train.images.shape[1:]
+    if classes is None:
+        classes = [str(number) for number in range(int(max(train.labels.max(), test.labels.max())) + 1)]
+    shape, evaluation = (channels, height, width), request.subset(len(test))
+    scaled = minus_one_to_one(channels)
+    data = ImageData(request.name, list(classes), scaled, shape, train, test=test, evaluation=evaluation)
+    return replace(data, crop_padding=crop_padding, flip=flip)
 
 
 class SeededImages(Dataset[tuple[Tensor, int, int]]):
@@ -147,27 +205,14 @@ class SeededImages(Dataset[tuple[Tensor, int, int]]):
         return image, int(self.split.labels[index]), index
 
 
-def evaluation_batches(
-    split: ArraySplit | FileSplit,
-    indices: Tensor,
-    batch_size: int,
-    device: torch.device | str,
-    workers: int = 0,
-) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """The images of `indices`, in their order: (indices, uint8 images on `device`, labels on `device`).
-
-    Images that cannot be read are zeros with the label `UNREADABLE`; see `unreadable`.
-    """
-    return read_batches(split, torch.split(indices, batch_size), device, workers)
-
-
 def read_batches(
-    split: ArraySplit | FileSplit,
-    batches: Iterable[Tensor],
-    device: torch.device | str = "cpu",
-    workers: int = 0,
+    split: Split, batches: Iterable[Tensor], device: torch.device | str = "cpu", workers: int = 0
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """As `evaluation_batches`, a batch for each tensor of indices, which are asked for as they are needed."""
+    """For each tensor of indices its images: (indices, uint8 images on `device`, labels on `device`).
+
+    The indices are asked for as they are needed. Images that cannot be read are zeros with the label
+    `UNREADABLE`; see `unreadable`.
+    """
     if isinstance(split, ArraySplit):
         for part in batches:
             chosen = part.to(split.labels.device)
@@ -184,7 +229,7 @@ def read_batches(
         yield numbers, images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
 
 
-def unreadable(split: ArraySplit | FileSplit, indices: Tensor, labels: Tensor) -> list[Path]:
+def unreadable(split: Split, indices: Tensor, labels: Tensor) -> list[Path]:
     """The files that could not be read, among the images of `indices` that came with these labels."""
     if isinstance(split, ArraySplit):
         return []
@@ -197,17 +242,10 @@ def decode(path: Path) -> Image.Image:
         with Image.open(path) as image:
             return image.convert("RGB")
     except Exception as error:  # damaged files make Pillow raise exceptions of many types
-        raise UnreadableImage(path, reason(error)) from error
+        raise UnreadableImage(path, error) from error
 
 
-def reason(error: Exception) -> str:
-    """What an exception about a file says, for people."""
-    if isinstance(error, UnidentifiedImageError):
-        return "not an image, or damaged from its start"
-    return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
-
-
-def first_images(split: ArraySplit | FileSplit, images: int, seed: int = 0) -> ArraySplit | FileSplit:
+def first_images(split: Split, images: int, seed: int = 0) -> Split:
     """A smaller training set: `images` of the split chosen by the seed, in their old order."""
     chosen = torch.randperm(len(split), generator=generator("cpu", seed, ORDER))[:images].sort().values
     if isinstance(split, ArraySplit):

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fpa import __version__
-from fpa.data.source import ImageBlock, ImageSource, looks, same_images
+from fpa.data.looks import looks, same_images
+from fpa.data.source import ImageBlock, ImageSource
 from fpa.engine.engine import Engine
 from fpa.errors import InputError
 from fpa.evaluation.examples import ExamplePicker

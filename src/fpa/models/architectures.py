@@ -1,15 +1,130 @@
-"""Models with new weights, by the name of their architecture."""
+"""The names of models, the same in recipes and commands, and models with new weights by these names."""
 
-from typing import Any
+import difflib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torchvision import models as torchvision_models
+from torchvision.models.resnet import BasicBlock
 
-from fpa.errors import InputError
+from fpa.errors import InputError, unknown
 from fpa.files import call_object, load_object
-from fpa.models.names import ModelName, import_timm, parse_model_name, unknown_model
-from fpa.models.resnets import OWN
+
+
+class SmallResNet(nn.Module):
+    """Three residual blocks of 16, 32 and 64 channels: for 32 px images on a CPU (77,000 weights)."""
+
+    def __init__(self, classes: int, channels: int) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(
+            nn.Conv2d(channels, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU(inplace=True)
+        )
+        self.blocks = nn.Sequential(_block(16, 16, 1), _block(16, 32, 2), _block(32, 64, 2))
+        self.head = nn.Linear(64, classes)
+
+    def forward(self, images: Tensor) -> Tensor:  # noqa: D102
+        return self.head(self.blocks(self.stem(images)).mean((2, 3)))  # type: ignore[no-any-return]
+
+
+def _block(inputs: int, outputs: int, stride: int) -> nn.Module:
+    shortcut = None
+    if inputs != outputs:
+        shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+    block: nn.Module = BasicBlock(inputs, outputs, stride, shortcut)
+    return block
+
+
+def cifar_resnet18(classes: int, channels: int) -> nn.Module:
+    """ResNet-18 whose stem keeps 32 px images large: a 3x3 convolution of stride 1, no pooling."""
+    model: nn.Module = torchvision_models.resnet18(num_classes=classes)
+    model.conv1 = stem = nn.Conv2d(channels, 64, 3, stride=1, padding=1, bias=False)
+    nn.init.kaiming_normal_(stem.weight, mode="fan_out", nonlinearity="relu")
+    model.maxpool = nn.Identity()
+    return model
+
+
+OWN: dict[str, Callable[[int, int], nn.Module]] = {
+    "resnet-small": SmallResNet,
+    "resnet18-cifar": cifar_resnet18,
+}
+"""Architectures by name: functions of the numbers of classes and channels."""
+
+
+@dataclass(frozen=True)
+class ModelName:
+    """A model's name: where the model comes from, and what it is called there."""
+
+    kind: Literal["own", "torchvision", "timm", "function", "file"]
+    """An architecture of `OWN`, of torchvision or of timm; a function; a saved file or a shipped model."""
+    name: str
+    spec: str
+    """The whole name, as it was written."""
+
+
+def parse_model_name(spec: str) -> ModelName:
+    """What a name stands for.
+
+    | name | stands for |
+    |---|---|
+    | `resnet-small`, `resnet18-cifar` | an architecture of fpa |
+    | `torchvision:NAME`, or `NAME` alone | a classifier of torchvision |
+    | `timm:NAME` | a model of timm |
+    | `module:function` | what the function returns |
+    | a path, or any other name | a saved model, or one that ships with fpa |
+
+    Names that torchvision and timm do not have are refused.
+
+    >>> parse_model_name("resnet50").kind, parse_model_name("shapes-fpa").kind
+    ('torchvision', 'file')
+    """
+    prefix, _, rest = spec.partition(":")
+    if spec in OWN:
+        return ModelName("own", spec, spec)
+    if prefix == "torchvision":
+        if rest not in torchvision_names():
+            raise unknown("torchvision model", rest, torchvision_names())
+        return ModelName("torchvision", rest, spec)
+    if prefix == "timm":
+        timm = import_timm(spec)
+        if not timm.is_model(rest):  # also true for names with a tag and old ones, which are not listed
+            raise unknown("timm model", rest, timm.list_models())
+        return ModelName("timm", rest, spec)
+    if not Path(spec).is_file():
+        if rest:
+            return ModelName("function", rest, spec)
+        if spec in torchvision_names():
+            return ModelName("torchvision", spec, spec)
+    return ModelName("file", spec, spec)
+
+
+def torchvision_names() -> list[str]:
+    """The classifiers of torchvision."""
+    names: list[str] = torchvision_models.list_models(module=torchvision_models)
+    return names
+
+
+def import_timm(spec: str) -> Any:
+    """The package timm, or an error that says that the model needs it."""
+    try:
+        import timm
+    except ImportError as error:
+        raise InputError(f"model {spec!r} needs timm: pip install 'fpa[timm]'") from error
+    return timm
+
+
+def unknown_model(spec: str, more: Iterable[str] = ()) -> InputError:
+    """The error for a name that stands for nothing, with the nearest names that do; `more` are known too."""
+    if find_spec("timm") and spec in import_timm(spec).list_models():
+        return InputError(f"unknown model {spec!r}: did you mean timm:{spec}?")
+    names = [*OWN, *more, *torchvision_names()]
+    if difflib.get_close_matches(spec, names, n=1, cutoff=0.5):
+        return unknown("model", spec, names)
+    return unknown("model", spec, [*OWN, *more, "torchvision:NAME", "timm:NAME", "module:function"])
 
 
 def build_model(
@@ -39,7 +154,14 @@ def build(name: ModelName, classes: int | None, channels: int = 3, *, initialise
     if name.kind == "own":
         return OWN[name.name](classes or 10, channels)
     if name.kind == "function":
-        return _returned(name.spec, *(() if classes is None else (classes, channels)))
+        returned = load_object(name.spec, "model")
+        if classes is not None or not isinstance(returned, nn.Module):
+            returned = call_object(name.spec, "model", *(() if classes is None else (classes, channels)))
+        if not isinstance(returned, nn.Module):
+            raise InputError(
+                f"{name.spec} must return a torch.nn.Module, it returned {type(returned).__name__}"
+            )
+        return returned
     if name.kind == "file":
         raise unknown_model(name.spec)
     how: dict[str, Any] = {} if classes is None else {"num_classes": classes}
@@ -56,14 +178,4 @@ def build(name: ModelName, classes: int | None, channels: int = 3, *, initialise
     if not initialise and name.name in ("googlenet", "inception_v3"):
         how["init_weights"] = False  # they warn about a default that weights from a file make meaningless
     model = torchvision_models.get_model(name.name, weights=None, **how)
-    return model
-
-
-def _returned(spec: str, *arguments: int) -> nn.Module:
-    """The model that `module:function` returns, or is."""
-    model = load_object(spec, "model")
-    if arguments or not isinstance(model, nn.Module):
-        model = call_object(spec, "model", *arguments)
-    if not isinstance(model, nn.Module):
-        raise InputError(f"{spec} must return a torch.nn.Module, it returned {type(model).__name__}")
     return model

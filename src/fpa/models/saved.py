@@ -1,10 +1,15 @@
-"""Models in one file that describes itself."""
+"""Trained models from files: models of fpa, which describe themselves, and weights of any other source.
+
+Weights are data: safetensors, or what `torch.load` reads without executing anything. What would execute code
+is refused.
+"""
 
 import hashlib
+import importlib
 import json
+import pickle
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from importlib import resources
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +17,24 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
+from torchvision import models as torchvision_models
 
-from fpa.errors import InputError, unknown
-from fpa.files import replacing, what_it_is
-from fpa.models.architectures import build
-from fpa.models.names import parse_model_name
+from fpa.data.normalisation import Normalisation, as_normalisation
+from fpa.data.sets import is_plain_name
+from fpa.errors import InputError, first_line, unknown
+from fpa.files import check_torch_file, replacing, what_it_is
+from fpa.models.architectures import ModelName, build, parse_model_name, unknown_model
 
 FORMAT = 1
 """Version of the metadata in a model file."""
+
+PRETRAINED = Path(__file__).parent / "pretrained"
+
+
+# Where training scripts keep the weights in a checkpoint, and what wrappers put before their names.
+CHECKPOINT_KEYS = ("state_dict", "model_state_dict", "model", "net", "weights")
+
+WRAPPER_PREFIXES = ("module.", "_orig_mod.", "model.")
 
 
 @dataclass(frozen=True)
@@ -73,15 +88,14 @@ def save_model(model: nn.Module, card: ModelCard, path: Path | str) -> None:
 
 def shipped_models() -> list[str]:
     """The names of the trained models that ship with the package."""
-    folder = resources.files("fpa.models") / "pretrained"
-    return sorted(item.name.removesuffix(".safetensors") for item in folder.iterdir() if "." in item.name)
+    return sorted(path.stem for path in PRETRAINED.glob("*.safetensors"))
 
 
 def model_path(name: Path | str) -> Path:
     """The file of a model: a path, or the name of a model that ships with the package."""
     path = Path(name)
     if str(name) in shipped_models():
-        return Path(str(resources.files("fpa.models") / "pretrained" / f"{name}.safetensors"))
+        return PRETRAINED / f"{name}.safetensors"
     if path.suffix in (".pth", ".pt", ".bin", ".ckpt"):
         raise InputError(
             f"{path} is not a model file of fpa (.safetensors): name its architecture too, with "
@@ -96,7 +110,21 @@ def read_card(path: Path | str) -> ModelCard:
     """What a model file says about itself, without loading the weights."""
     path = model_path(path)
     with open_tensors(path) as file:
-        return _card(file, path)
+        text = (file.metadata() or {}).get("fpa")
+    if text is None:
+        raise InputError(
+            f"{path} was not written by fpa: it does not say which architecture its weights are of"
+        )
+    try:
+        values = json.loads(text)
+        if values.pop("format", None) == FORMAT:
+            tuples = {name: tuple(values[name]) for name in ("input_shape", "mean", "std")}
+            card = ModelCard(**values | tuples)
+            card.check()
+            return card
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
+        raise InputError(f"{path} is damaged: what it says about itself cannot be read ({error})") from error
+    raise InputError(f"{path} was written by another version of fpa (this one reads format {FORMAT})")
 
 
 def load_model(
@@ -133,9 +161,7 @@ def load_model(
     return model.to(device).eval()
 
 
-def check_same_tensors(
-    path: Path, architecture: str, expected: dict[str, Any], state: dict[str, Any]
-) -> None:
+def check_same_tensors(path: Path, model: str, expected: dict[str, Any], state: dict[str, Any]) -> None:
     """Refuse a file whose tensors are not those that an architecture has."""
     kinds = {
         "missing": sorted(expected.keys() - state.keys()),
@@ -152,9 +178,7 @@ def check_same_tensors(
         if names
     ]
     if problems:
-        raise InputError(
-            f"{path} does not hold weights of the architecture {architecture!r}: {'; '.join(problems)}"
-        )
+        raise InputError(f"{path} does not hold weights of the architecture {model!r}: {'; '.join(problems)}")
 
 
 def open_tensors(path: Path) -> Any:
@@ -180,11 +204,6 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     return state
 
 
-def tensor_bytes(tensor: Tensor) -> Any:
-    """The bytes of a tensor, for a hash."""
-    return tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
-
-
 def _checksum(state: Mapping[str, Tensor], card: str) -> str:
     return _updated(hashlib.blake2b(card.encode(), digest_size=16), state)
 
@@ -193,29 +212,161 @@ def _updated(digest: Any, state: Mapping[str, Tensor]) -> str:
     """The hash, in hexadecimal digits, with the names, kinds and values of tensors added."""
     for name, tensor in sorted(state.items()):
         digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
-        digest.update(tensor_bytes(tensor))
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
     return str(digest.hexdigest())
-
-
-def _card(file: Any, path: Path) -> ModelCard:
-    text = (file.metadata() or {}).get("fpa")
-    if text is None:
-        raise InputError(
-            f"{path} was not written by fpa: it does not say which architecture its weights are of"
-        )
-    try:
-        values = json.loads(text)
-        if values.pop("format", None) != FORMAT:
-            raise InputError(f"{path} was written by another version of fpa (this one reads format {FORMAT})")
-        card = ModelCard(**values | {name: tuple(values[name]) for name in ("input_shape", "mean", "std")})
-        card.check()
-        return card
-    except InputError:
-        raise
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
-        raise InputError(f"{path} is damaged: what it says about itself cannot be read ({error})") from error
 
 
 def fingerprint(model: nn.Module) -> str:
     """Of the weights: two models with the same weights and names are the same."""
     return _updated(hashlib.sha256(), model.state_dict())[:16]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A model and what is known about its images."""
+
+    model: nn.Module
+    name: str
+    normalisation: Normalisation | None = None
+    """How its images are normalised; None where the source does not say."""
+    size: int | None = None
+    """The side of its images in pixels; None where the source does not say."""
+    classes: list[str] | None = None
+    """The names of its outputs; None where the source does not say."""
+    data: str | None = None
+    """The data set it was trained on, if it is a model of fpa."""
+
+
+def open_model(
+    spec: str,
+    weights: Path | str | None = None,
+    *,
+    classes: int | None = None,
+    normalisation: Normalisation | None = None,
+) -> Opened:
+    """A trained model by name: a saved or shipped model, `torchvision:NAME`, `timm:NAME`, `module:function`.
+
+    All names are those of `parse_model_name`. `weights` is a .safetensors file, or a checkpoint with the
+    state dict; the number of classes follows from it (or is given as `classes`). A function `module:function`
+    takes nothing, returns the model and may load its own weights; its module is looked for in the current
+    folder too. `normalisation` takes the place of the one that torchvision, timm or the saved model say.
+
+    >>> ", ".join(open_model("shapes-fpa").classes[:2])
+    'disc, square'
+    """
+    name = parse_model_name(spec)
+    if name.kind == "file":
+        if weights is not None:
+            raise InputError(f"{spec} is a saved model with its own weights: leave out {weights}")
+        opened = _saved(spec)
+    elif name.kind == "function":
+        opened = Opened(build(name, None), name.name)
+        if weights is not None:
+            _load(opened.model, _state_dict(Path(weights)), Path(weights), spec)
+    elif weights is None:
+        raise InputError(
+            f"{spec} needs weights: give a .safetensors file or a state dict saved with torch.save"
+        )
+    else:
+        opened = _with_weights(name, Path(weights), classes)
+    return replace(opened, model=opened.model.eval(), normalisation=normalisation or opened.normalisation)
+
+
+def _saved(spec: str) -> Opened:
+    path = Path(spec)
+    if not path.suffix and not path.exists() and spec not in shipped_models():
+        raise unknown_model(spec, [*shipped_models(), "a .safetensors file"])
+    path = model_path(spec)
+    card = read_card(path)
+    data = card.recipe.get("data")
+    data = data.get("name") if isinstance(data, dict) else None
+    data = data if is_plain_name(data) else None
+    name = path.stem if path.stem != "model" else path.absolute().parent.name  # training names all alike
+    size, normalisation = card.input_shape[-1], Normalisation(card.mean, card.std)
+    return Opened(load_model(path), name, normalisation, size, card.classes, data=data)
+
+
+def _with_weights(name: ModelName, path: Path, classes: int | None) -> Opened:
+    """An architecture with as many classes as the weights have."""
+    state, channels = _state_dict(path), 3
+    if name.kind == "own":
+        channels = next((values.shape[1] for values in state.values() if values.ndim == 4), channels)
+    usual = _shapes_of(name, channels)
+    state = _stripped(state, usual)
+    classes = classes or _classes(usual, state)
+    model = build(name, classes, channels, initialise=False)
+    _load(model, state, path, name.spec)
+    if name.kind == "own":
+        return Opened(model, name.name)
+    if name.kind == "timm":
+        config: Any = importlib.import_module("timm.data").resolve_model_data_config(model)
+        normalisation = as_normalisation((config["mean"], config["std"]))
+        return Opened(model, name.name, normalisation, int(config["input_size"][-1]))
+    entry = next(iter(torchvision_models.get_model_weights(name.name)))
+    transform, names = entry.transforms(), list(entry.meta["categories"])
+    known = names if classes in (None, len(names)) else None
+    return Opened(model, name.name, as_normalisation(transform), int(transform.crop_size[0]), known)
+
+
+def _shapes_of(name: ModelName, channels: int) -> dict[str, Tensor]:
+    """The tensors an architecture has by default, without their values where it can be built so."""
+    try:
+        with torch.device("meta"):
+            return build(name, None, channels, initialise=False).state_dict()
+    except Exception:  # some architectures compute numbers from tensors while they are built
+        return build(name, None, channels, initialise=False).state_dict()
+
+
+def _state_dict(path: Path) -> dict[str, Tensor]:
+    """The tensors of a weights file by name; nothing in the file is executed."""
+    if path.suffix == ".safetensors":
+        return read_tensors(path)
+    if not path.is_file():
+        raise InputError(f"there is no weights file {path}")
+    check_torch_file(path, "weights file")
+    try:
+        content: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise InputError(
+            f"{path} was not loaded: it holds more than tensors, and reading it could execute code; save the "
+            "weights alone, with torch.save(model.state_dict(), FILE) or as safetensors"
+        ) from error
+    except (RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
+        raise InputError(f"{path} cannot be read as weights: {first_line(error)}") from error
+    while isinstance(content, Mapping) and (
+        inner := [content[key] for key in CHECKPOINT_KEYS if isinstance(content.get(key), Mapping)]
+    ):
+        content = inner[0]
+    if not isinstance(content, Mapping) or not content:
+        raise InputError(f"{path} holds no state dict: it holds {type(content).__name__}")
+    state = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
+    if not state:
+        some = ", ".join(map(str, list(content)[:5]))
+        raise InputError(f"{path} holds no state dict: its entries ({some}) are not tensors")
+    return state
+
+
+def _stripped(state: dict[str, Tensor], expected: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Without the prefixes that wrappers put before all names."""
+    for prefix in WRAPPER_PREFIXES * 2:
+        inside = any(name.startswith(prefix) for name in expected)
+        if not inside and all(name.startswith(prefix) for name in state):
+            state = {name.removeprefix(prefix): value for name, value in state.items()}
+    return state
+
+
+def _classes(expected: Mapping[str, Any], state: Mapping[str, Tensor]) -> int | None:
+    """The number of classes of weights: where they differ from the usual ones in the first side alone."""
+    shapes = [(state[name].shape, expected[name].shape) for name in expected.keys() & state.keys()]
+    counts = {now[0] for now, usual in shapes if now and usual and now != usual and now[1:] == usual[1:]}
+    return counts.pop() if len(counts) == 1 else None
+
+
+def _load(model: nn.Module, state: dict[str, Tensor], path: Path, architecture: str) -> None:
+    expected = model.state_dict()
+    # Older checkpoints do not count the batches of batch norms, which nothing here uses.
+    counters = {name: value for name, value in expected.items() if name.endswith("num_batches_tracked")}
+    state = counters | _stripped(state, expected)
+    check_same_tensors(path, architecture, expected, state)
+    expected.update(state)  # keeps the versions of the parts, which some architectures ask for
+    model.load_state_dict(expected)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fpa.errors import InputError
+from fpa.errors import InputError, first_line
 
 HALF = (torch.float16, torch.bfloat16)
 
@@ -33,28 +33,28 @@ def classifier(
     >>> classifier(nn.DataParallel(inner)) is inner
     True
     """
-    found = unwrapped(model)
-    half = sorted({str(p.dtype) for p in found.parameters() if p.dtype in HALF})
+    network = unwrapped(model)
+    half = sorted({str(p.dtype) for p in network.parameters() if p.dtype in HALF})
     if half:
         warnings.warn(
             f"the model's weights are {' and '.join(half).replace('torch.', '')}: "
             "a float32 copy is evaluated, its logits have more digits",
             stacklevel=2,
         )
-        found = _copied(found).float()
-    if device is not None and any(p.device != _placed(device) for p in found.parameters()):
-        found = (found if half else _copied(found)).to(device)
+        network = _copied(network).float()
+    if device is not None and any(p.device != _placed(device) for p in network.parameters()):
+        network = (network if half else _copied(network)).to(device)
     if images is None:
-        return found
-    returned = _probed(found, images)
+        return network
+    returned = _probed(network, images)
     if isinstance(returned, Tensor):
-        return found
+        return network
     if logits_of(returned) is None:
         raise InputError(
             "the model must return logits [N, classes], or an object, dict or tuple with them as .logits, "
             f"['logits'] or first part; it returned {type(returned).__name__}"
         )
-    return Logits(found)
+    return Logits(network)
 
 
 class Logits(nn.Module):
@@ -76,13 +76,11 @@ def logits_of(returned: Any) -> Tensor | None:
     >>> logits_of({"loss": None, "logits": torch.zeros(2, 5)}).shape
     torch.Size([2, 5])
     """
-    if isinstance(returned, Tensor):
-        return returned
-    inside = getattr(returned, "logits", None)
+    inside = returned if isinstance(returned, Tensor) else getattr(returned, "logits", None)
     if inside is None and isinstance(returned, Mapping):
         inside = returned.get("logits")
-    if inside is None and isinstance(returned, (tuple, list)) and returned:
-        inside = returned[0]
+    if inside is None and isinstance(returned, tuple | list):
+        inside = next(iter(returned), None)
     return inside if isinstance(inside, Tensor) else None
 
 
@@ -123,12 +121,11 @@ def unwrapped(model: nn.Module) -> nn.Module:
             "the model is TorchScript, whose weights cannot be frozen: give the module that it was made of"
         )
     while True:
-        if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
-            model = model.module
-        elif isinstance(getattr(model, "_orig_mod", None), nn.Module):  # torch.compile's wrapper
-            model = model._orig_mod  # type: ignore[assignment]
-        else:
+        parallel = isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel)
+        inner = getattr(model, "module" if parallel else "_orig_mod", None)  # torch.compile has the latter
+        if not isinstance(inner, nn.Module):
             return model
+        model = inner
 
 
 def _copied(model: nn.Module) -> nn.Module:
@@ -145,24 +142,21 @@ def _placed(device: torch.device | str) -> torch.device:
     try:
         return torch.empty(0, device=device).device
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise InputError(f"the device {str(device)!r} cannot be used here: {reason}") from error
+        raise InputError(f"the device {str(device)!r} cannot be used here: {first_line(error)}") from error
 
 
 def _probed(model: nn.Module, images: Tensor) -> Any:
     """What the model, in evaluation mode, returns for one of the images."""
     weight = next(itertools.chain(model.parameters(), model.buffers()), None)
-    one = images[:1].detach().clone()
+    image = images[:1].detach().clone()
     if weight is not None:
-        one = one.to(weight.device, weight.dtype if weight.is_floating_point() else one.dtype)
+        image = image.to(weight.device, weight.dtype if weight.is_floating_point() else image.dtype)
     with torch.no_grad(), untouched(model):
         try:
-            return model(one)
+            return model(image)
         except Exception as error:
-            reason = (str(error) or type(error).__name__).strip().splitlines()[0]
-            raise InputError(
-                f"the model cannot take images {list(images.shape[1:])} (channels, height, width): {reason}"
-            ) from error
+            shape = f"{list(images.shape[1:])} (channels, height, width)"
+            raise InputError(f"the model cannot take images {shape}: {first_line(error)}") from error
 
 
 def warn_of_probabilities(outputs: Tensor) -> None:

@@ -22,12 +22,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from fpa.data.forms import collated, is_batch, single_images
 from fpa.data.labels import class_numbers, relabelled
-from fpa.data.loaders import image_batches
+from fpa.data.loaders import ImageBatches, collated, is_batch, single_images
 from fpa.data.normalisation import Normalisation, as_normalisation
 from fpa.data.sets import tuning_data
-from fpa.data.splits import ImageData, evaluation_batches
+from fpa.data.splits import ImageData, read_batches
 from fpa.engine.devices import check_device, chosen_device
 from fpa.errors import InputError, unknown
 from fpa.masking import MASKINGS, get_masking
@@ -257,7 +256,7 @@ class _Task:
         """Normalised batches and their number; images that come without batches are shuffled into them."""
         size, channels = self.settings.batch_size, input_channels(self.tuned)
         if is_batch(data):
-            (parts,) = image_batches(data, self.normalisation, channels, numbers=False)
+            (parts,) = ImageBatches(data, self.normalisation, channels, numbers=False)
             loader = _shuffled(TensorDataset(*parts), size)
             return loader, len(loader)
         items = hasattr(data, "__len__") and hasattr(data, "__getitem__")
@@ -279,7 +278,7 @@ class _Task:
             ) from error
         if steps == 0:
             raise InputError("there are no images: the loader is empty")
-        return image_batches(data, self.normalisation, channels, numbers=False), steps
+        return ImageBatches(data, self.normalisation, channels, numbers=False), steps
 
     def _matched(self, classes: list[str], outputs: int) -> list[int] | None:
         """The model's class for each class of the data; None: they have nothing to do with each other."""
@@ -359,7 +358,7 @@ def _labelled_by(
     """The data with the network's own predictions as labels of the test images; training asks it anew."""
     predicted = torch.zeros_like(data.test.labels)
     judge = copy.deepcopy(network).to(device).eval()
-    for indices, images, _ in evaluation_batches(data.test, data.evaluation, 250, device, workers=workers):
+    for indices, images, _ in read_batches(data.test, torch.split(data.evaluation, 250), device, workers):
         predicted[indices] = judge(data.normalisation(images)).argmax(1).cpu()
     train = replace(data.train, labels=torch.zeros_like(data.train.labels))
     return replace(data, classes=classes, train=train, test=replace(data.test, labels=predicted))

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fpa.data.splits import ArraySplit, ImageData, evaluation_batches
+from fpa.data.splits import ArraySplit, ImageData, read_batches
 from fpa.engine.arithmetic import cuda_arithmetic
 from fpa.engine.devices import check_device
 from fpa.errors import InputError, unknown
@@ -338,8 +338,8 @@ def accuracy(
     training = model.training
     model.eval()
     right = seen = torch.zeros((), dtype=torch.int64, device=device)
-    for _, images, labels in evaluation_batches(
-        data.test, data.evaluation, batch_size, device, workers=workers
+    for _, images, labels in read_batches(
+        data.test, torch.split(data.evaluation, batch_size), device, workers
     ):
         predicted = model(data.normalisation(images)).argmax(1)
         right = right + (predicted == labels).sum()

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from fpa.data.normalisation import Normalisation
 from fpa.errors import InputError
-from fpa.seeds import ORDER, derive, generator
+from fpa.seeds import Stream, derive, generator
 
 UNREADABLE = -100  # the label of an image that could not be read: cross_entropy's default ignore_index
 
@@ -209,7 +209,7 @@ def reason(error: Exception) -> str:
 
 def first_images(split: ArraySplit | FileSplit, images: int, seed: int = 0) -> ArraySplit | FileSplit:
     """A smaller training set: `images` of the split chosen by the seed, in their old order."""
-    chosen = torch.randperm(len(split), generator=generator("cpu", seed, ORDER))[:images].sort().values
+    chosen = torch.randperm(len(split), generator=generator("cpu", seed, Stream.ORDER))[:images].sort().values
     if isinstance(split, ArraySplit):
         foreground = None if split.foreground is None else split.foreground[chosen]
         return ArraySplit(split.images[chosen], split.labels[chosen], foreground)

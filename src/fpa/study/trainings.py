@@ -15,10 +15,9 @@ from fpa.masking import get_masking
 from fpa.models.architectures import build_model
 from fpa.models.saved import ModelCard
 from fpa.progress import Display
-from fpa.seeds import derive
+from fpa.seeds import Stream, derive
 from fpa.study.recipe import Recipe, Variant
 from fpa.training.augment import FPA, Rectangle
-from fpa.training.batches import INITIAL
 from fpa.training.run import Job, Trained
 from fpa.training.trainer import check_jobs, train_jobs
 
@@ -112,7 +111,9 @@ def recipe_jobs(
                 augmentation=variant.augmentation,
                 variant=name,
             )
-            build = partial(_new_model, recipe.model, len(classes), shape, derive(variant.seed, INITIAL))
+            build = partial(
+                _new_model, recipe.model, len(classes), shape, derive(variant.seed, Stream.INITIAL)
+            )
             job = replace(
                 job,
                 model=build,

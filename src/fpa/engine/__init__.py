@@ -3,8 +3,7 @@
 The engine chooses batch size and arithmetic; the model it was given stays exactly as it was.
 """
 
-from fpa.engine.arithmetic import cuda_arithmetic
-from fpa.engine.compiling import compiled
+from fpa.engine.devices import compiled, cuda_arithmetic
 from fpa.engine.engine import Engine, Work
 from fpa.engine.forms import DEFAULT_PRECISION, Precision
 

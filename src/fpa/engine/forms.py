@@ -3,15 +3,14 @@
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
-from fpa.engine.arithmetic import cuda_arithmetic
-from fpa.engine.compiling import compiled
+from fpa.engine.devices import compiled, cuda_arithmetic
 from fpa.engine.folding import bfloat16_copy, fold_batch_norm, private_copy
 from fpa.errors import InputError, unknown
 from fpa.models.wrap import untouched
@@ -42,113 +41,98 @@ class Precision:
 DEFAULT_PRECISION = {"cuda": Precision("bfloat16", "bfloat16"), "cpu": Precision()}
 
 
+@dataclass(eq=False)
 class Runner:
     """One prepared form of the model: how its rows go in, in which arithmetic, compiled or not."""
 
-    def __init__(
-        self,
-        module: nn.Module,
-        device: torch.device,
-        dtype: torch.dtype,
-        *,
-        borrowed: bool = False,
-        folded: bool = False,
-        tf32: bool = False,
-        autocast: bool = False,
-        channels_last: bool = False,
-    ) -> None:
-        self.module, self.device, self.dtype = module, device, dtype
-        self.borrowed, self.folded, self.tf32, self.autocast = borrowed, folded, tf32, autocast
-        self.memory_format = torch.channels_last if channels_last else torch.contiguous_format
-        if channels_last:
-            self.module.to(memory_format=torch.channels_last)
-        self.compiled = False
-        self.compile_seconds = 0.0
+    module: nn.Module
+    device: torch.device
+    dtype: torch.dtype
+    borrowed: bool = False
+    folded: bool = False
+    tf32: bool = False
+    autocast: bool = False
+    channels_last: bool = False
+    compiled: bool = field(default=False, init=False)
+    compile_seconds: float = field(default=0.0, init=False)
+
+    def __post_init__(self) -> None:
         self._compiled_for: set[tuple[bool, torch.Size]] = set()
-        self._call = self._eager_call
+        if self.channels_last:
+            self.module.to(memory_format=torch.channels_last)
 
     @property
     def described(self) -> str:
         """The arithmetic and what was done to the model, in words."""
-        arithmetic = str(self.dtype).removeprefix("torch.")
-        if self.tf32 and self.device.type == "cuda":
-            arithmetic = "tf32"
+        tf32 = self.tf32 and self.device.type == "cuda"
+        arithmetic = "tf32" if tf32 else str(self.dtype).removeprefix("torch.")
         parts = {
             "bfloat16 by autocast": self.autocast,
             arithmetic: not self.autocast,
             "batch norms folded": self.folded,
-            "channels last": self.memory_format == torch.channels_last,
+            "channels last": self.channels_last,
             "compiled": self.compiled,
             "not copied": self.borrowed,
         }
         return ", ".join(part for part, used in parts.items() if used)
 
-    def _eager_call(self, rows: Tensor) -> Tensor:
+    def _eager(self, rows: Tensor) -> Tensor:
         # A copy, also where nothing is cast: a model may begin with an operation in place.
-        rows = rows.to(self.dtype, copy=True, memory_format=self.memory_format)
-        logits: Tensor = self.module(rows)
+        layout = torch.channels_last if self.channels_last else torch.contiguous_format
+        logits: Tensor = self.module(rows.to(self.dtype, copy=True, memory_format=layout))
         return logits
 
     def compile_if(self, pays: bool) -> None:
         """Compile from the next call on, if that pays and the module is ours to compile."""
         if pays and not self.compiled and not self.borrowed:
-            call = self._eager_call
+            call = self._eager
 
             def own(rows: Tensor) -> Tensor:
                 return call(rows)
 
             # Dynamo counts recompilations by code object; its own one keeps engines from sharing the limit.
             own.__code__ = own.__code__.replace()
-            self._call = compiled(own)
-            self.compiled = True
+            self._fast, self.compiled = compiled(own), True
 
     def logits(self, rows: Tensor, *, eager: bool = False) -> Tensor:
         """[N, classes] of the rows; `eager` without what is compiled."""
         with torch.no_grad(), self._context():
-            return self._eager_call(rows) if eager else self._or_eager(lambda: self._call(rows), rows)
+            return self._run(lambda call: call(rows), rows, eager)
 
     def gradients(self, rows: Tensor, targets: Tensor, *, eager: bool = False) -> Tensor:
         """The gradient of each row's target's logit, [N, C, H, W]."""
         rows = rows.detach().requires_grad_()
         with torch.enable_grad(), self._context():
-            if eager:
-                return _gradient(self._eager_call(rows), targets, rows)
-            return self._or_eager(lambda: _gradient(self._call(rows), targets, rows), rows)
+            return self._run(lambda call: _gradient(call(rows), targets, rows), rows, eager)
 
     def record(self, rows: Tensor) -> None:
         """Run eagerly up to where a backward pass could begin."""
         with torch.enable_grad(), self._context():
-            self._eager_call(rows.detach().requires_grad_())
+            self._eager(rows.detach().requires_grad_())
 
-    def _or_eager(self, run: Callable[[], Tensor], rows: Tensor) -> Tensor:
-        if not self.compiled:
-            return run()
-        kind = (rows.requires_grad, rows.shape)
+    def _run(self, run: Callable[[Callable[[Tensor], Tensor]], Tensor], rows: Tensor, eager: bool) -> Tensor:
+        if eager or not self.compiled:
+            return run(self._eager)
+        kind, began = (rows.requires_grad, rows.shape), time.monotonic()
         try:
-            if kind in self._compiled_for:
-                return run()
-            began = time.monotonic()
-            result = run()  # the first call of a kind compiles
-            self.compile_seconds += time.monotonic() - began
-            self._compiled_for.add(kind)
+            result = run(self._fast)
+            if kind not in self._compiled_for:  # the first call of a kind compiles
+                self.compile_seconds += time.monotonic() - began
+                self._compiled_for.add(kind)
             return result
-        except InputError:
-            raise
         except Exception as error:
-            if isinstance(error, (RuntimeError, MemoryError)) and out_of_memory(error):
+            if isinstance(error, InputError) or out_of_memory(error):
                 raise
             warnings.warn(f"the model could not be compiled and runs uncompiled: {error}", stacklevel=2)
-        self._call, self.compiled = self._eager_call, False
-        return run()
+        self.compiled = False
+        return run(self._eager)
 
     @contextmanager
     def _context(self) -> Iterator[None]:
-        with ExitStack() as stack:
-            if self.borrowed:
-                stack.enter_context(untouched(self.module, freeze=True))
-            stack.enter_context(torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast))
-            if self.device.type == "cuda":
-                stack.enter_context(cuda_arithmetic(self.tf32, benchmark=self.compiled))
+        lent = untouched(self.module, freeze=True) if self.borrowed else nullcontext()
+        on_cuda = self.device.type == "cuda"
+        arithmetic = cuda_arithmetic(self.tf32, benchmark=self.compiled) if on_cuda else nullcontext()
+        with lent, torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast), arithmetic:
             yield
 
 
@@ -163,14 +147,11 @@ def fastest_form(
 
     def agrees(runner: Runner, tolerance: float) -> bool:
         try:
-            logits = runner.logits(probe)
+            return same_logits(runner.logits(probe), expected, tolerance)
         except Exception as error:
-            if isinstance(error, (RuntimeError, MemoryError)) and out_of_memory(error):
+            if out_of_memory(error):
                 raise
             return False
-        most = tolerance * expected.abs().max().clamp(min=1e-3)
-        near = ((logits - expected).abs() <= most) | ~expected.isfinite()
-        return logits.shape == expected.shape and bool(near.all())
 
     device, dtype, tf32 = plain.device, plain.dtype, precision == "tf32"
     half = precision == "bfloat16" and dtype == torch.float32
@@ -196,6 +177,13 @@ def _gradient(logits: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
     score = logits.gather(1, targets[:, None]).sum(dtype=torch.promote_types(logits.dtype, torch.float32))
     (gradient,) = torch.autograd.grad(score, rows)
     return gradient
+
+
+def same_logits(logits: Tensor, expected: Tensor, tolerance: float) -> bool:
+    """Whether logits differ by no more than a share of the largest of those expected."""
+    most = tolerance * expected.abs().max().clamp(min=1e-3)
+    near = ((logits - expected).abs() <= most) | ~expected.isfinite()
+    return logits.shape == expected.shape and bool(near.all())
 
 
 def check_logits(logits: object, rows: int) -> None:

@@ -17,6 +17,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from fpa.described import shape_or_type
 from fpa.engine.batching import Kind, fitting_batch
 from fpa.engine.devices import cuda_arithmetic
 from fpa.engine.folding import private_copy
@@ -139,8 +140,7 @@ class Engine:
     def images(self, images: Tensor) -> Tensor:
         """The images on the engine's device in its precision, detached, after a look at their shape."""
         if not isinstance(images, Tensor) or images.ndim != 4:
-            shape = list(images.shape) if isinstance(images, Tensor) else type(images).__name__
-            raise InputError(f"images must be a tensor [N, C, H, W], got {shape}")
+            raise InputError(f"images must be a tensor [N, C, H, W], got {shape_or_type(images)}")
         if len(images) == 0:
             raise InputError("there are no images: got an empty batch")
         if not images.is_floating_point():

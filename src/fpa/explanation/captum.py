@@ -5,12 +5,15 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any, Self, get_args
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import interpolate
 
+from fpa.described import shape_or_type
 from fpa.errors import InputError, unknown
 from fpa.explanation.captum_model import fitted_model
 from fpa.explanation.integrated import PATH_SETTINGS, hashable_reference, reference_images
@@ -51,7 +54,7 @@ class Captum(RawMap):
     def __post_init__(self) -> None:
         object.__setattr__(self, "reference", hashable_reference(self.reference))
         known = captum_methods()
-        if self.method in _UNFIT and self.method not in known:
+        if self.method in _UNFIT:
             raise InputError(f"captum:{self.method} cannot be used by name: {_UNFIT[self.method]}")
         if self.method not in known:
             raise unknown("Captum method", self.method, known)
@@ -70,10 +73,8 @@ class Captum(RawMap):
     def from_argument(cls, argument: str) -> tuple[Self, Reduction | None]:
         """`captum:METHOD[_sum|_abs][@LAYER]`."""
         method, _, layer = argument.partition("@")
-        for reduction in get_args(Reduction):
-            if method.endswith(f"_{reduction}"):
-                return cls(method.removesuffix(f"_{reduction}"), layer or None), reduction
-        return cls(method, layer or None), None
+        reduction = next((each for each in get_args(Reduction) if method.endswith(f"_{each}")), None)
+        return cls(method.removesuffix(f"_{reduction}"), layer or None), reduction
 
     @property
     def label(self) -> str:
@@ -90,8 +91,6 @@ class Captum(RawMap):
 
     def described(self) -> dict[str, Any]:
         """The method, what it was set to and Captum's version."""
-        from importlib.metadata import version
-
         return {**super().described(), "captum": version("captum")}
 
     def raw_map(self, name: str, task: Task) -> Tensor:
@@ -102,11 +101,7 @@ class Captum(RawMap):
             place = [fitted.layer(self.layer) if self.layer else fitted.last_convolution(name, first)]
         explainer = self._class(fitted, *place)
         accepted = inspect.signature(explainer.attribute).parameters
-        random = "n_samples" in accepted
-        baselines = None
-        if "baselines" in accepted:
-            baselines = reference_images("masked" if self.reference is None else self.reference, task)
-        of_layer = isinstance(explainer, _captum().LayerAttribution)
+        baselines = reference_images(self.reference, task) if "baselines" in accepted else None
 
         def run(rows: Tensor, at: slice) -> Tensor:
             batch = task.engine.batch_size("gradients", task.images[:1])
@@ -124,7 +119,11 @@ class Captum(RawMap):
                 target=task.targets[at],
                 **{key: value for key, value in chosen.items() if key in accepted},
             )
-            return _at_image_size(name, raw, rows) if of_layer else raw
+            return (
+                _at_image_size(name, raw, rows)
+                if issubclass(self._class, _captum().LayerAttribution)
+                else raw
+            )
 
         def seeded(rows: Tensor, at: slice) -> Tensor:
             """One image at a time, so that its random numbers are its own."""
@@ -137,7 +136,7 @@ class Captum(RawMap):
         # Captum keeps copies of what passes through the activations, and DeepLift the reference beside
         # the image: about four times what a gradient needs.
         with _translated(name):
-            return in_parts(task, name, seeded if random else run, memory_factor=4)
+            return in_parts(task, name, seeded if "n_samples" in accepted else run, memory_factor=4)
 
 
 def captum_methods() -> list[str]:
@@ -146,25 +145,30 @@ def captum_methods() -> list[str]:
     >>> {"DeepLift", "GuidedBackprop", "LayerGradCam", "Occlusion"} <= set(captum_methods())
     True
     """
-    attr = _captum()
-    found = []
-    for name in attr.__all__:
-        if not inspect.isclass(getattr(attr, name)) or not hasattr(getattr(attr, name), "attribute"):
-            continue
-        made, called = (
-            [key for key, entry in inspect.signature(function).parameters.items() if _required(entry)][1:]
-            for function in (getattr(attr, name).__init__, getattr(attr, name).attribute)
-        )
-        takes_target = "target" in inspect.signature(getattr(attr, name).attribute).parameters
-        fits = made[:1] in (["model"], ["forward_func"]) and set(made[1:]) <= {"layer"}
-        given = {"inputs", "baselines", "sliding_window_shapes"}
-        if fits and takes_target and set(called) <= given and name not in _UNFIT:
-            found.append(name)
-    return found
+    return [name for name in _captum().__all__ if name not in _UNFIT and _fits(getattr(_captum(), name))]
 
 
-def _required(entry: inspect.Parameter) -> bool:
-    return entry.default is inspect.Parameter.empty and entry.kind is not inspect.Parameter.VAR_KEYWORD
+def _fits(method: Any) -> bool:
+    """Whether something of Captum's is made from a model, perhaps with a layer, and explains its classes."""
+    if not inspect.isclass(method) or not hasattr(method, "attribute"):
+        return False
+    made = _required(method.__init__)
+    return (
+        made[:1] in (["model"], ["forward_func"])
+        and set(made[1:]) <= {"layer"}
+        and "target" in inspect.signature(method.attribute).parameters
+        and set(_required(method.attribute)) <= {"inputs", "baselines", "sliding_window_shapes"}
+    )
+
+
+def _required(method: Any) -> list[str]:
+    """The arguments of a method that have no default, after `self`."""
+    _, *entries = inspect.signature(method).parameters.values()
+    return [
+        entry.name
+        for entry in entries
+        if entry.default is entry.empty and entry.kind is not entry.VAR_KEYWORD
+    ]
 
 
 def _captum() -> Any:
@@ -178,12 +182,9 @@ def _captum() -> Any:
 def _windows(images: Tensor) -> dict[str, Any]:
     """What to remove at a time: a sliding window, or patches side by side; all channels together."""
     channels, *sides = images.shape[1:]
-    window = [max(1, side // _GRID) for side in sides]
-    cells = [min(side, _GRID) for side in sides]
-    rows, columns = (
-        torch.arange(side, device=images.device) * count // side
-        for side, count in zip(sides, cells, strict=True)
-    )
+    window, cells = [max(1, side // _GRID) for side in sides], [min(side, _GRID) for side in sides]
+    places = [torch.arange(side, device=images.device) for side in sides]
+    rows, columns = (at * count // len(at) for at, count in zip(places, cells, strict=True))
     return {
         "sliding_window_shapes": (channels, *window),
         "strides": (channels, *(max(1, side // 2) for side in window)),
@@ -193,14 +194,11 @@ def _windows(images: Tensor) -> dict[str, Any]:
 
 def _at_image_size(name: str, raw: Any, images: Tensor) -> Tensor:
     if not isinstance(raw, Tensor) or raw.ndim != 4:
-        found = list(raw.shape) if isinstance(raw, Tensor) else type(raw).__name__
         raise InputError(
-            f"estimator {name}: the layer gives {found} for {len(images)} images, not [N, channels, h, w]: "
-            "name a convolution or a block of them"
+            f"estimator {name}: the layer gives {shape_or_type(raw)} for {len(images)} images, "
+            "not [N, channels, h, w]: name a convolution or a block of them"
         )
-    summed = raw.sum(1, keepdim=True)
-    enlarged: Tensor = _captum().LayerAttribution.interpolate(summed, tuple(images.shape[2:]), "bilinear")
-    return enlarged
+    return interpolate(raw.sum(1, keepdim=True), images.shape[2:], mode="bilinear")
 
 
 @contextmanager
@@ -213,8 +211,8 @@ def _translated(name: str) -> Iterator[None]:
         except (AssertionError, AttributeError, NotImplementedError, RuntimeError, TypeError) as error:
             if isinstance(error, torch.OutOfMemoryError):
                 raise
-            told = " ".join(str(error).split()) or type(error).__name__
-            raise InputError(f"estimator {name}: Captum cannot explain this model: {told}") from error
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise InputError(f"estimator {name}: Captum cannot explain this model: {reason}") from error
 
 
 @contextmanager

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.modules.module import register_module_forward_hook
 from torch.overrides import TorchFunctionMode
 
-from fpa.engine import Engine
+from fpa.engine import Engine, same_logits
 from fpa.errors import InputError, unknown
 
 _RELUS = (functional.relu, functional.relu_, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_)
@@ -27,20 +28,19 @@ class FittedModel(nn.Module):
 
     def __init__(self, model: nn.Module, images: Tensor) -> None:
         super().__init__()
-        self.model, self.complete = model, False
-        self.mode = _RoutedRelus(self)
-        self.functions = _Uses(nn.ReLU(), self)
+        self.model, self.mode = model, _RoutedRelus()
+        self.functions = self.mode.functions = _Uses(nn.ReLU(), self.mode)
         uses: dict[int, _Uses] = {}
         for parent in [*model.modules()]:
             if isinstance(getattr(parent, "inplace", None), bool):
                 setattr(parent, "inplace", False)  # noqa: B010
             for name, child in parent._modules.items():
                 if child is not None and type(child) in _ACTIVATIONS:
-                    parent._modules[name] = uses.setdefault(id(child), _Uses(child, self))
+                    parent._modules[name] = uses.setdefault(id(child), _Uses(child, self.mode))
         self.all_uses = [self.functions, *uses.values()]
         with torch.no_grad():
             self(images)
-        self.complete = True
+        self.mode.complete = True
 
     def forward(self, images: Tensor) -> Any:
         """What the model says, every use of an activation through its own module."""
@@ -68,17 +68,11 @@ class FittedModel(nn.Module):
         found: list[nn.Module] = []
 
         def note(module: nn.Module, _: Any, output: Tensor) -> None:
-            if output.ndim == 4 and output.shape[2:].numel() > 1:
+            if isinstance(module, nn.Conv2d) and output.ndim == 4 and output.shape[2:].numel() > 1:
                 found.append(module)
 
-        convolutions = [module for module in self.model.modules() if isinstance(module, nn.Conv2d)]
-        handles = [module.register_forward_hook(note) for module in convolutions]
-        try:
-            with torch.no_grad():
-                self(images)
-        finally:
-            for handle in handles:
-                handle.remove()
+        with register_module_forward_hook(note), torch.no_grad():
+            self(images)
         if not found:
             raise InputError(
                 f"estimator {name}: the model has no convolution whose output is larger than one pixel; "
@@ -90,37 +84,34 @@ class FittedModel(nn.Module):
 class _Uses(nn.Module):
     """Stands for an activation: each use of it in a pass goes to a copy of its own."""
 
-    def __init__(self, module: nn.Module, owner: FittedModel) -> None:
+    def __init__(self, module: nn.Module, mode: "_RoutedRelus") -> None:
         super().__init__()
-        self.copies, self.at = nn.ModuleList([module]), 0
-        self.owner = [owner]  # in a list, so that the owner is no submodule
+        self.copies, self.at, self.mode = nn.ModuleList([module]), 0, mode
 
     def forward(self, *arguments: Any, **named: Any) -> Any:
-        owner = self.owner[0]
         if self.at == len(self.copies):
-            if owner.complete:
+            if self.mode.complete:
                 raise InputError("Captum cannot follow a model whose layers run a varying number of times")
             self.copies.append(copy.deepcopy(self.copies[0]))
         self.at += 1
-        owner.mode.inside = True
+        self.mode.inside = True
         try:
             return self.copies[self.at - 1](*arguments, **named)
         finally:
-            owner.mode.inside = False
+            self.mode.inside = False
 
 
 class _RoutedRelus(TorchFunctionMode):
     """Sends a ReLU that is called as a function to a module, where Captum's hooks can be."""
 
-    def __init__(self, owner: FittedModel) -> None:
-        super().__init__()
-        self.owner, self.inside = [owner], False
+    functions: _Uses
+    inside = complete = False
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if func in _RELUS and not self.inside:
-            return self.owner[0].functions(*args[:1])
+            return self.functions(*args[:1])
         return func(*args, **(kwargs or {}))
 
 
@@ -134,10 +125,9 @@ def fitted_model(engine: Engine, images: Tensor) -> FittedModel:
         fitted = FittedModel(engine.copy(), probe).eval().requires_grad_(False)
         expected = engine.predict(images[:1])
         with torch.no_grad():
-            found = fitted(probe).to(expected)
+            logits = fitted(probe).to(expected)
         # Wide enough for half precision and TF32: what is looked for is a ReLU that got lost.
-        most = 1e-2 * expected.abs().max().clamp(min=1e-3)
-        if not bool((((found - expected).abs() <= most) | ~expected.isfinite()).all()):
+        if not same_logits(logits, expected, 1e-2):
             raise InputError(
                 "Captum's methods need a model without operations in place; this one changes without them "
                 "(a ReLU called as a function in place, its result not used?): write x = relu(x)"

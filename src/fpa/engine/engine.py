@@ -18,10 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from fpa.described import shape_or_type
-from fpa.engine.batching import Kind, fitting_batch
+from fpa.engine import forms
 from fpa.engine.devices import cuda_arithmetic
 from fpa.engine.folding import private_copy
-from fpa.engine.forms import DEFAULT_PRECISION, Precision, Runner, check_logits, fastest_form, out_of_memory
+from fpa.engine.forms import DEFAULT_PRECISION, Kind, Precision, Runner
 from fpa.errors import InputError
 
 _Result = TypeVar("_Result")
@@ -191,7 +191,7 @@ class Engine:
         """Rows in a batch of passes of this kind over rows like `row` [1, C, H, W]."""
         key = (kind, row.shape)
         if key not in self._batch_sizes:
-            self._batch_sizes[key] = self._fixed_batch_size or fitting_batch(
+            self._batch_sizes[key] = self._fixed_batch_size or forms.fitting_batch(
                 self._runner(kind, row), kind, row, self.memory, self._keep_peak
             )
         return self._batch_sizes[key]
@@ -222,7 +222,7 @@ class Engine:
         try:
             return run(batch)
         except (RuntimeError, MemoryError) as error:
-            if not out_of_memory(error):
+            if not forms.out_of_memory(error):
                 raise
             if batch == 1:
                 raise InputError(
@@ -256,7 +256,7 @@ class Engine:
             result = runner.gradients(rows, targets)
         else:
             result = runner.logits(rows)
-            check_logits(result, len(rows))
+            forms.check_logits(result, len(rows))
             result = result.to(self.accumulate)
         parts = torch.split(result[: sum(sizes)], sizes)
         return [(*stretch, part) for stretch, part in zip(stretches, parts, strict=True)]
@@ -269,7 +269,7 @@ class Engine:
         key = (precision, row.shape)
         if key not in self._runners:
             plain = self._runner("exact", row)
-            self._runners[key] = fastest_form(plain, self.model, precision, row, fold=self.fold)
+            self._runners[key] = forms.fastest_form(plain, self.model, precision, row, fold=self.fold)
         return self._runners[key]
 
 

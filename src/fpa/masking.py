@@ -194,18 +194,19 @@ class Bokeh(Fill):
     def fill(self, images: Tensor, noise: Tensor | None = None) -> Tensor:  # noqa: D102
         radius = min(images.shape[-2:]) / 8 if self.radius is None else self.radius
         reach, values = math.floor(radius), _floating(images)
-        halves = [math.isqrt(int(radius**2 - row**2)) for row in range(-reach, reach + 1)]
+        offsets = torch.arange(-reach, reach + 1, device=images.device, dtype=values.dtype)
+        disc = (offsets[:, None] ** 2 + offsets[None, :] ** 2 <= radius**2).to(values.dtype)
         # A row of the disc is a run of ones: the sum over the disc is a few box sums, each a difference
         # of running sums, so the cost grows with the radius and not with its square.
         padded = functional.pad(values, (reach, reach, reach, reach), mode="replicate")
         running = functional.pad(padded.to(torch.float64).cumsum(-1), (1, 0))
-        height, width = images.shape[-2:]
-        total = torch.zeros_like(values, dtype=torch.float64)
-        for row, half in enumerate(halves):
+        (height, width), total = images.shape[-2:], torch.zeros_like(values, dtype=torch.float64)
+        for row in range(2 * reach + 1):
+            half = math.isqrt(int(radius**2 - (row - reach) ** 2))
             rows = running[..., row : row + height, :]
             right = rows[..., reach + half + 1 : reach + half + 1 + width]
             total += right - rows[..., reach - half : reach - half + width]
-        return _like((total / sum(2 * half + 1 for half in halves)).to(values.dtype), images)
+        return _like((total / disc.sum()).to(values.dtype), images)
 
 
 MASKINGS: dict[str, Callable[..., Masking]] = {

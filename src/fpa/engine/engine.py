@@ -268,8 +268,7 @@ class Engine:
         precision = self.precision.gradients if kind == "gradients" else self.precision.forwards
         key = (precision, row.shape)
         if key not in self._runners:
-            plain = self._runner("exact", row)
-            self._runners[key] = forms.fastest_form(plain, self.model, precision, row, fold=self.fold)
+            self._runners[key] = forms.fastest_form(self._runner("exact", row), precision, row, self.fold)
         return self._runners[key]
 
 

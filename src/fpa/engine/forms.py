@@ -150,9 +150,7 @@ class Runner:
             yield
 
 
-def fastest_form(
-    plain: Runner, model: nn.Module, precision: PrecisionName, row: Tensor, fold: bool
-) -> Runner:
+def fastest_form(plain: Runner, precision: PrecisionName, row: Tensor, fold: bool) -> Runner:
     """The fastest form of the model that runs and still says the same on a probe of two rows like `row`."""
     # Not the rows themselves: which form is chosen must not depend on where a run was resumed.
     probe = torch.randn((2, *row.shape[1:]), generator=torch.Generator().manual_seed(0)).to(row)
@@ -165,12 +163,12 @@ def fastest_form(
         except Exception as error:
             if out_of_memory(error):
                 raise
-            return False
+        return False
 
     device, dtype, tf32 = plain.device, plain.dtype, precision == "tf32"
     half = precision == "bfloat16" and dtype == torch.float32
     for folded, channels_last in [(True, True), (True, False), (False, True)]:
-        private = private_copy(model) if fold or not folded else None
+        private = private_copy(plain.module) if fold or not folded else None
         if private is None or (folded and not fold_batch_norm(private)):
             continue
         how = {"folded": folded, "channels_last": channels_last}
@@ -254,8 +252,7 @@ def _kept_bytes(runner: Runner, row: Tensor) -> int:
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         runner.record(pair)
     weights = {p.untyped_storage().data_ptr() for p in runner.module.parameters()}
-    kept = sum(size for place, size in seen.items() if place not in weights)
-    return max(row.nbytes, kept // 2)
+    return max(row.nbytes, sum(size for place, size in seen.items() if place not in weights) // 2)
 
 
 def _cuda_bytes(runner: Runner, kind: Kind, row: Tensor, before: Callable[[], None]) -> tuple[float, float]:

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from typing import Any, Self, get_args
 
@@ -104,10 +105,10 @@ class Captum(RawMap):
     def raw_map(self, name: str, task: Task) -> Tensor:
         """What Captum says of the images, on a copy of the model that fits its hooks."""
         fitted, first = fitted_model(task.engine, task.images), task.images[:1].to(task.engine.dtype)
-        place: list[nn.Module] = []
-        if self._takes_layer:
-            place = [fitted.layer(self.layer) if self.layer else fitted.last_convolution(name, first)]
-        explainer = self._class(fitted, *place)
+        find = (
+            partial(fitted.layer, self.layer) if self.layer else partial(fitted.last_convolution, name, first)
+        )
+        explainer = self._class(fitted, find()) if self._takes_layer else self._class(fitted)
         accepted = inspect.signature(explainer.attribute).parameters
         of_layer = isinstance(explainer, _captum().LayerAttribution)
         baselines = reference_images(self.reference, task) if "baselines" in accepted else None
@@ -268,13 +269,12 @@ class FittedModel(nn.Module):
         if name not in known:
             raise unknown("layer", name, known)
         module = self.model.get_submodule(name)
-        if not isinstance(module, _Uses):
-            return module
-        if len(module.copies) > 1:
+        uses = [*module.copies] if isinstance(module, _Uses) else [module]
+        if len(uses) > 1:
             raise InputError(
-                f"the layer {name} is used {len(module.copies)} times in a pass: name another, or its block"
+                f"the layer {name} is used {len(uses)} times in a pass: name another, or its block"
             )
-        return module.copies[0]
+        return uses[0]
 
     def last_convolution(self, name: str, images: Tensor) -> nn.Module:
         """The last to run whose output is more than one pixel (squeeze-and-excitation ends in one)."""

@@ -62,11 +62,7 @@ class Estimator:
     """The label it has under the name it was made by."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.raw, str) and self.raw not in FAMILIES:
-            raise unknown("raw map", self.raw, FAMILIES)
-        object.__setattr__(
-            self, "raw", as_raw_map(FAMILIES[self.raw]() if isinstance(self.raw, str) else self.raw)
-        )
+        object.__setattr__(self, "raw", as_raw_map(self.raw))
         if self.kind not in (None, "signed", "unsigned"):
             raise unknown("kind of estimator", str(self.kind), ("signed", "unsigned"))
         if self.reduction not in get_args(Reduction):

@@ -11,15 +11,19 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from fpa.errors import InputError
+from fpa.errors import InputError, unknown
 from fpa.explanation.maps import Maps
-from fpa.explanation.raw import RawMap
+from fpa.explanation.raw import FAMILIES, RawMap
 from fpa.explanation.task import Task, in_parts
 from fpa.models.wrap import untouched
 
 
 def as_raw_map(source: Any) -> RawMap:
-    """What a user may give as a raw map: arrays, tensors, paths, functions and Captum's objects."""
+    """What a user may give as a raw map: a family's name, arrays, paths, functions and Captum's objects."""
+    if isinstance(source, str):
+        if source not in FAMILIES:
+            raise unknown("raw map", source, FAMILIES)
+        return FAMILIES[source]()
     if isinstance(source, RawMap):
         return source
     if isinstance(source, (Tensor, np.ndarray, Path)):
@@ -119,7 +123,6 @@ def is_quantus(function: Callable[..., Any]) -> bool:
     False
     """
     try:
-        names = inspect.signature(function).parameters
+        return {"model", "inputs", "targets"} <= set(inspect.signature(function).parameters)
     except (TypeError, ValueError):  # built in
         return False
-    return {"model", "inputs", "targets"} <= set(names)

@@ -44,6 +44,11 @@ def described_fields(value: Any) -> dict[str, Any]:
     return {entry.name: described(getattr(value, entry.name)) for entry in fields(value) if entry.compare}
 
 
+def shape_or_type(value: Any) -> str:
+    """What an error says of a value: the shape of a tensor, the type of anything else."""
+    return str(list(value.shape)) if hasattr(value, "detach") else type(value).__name__
+
+
 def name_of(value: Any) -> str:
     """Where a class, a function or the class of an object is to be found: `module:name`."""
     if isinstance(value, partial):

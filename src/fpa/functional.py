@@ -11,16 +11,12 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from fpa.engine import Engine
-from fpa.explanation.estimator import Estimator, get_estimators
-from fpa.explanation.explainer import raw_maps_of
+from fpa.explanation import Estimator, RawMap, Task, make_task, raw_maps_of
 from fpa.explanation.integrated import IntegratedGradients
-from fpa.explanation.raw import RawMap, Settings
 from fpa.explanation.smooth import SmoothGrad, SquaredSmoothGrad
-from fpa.explanation.task import Task, check_indices
 from fpa.explanation.vanilla import VanillaGradient
 from fpa.masking import MaskingLike, check_mask, get_masking
-from fpa.perturbation.curves import perturbation_curves
-from fpa.perturbation.features import ranks
+from fpa.perturbation import perturbation_curves, ranks
 
 __all__ = [
     "integrated_gradients",
@@ -45,7 +41,7 @@ def vanilla_gradient(
     >>> bool((gradient.flatten(1) == model[1].weight[1]).all())
     True
     """
-    return _raw_map(VanillaGradient(), model, images, targets)
+    return _raw_map(VanillaGradient(), make_task(model, images, targets)[0])
 
 
 def integrated_gradients(
@@ -68,8 +64,8 @@ def integrated_gradients(
     >>> torch.allclose(scores, difference, atol=1e-5)
     True
     """
-    raw = IntegratedGradients(steps, reference)
-    return _raw_map(raw, model, images, targets, masking=masking, seed=seed, indices=indices)
+    task, _ = make_task(model, images, targets, masking=masking, seed=seed, indices=indices)
+    return _raw_map(IntegratedGradients(steps, reference), task)
 
 
 def smooth_grad(
@@ -90,7 +86,8 @@ def smooth_grad(
     >>> torch.allclose(*both)  # a linear model has the same gradient everywhere
     True
     """
-    return _raw_map(SmoothGrad(samples, sigma), model, images, targets, seed=seed, indices=indices)
+    task, _ = make_task(model, images, targets, seed=seed, indices=indices)
+    return _raw_map(SmoothGrad(samples, sigma), task)
 
 
 def squared_smooth_grad(
@@ -110,7 +107,8 @@ def squared_smooth_grad(
     >>> bool((squared_smooth_grad(model, torch.rand(3, 1, 2, 2)) >= 0).all())
     True
     """
-    return _raw_map(SquaredSmoothGrad(samples, sigma), model, images, targets, seed=seed, indices=indices)
+    task, _ = make_task(model, images, targets, seed=seed, indices=indices)
+    return _raw_map(SquaredSmoothGrad(samples, sigma), task)
 
 
 def reduce(raw: Tensor, reduction: Literal["sum", "abs"] = "sum", *, times: Tensor | None = None) -> Tensor:
@@ -143,19 +141,5 @@ def remove(
     return get_masking(masking)(images, mask, noise)
 
 
-def _raw_map(
-    raw: RawMap,
-    model: nn.Module | Engine,
-    images: Tensor,
-    targets: Tensor | int | None,
-    *,
-    masking: MaskingLike | None = None,
-    seed: int = 0,
-    indices: Sequence[int] | None = None,
-) -> Tensor:
-    engine = Engine.of(model)
-    images = engine.images(images)
-    numbers, removal = check_indices(indices, len(images)), get_masking(masking)
-    classes = engine.explained(engine.predict(images), targets)
-    task = Task(engine, images, classes, numbers, seed, removal)
-    return raw_maps_of(task, get_estimators({"map": Estimator(raw)}, Settings()))["map"]
+def _raw_map(raw: RawMap, task: Task) -> Tensor:
+    return raw_maps_of(task, {"map": Estimator(raw)})["map"]

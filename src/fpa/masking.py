@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from typing import Any
 
 import torch
@@ -20,6 +19,7 @@ from torch.nn import functional
 
 from fpa.described import described, described_fields, name_of
 from fpa.errors import InputError, unknown
+from fpa.files import load_object
 from fpa.seeds import Stream, generator
 
 
@@ -42,6 +42,9 @@ class Masking:
 
 MaskingLike = str | Mapping[str, Any] | Masking | Callable[[Tensor, Tensor], Tensor]
 """What `get_masking` accepts."""
+
+Channels = tuple[float, ...]
+"""One number per channel."""
 
 
 @dataclass(frozen=True)
@@ -89,26 +92,23 @@ class Constant(Fill):
     [[0.0, 1.0], [1.0, 1.0]]
     """
 
-    value: float | tuple[float, ...] = 0.0
+    value: float | Channels = 0.0
 
     def __post_init__(self) -> None:
-        if isinstance(self.value, (tuple, list)):
-            object.__setattr__(self, "value", tuple(_number("value", part) for part in self.value))
-        else:
-            object.__setattr__(self, "value", _number("value", self.value))
+        values = self.value if isinstance(self.value, (tuple, list)) else (self.value,)
+        checked = tuple(_number("value", value) for value in values)
+        object.__setattr__(self, "value", checked if values is self.value else checked[0])
 
     def fill(self, images: Tensor, noise: Tensor | None = None) -> Tensor:  # noqa: D102
-        if isinstance(self.value, tuple):
-            if len(self.value) != images.shape[1]:
-                raise InputError(
-                    f"the masking has {len(self.value)} channel values, the images {images.shape[1]} channels"
-                )
-            channels = [images.new_full((1, 1, 1, 1), value) for value in self.value]
-            return torch.cat(channels, dim=1)
-        return images.new_full((1, 1, 1, 1), self.value)
+        values = self.value if isinstance(self.value, tuple) else (self.value,)
+        if isinstance(self.value, tuple) and len(values) != images.shape[1]:
+            raise InputError(
+                f"the masking has {len(values)} channel values, the images {images.shape[1]} channels"
+            )
+        return torch.cat([images.new_full((1, 1, 1, 1), value) for value in values], dim=1)
 
 
-def black(mean: tuple[float, ...], std: tuple[float, ...]) -> Constant:
+def black(mean: Channels, std: Channels) -> Constant:
     """Masked pixels take what 0 (black) became in the normalisation `(x - mean) / std`.
 
     >>> black((0.5,), (0.5,))
@@ -117,7 +117,6 @@ def black(mean: tuple[float, ...], std: tuple[float, ...]) -> Constant:
     return Constant(tuple(-m / s for m, s in zip(mean, std, strict=True)))
 
 
-@dataclass(frozen=True)
 class Mean(Fill):
     """Masked pixels take the mean colour of their image (the mean of each channel)."""
 
@@ -125,7 +124,6 @@ class Mean(Fill):
         return _like(_floating(images).mean((2, 3), keepdim=True), images)
 
 
-@dataclass(frozen=True)
 class Minimum(Fill):
     """Masked pixels take the smallest value of each channel of their image."""
 
@@ -133,7 +131,6 @@ class Minimum(Fill):
         return images.amin((2, 3), keepdim=True)
 
 
-@dataclass(frozen=True)
 class Maximum(Fill):
     """Masked pixels take the largest value of each channel of their image."""
 
@@ -141,7 +138,6 @@ class Maximum(Fill):
         return images.amax((2, 3), keepdim=True)
 
 
-@dataclass(frozen=True)
 class Uniform(Fill):
     """Masked pixels take random values, uniform between the extremes of each channel of their image."""
 
@@ -172,13 +168,14 @@ class Blur(Fill):
 
     def fill(self, images: Tensor, noise: Tensor | None = None) -> Tensor:  # noqa: D102
         sigma = min(images.shape[-2:]) / 16 if self.sigma is None else self.sigma
-        reach = max(1, math.ceil(3 * sigma))
-        values = _floating(images)
+        reach, values, channels = max(1, math.ceil(3 * sigma)), _floating(images), images.shape[1]
         offsets = torch.arange(-reach, reach + 1, device=images.device, dtype=values.dtype)
         line = torch.exp(-0.5 * (offsets / sigma) ** 2)
         line = line / line.sum()
-        down = _convolve(values, line[:, None], (0, reach))
-        return _like(_convolve(down, line[None, :], (reach, 0)), images)
+        for kernel, pad in ((line[:, None], (0, 0, reach, reach)), (line[None, :], (reach, reach, 0, 0))):
+            padded = functional.pad(values, pad, mode="replicate")
+            values = functional.conv2d(padded, kernel.expand(channels, 1, *kernel.shape), groups=channels)
+        return _like(values, images)
 
 
 @dataclass(frozen=True)
@@ -196,16 +193,14 @@ class Bokeh(Fill):
 
     def fill(self, images: Tensor, noise: Tensor | None = None) -> Tensor:  # noqa: D102
         radius = min(images.shape[-2:]) / 8 if self.radius is None else self.radius
-        reach = math.floor(radius)
-        values = _floating(images)
+        reach, values = math.floor(radius), _floating(images)
         offsets = torch.arange(-reach, reach + 1, device=images.device, dtype=values.dtype)
         disc = (offsets[:, None] ** 2 + offsets[None, :] ** 2 <= radius**2).to(values.dtype)
         # A row of the disc is a run of ones: the sum over the disc is a few box sums, each a difference
         # of running sums, so the cost grows with the radius and not with its square.
         padded = functional.pad(values, (reach, reach, reach, reach), mode="replicate")
         running = functional.pad(padded.to(torch.float64).cumsum(-1), (1, 0))
-        height, width = images.shape[-2:]
-        total = torch.zeros_like(values, dtype=torch.float64)
+        (height, width), total = images.shape[-2:], torch.zeros_like(values, dtype=torch.float64)
         for row in range(2 * reach + 1):
             half = math.isqrt(int(radius**2 - (row - reach) ** 2))
             rows = running[..., row : row + height, :]
@@ -215,14 +210,7 @@ class Bokeh(Fill):
 
 
 MASKINGS: dict[str, Callable[..., Masking]] = {
-    "constant": Constant,
-    "black": black,
-    "mean": Mean,
-    "minimum": Minimum,
-    "maximum": Maximum,
-    "uniform": Uniform,
-    "blur": Blur,
-    "bokeh": Bokeh,
+    make.__name__.lower(): make for make in (Constant, black, Mean, Minimum, Maximum, Uniform, Blur, Bokeh)
 }
 """What makes a masking of its parameters, by name; add yours."""
 
@@ -232,9 +220,7 @@ ALIASES = {"zero": "constant", "noise": "uniform"}
 
 
 def get_masking(
-    masking: MaskingLike | None = None,
-    mean: tuple[float, ...] | None = None,
-    std: tuple[float, ...] | None = None,
+    masking: MaskingLike | None = None, mean: Channels | None = None, std: Channels | None = None
 ) -> Masking:
     """A masking by name, by name and parameters, or the masking or function itself; without any, 0.
 
@@ -261,11 +247,9 @@ def get_masking(
         if mean is None or std is None:
             raise InputError("masking 'black' needs the mean and std the images were normalised with")
         return black(mean, std)
-    make: Any = MASKINGS.get(name)
-    if make is None and ":" in name:
-        make = load_object(name, "masking")
-    elif make is None:
+    if name not in MASKINGS and ":" not in name:
         raise unknown("masking", name, [*MASKINGS, *ALIASES, "module:Class"])
+    make = MASKINGS.get(name) or load_object(name, "masking")
     if isinstance(make, Masking) and not parameters:
         return make
     return _made(name, make, parameters)
@@ -300,9 +284,7 @@ def masking_json(masking: MaskingLike | None) -> dict[str, Any]:
     return {"name": name, **(described_fields(masking) if hasattr(masking, "__dataclass_fields__") else {})}
 
 
-def fully_masked(
-    masking: Masking | Callable[[Tensor, Tensor], Tensor], images: Tensor, noise: Tensor | None = None
-) -> Tensor:
+def fully_masked(masking: MaskingLike, images: Tensor, noise: Tensor | None = None) -> Tensor:
     """The images with every pixel removed, [N, C, H, W], for any masking."""
     masking = get_masking(masking)
     if isinstance(masking, Fill):
@@ -334,15 +316,6 @@ def check_mask(images: Tensor, mask: Tensor) -> None:
         raise InputError(f"the mask must be bool {list(expected)}, got {mask.dtype} {list(mask.shape)}")
 
 
-def load_object(spec: str, kind: str) -> Any:
-    """What `module:name` names; `kind` says what it is to be."""
-    module, _, name = spec.partition(":")
-    try:
-        return getattr(import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise InputError(f"the {kind} {spec} cannot be imported: {error}") from error
-
-
 def _number(name: str, value: Any, above: float = -math.inf) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not above < value < math.inf:
         wanted = "a finite number" + (f" above {above:g}" if above > -math.inf else "")
@@ -356,13 +329,4 @@ def _floating(images: Tensor) -> Tensor:
 
 
 def _like(values: Tensor, images: Tensor) -> Tensor:
-    if not images.dtype.is_floating_point:
-        values = values.round()
-    return values.to(images.dtype)
-
-
-def _convolve(values: Tensor, kernel: Tensor, pad: tuple[int, int]) -> Tensor:
-    """Depthwise convolution with the border repeated; `pad` is (columns, rows)."""
-    padded = functional.pad(values, (pad[0], pad[0], pad[1], pad[1]), mode="replicate")
-    channels = values.shape[1]
-    return functional.conv2d(padded, kernel.expand(channels, 1, *kernel.shape), groups=channels)
+    return (values if images.dtype.is_floating_point else values.round()).to(images.dtype)

@@ -41,8 +41,6 @@ class Stream(IntEnum):
     """What methods of Captum draw."""
 
 
-ORDER, WORKERS = Stream.ORDER, Stream.WORKERS
-
 _MASK = (1 << 64) - 1
 
 

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from fpa.engine import Engine, Precision, Work
-from fpa.engine.arithmetic import cuda_arithmetic
+from fpa.engine.devices import cuda_arithmetic
 from fpa.engine.folding import fold_batch_norm
 from fpa.errors import InputError
 from fpa.explanation import Settings, explain

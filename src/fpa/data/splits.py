@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from fpa.data.normalisation import Normalisation, minus_one_to_one
 from fpa.errors import InputError, at_least
-from fpa.seeds import ORDER, derive, generator
+from fpa.seeds import Stream, derive, generator
 
 UNREADABLE = -100  # the label of an image that could not be read: cross_entropy's default ignore_index
 
@@ -247,7 +247,7 @@ def decode(path: Path) -> Image.Image:
 
 def first_images(split: Split, images: int, seed: int = 0) -> Split:
     """A smaller training set: `images` of the split chosen by the seed, in their old order."""
-    chosen = torch.randperm(len(split), generator=generator("cpu", seed, ORDER))[:images].sort().values
+    chosen = torch.randperm(len(split), generator=generator("cpu", seed, Stream.ORDER))[:images].sort().values
     if isinstance(split, ArraySplit):
         foreground = None if split.foreground is None else split.foreground[chosen]
         return ArraySplit(split.images[chosen], split.labels[chosen], foreground)

@@ -1,19 +1,23 @@
-"""Which device to work on."""
+"""Which device to work on, and how it computes: in TF32 or not, compiled or not."""
 
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 
 from fpa.errors import InputError
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 def chosen_device(device: str | None) -> str:
     """The device asked for, or the best there is."""
     if device is not None:
         return device
-    if torch.cuda.is_available():
-        return "cuda"
-    return "mps" if torch.backends.mps.is_available() else "cpu"
+    return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
 
 
 def check_device(device: str | None) -> None:
@@ -30,3 +34,48 @@ def check_device(device: str | None) -> None:
             raise InputError(f"device {device} was asked for, but PyTorch finds no CUDA device here")
         if int(device.partition(":")[2] or 0) >= count:
             raise InputError(f"device {device} was asked for, but the last one here is cuda:{count - 1}")
+
+
+@contextmanager
+def cuda_arithmetic(tf32: bool, benchmark: bool) -> Iterator[None]:
+    """TF32 on or off, and convolutions tuned for fixed shapes; as it was afterwards.
+
+    Set through the older switches: torch.compile reads them and fails where only the newer ones were set.
+    """
+    known: Any = torch.backends
+    newer = [(part, part.fp32_precision) for part in (known.cuda.matmul, known.cudnn.conv, known.cudnn.rnn)]
+    matmul = _unless_mixed(torch.get_float32_matmul_precision)
+    convolution = _unless_mixed(lambda: known.cudnn.allow_tf32)
+    tuned = known.cudnn.benchmark
+    try:
+        torch.set_float32_matmul_precision("high" if tf32 else "highest")
+        known.cudnn.allow_tf32 = tf32
+        known.cudnn.benchmark = benchmark or tuned
+        yield
+    finally:
+        if matmul is not None:
+            torch.set_float32_matmul_precision(matmul)
+        if convolution is not None:
+            known.cudnn.allow_tf32 = convolution
+        for part, value in newer:
+            part.fp32_precision = value
+        known.cudnn.benchmark = tuned
+
+
+def _unless_mixed(read: Callable[[], _R]) -> _R | None:
+    """An older switch; None where the user has set only the newer one, which torch refuses to translate."""
+    try:
+        return read()
+    except RuntimeError:
+        return None
+
+
+def compiled(function: Callable[_P, _R], *, repeatable: bool = False) -> Callable[_P, _R]:
+    """`torch.compile` for fixed shapes; with `repeatable`, no timing decides how a sum is computed.
+
+    Elementwise kernels are not tuned: timing their variants takes long, and the chosen ones are no faster.
+    """
+    deterministic = {"deterministic": True} if repeatable else {}
+    return torch.compile(
+        function, dynamic=False, options={"triton.autotune_pointwise": False, **deterministic}
+    )

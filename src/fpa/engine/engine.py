@@ -9,25 +9,19 @@ private copies of the model, so the model itself stays exactly as it was found.
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from fpa.engine.arithmetic import cuda_arithmetic
-from fpa.engine.batching import Kind, fitting_batch
+from fpa.described import shape_or_type
+from fpa.engine import forms
+from fpa.engine.devices import cuda_arithmetic
 from fpa.engine.folding import private_copy
-from fpa.engine.forms import (
-    DEFAULT_PRECISION,
-    Precision,
-    PrecisionName,
-    Runner,
-    check_logits,
-    fastest_form,
-    out_of_memory,
-)
+from fpa.engine.forms import DEFAULT_PRECISION, Kind, Precision, Runner
 from fpa.errors import InputError
 
 _Result = TypeVar("_Result")
@@ -86,13 +80,10 @@ class Engine:
         self.device = tensors[0].device if tensors else torch.device("cpu")
         self.dtype = floating[0].dtype if floating else torch.float32
         self.precision = precision or DEFAULT_PRECISION.get(self.device.type, Precision())
-        self.memory = memory
-        self.compile = compile
-        self.fold = fold
-        self.expected_rows = expected_rows
+        self.memory, self.compile, self.fold, self.expected_rows = memory, compile, fold, expected_rows
         self._fixed_batch_size = batch_size
         self._batch_sizes: dict[tuple[Kind, torch.Size], int] = {}
-        self._runners: dict[tuple[PrecisionName, torch.Size], Runner] = {}
+        self._runners: dict[tuple[str, torch.Size], Runner] = {}
         self._plain = private_copy(self.model)
         self._used: dict[Kind, Runner] = {}
         self._peak = 0
@@ -149,8 +140,7 @@ class Engine:
     def images(self, images: Tensor) -> Tensor:
         """The images on the engine's device in its precision, detached, after a look at their shape."""
         if not isinstance(images, Tensor) or images.ndim != 4:
-            shape = list(images.shape) if isinstance(images, Tensor) else type(images).__name__
-            raise InputError(f"images must be a tensor [N, C, H, W], got {shape}")
+            raise InputError(f"images must be a tensor [N, C, H, W], got {shape_or_type(images)}")
         if len(images) == 0:
             raise InputError("there are no images: got an empty batch")
         if not images.is_floating_point():
@@ -201,36 +191,28 @@ class Engine:
         """Rows in a batch of passes of this kind over rows like `row` [1, C, H, W]."""
         key = (kind, row.shape)
         if key not in self._batch_sizes:
-            self._batch_sizes[key] = self._fixed_batch_size or fitting_batch(
+            self._batch_sizes[key] = self._fixed_batch_size or forms.fitting_batch(
                 self._runner(kind, row), kind, row, self.memory, self._keep_peak
             )
         return self._batch_sizes[key]
 
     def _run(self, kind: Kind, works: Sequence[Work]) -> None:
         works = [work for work in works if work.count]
-        total = sum(work.count for work in works)
-        if total == 0:
+        if not works:
             return
-        with ExitStack() as stack:
-            stack.enter_context(torch.inference_mode(False))
-            stack.enter_context(torch.no_grad())
-            if self.device.type == "cuda":  # the sums over rows are float32, whatever the passes are
-                stack.enter_context(cuda_arithmetic(tf32=False, benchmark=False))
+        total, cuda = sum(work.count for work in works), self.device.type == "cuda"
+        # The sums over rows are float32, whatever the passes are.
+        arithmetic = cuda_arithmetic(tf32=False, benchmark=False) if cuda else nullcontext()
+        with torch.inference_mode(False), torch.no_grad(), arithmetic:
             row = works[0].rows(0, 1)
-            runner = self._runner(kind, row)
-            if kind != "exact":
-                runner.compile_if(self._pays(max(total, self.expected_rows), row))
-            self._used[kind] = runner
+            self._used[kind] = runner = self._runner(kind, row)
+            pixels = max(total, self.expected_rows) * row.shape[-2:].numel()
+            pays = cuda and pixels >= _COMPILE_FROM_PIXELS if self.compile is None else self.compile
+            runner.compile_if(pays and kind != "exact")
             start = 0
             while start < total:
-
-                def run(batch: int, start: int = start) -> list[tuple[Work, int, int, Tensor]]:
-                    stretches = _stretches(works, start, min(start + batch, total))
-                    work, first, _ = stretches[0]
-                    self.watch(work.name(first))
-                    return self._batch(kind, runner, stretches, batch)
-
-                for work, a, b, result in self.attempt(kind, row, run) or []:
+                batch = partial(self._batch, kind, runner, works, start)
+                for work, a, b, result in self.attempt(kind, row, batch) or []:
                     work.take(a, b, result)
                     start += b - a
 
@@ -240,7 +222,7 @@ class Engine:
         try:
             return run(batch)
         except (RuntimeError, MemoryError) as error:
-            if not out_of_memory(error):
+            if not forms.out_of_memory(error):
                 raise
             if batch == 1:
                 raise InputError(
@@ -256,29 +238,28 @@ class Engine:
         return None
 
     def _batch(
-        self, kind: Kind, runner: Runner, stretches: list[tuple[Work, int, int]], batch: int
+        self, kind: Kind, runner: Runner, works: Sequence[Work], start: int, batch: int
     ) -> list[tuple[Work, int, int, Tensor]]:
-        rows = _joined([work.rows(a, b) for work, a, b in stretches])
-        padding = batch - len(rows) if runner.compiled else 0
-        if padding:
-            rows = torch.cat([rows, rows.new_zeros(padding, *rows.shape[1:])])
+        """The results of the next rows of the whole list: each work's stretch of them and its part."""
+        stretches, before = [], 0
+        for work in works:
+            a, b = max(start - before, 0), min(start + batch - before, work.count)
+            stretches += [(work, a, b)] if a < b else []
+            before += work.count
+        work, a, _ = stretches[0]
+        self.watch(work.name(a))
+        sizes = [b - a for _, a, b in stretches]
+        padding = batch - sum(sizes) if runner.compiled else 0
+        rows = _joined([work.rows(a, b) for work, a, b in stretches], padding)
         if kind == "gradients":
-            targets = _joined([work.targets(a, b) for work, a, b in stretches if work.targets])
-            if padding:
-                targets = torch.cat([targets, targets.new_zeros(padding)])
+            targets = _joined([work.targets(a, b) for work, a, b in stretches if work.targets], padding)
             result = runner.gradients(rows, targets)
         else:
             result = runner.logits(rows)
-            check_logits(result, len(rows))
+            forms.check_logits(result, len(rows))
             result = result.to(self.accumulate)
-        parts = torch.split(result, [b - a for _, a, b in stretches] + ([padding] if padding else []))
-        return [(work, a, b, part) for (work, a, b), part in zip(stretches, parts, strict=False)]
-
-    def _pays(self, rows: int, row: Tensor) -> bool:
-        if self.compile is not None:
-            return self.compile
-        pixels = rows * row.shape[-2] * row.shape[-1]
-        return self.device.type == "cuda" and pixels >= _COMPILE_FROM_PIXELS
+        parts = torch.split(result[: sum(sizes)], sizes)
+        return [(*stretch, part) for stretch, part in zip(stretches, parts, strict=True)]
 
     def _runner(self, kind: Kind, row: Tensor) -> Runner:
         if kind == "exact":
@@ -287,21 +268,12 @@ class Engine:
         precision = self.precision.gradients if kind == "gradients" else self.precision.forwards
         key = (precision, row.shape)
         if key not in self._runners:
-            plain = self._runner("exact", row)
-            self._runners[key] = fastest_form(plain, self.model, precision, row, fold=self.fold)
+            self._runners[key] = forms.fastest_form(self._runner("exact", row), precision, row, self.fold)
         return self._runners[key]
 
 
-def _stretches(works: Sequence[Work], start: int, stop: int) -> list[tuple[Work, int, int]]:
-    """The rows start:stop of the whole list as stretches of single works."""
-    stretches, first = [], 0
-    for work in works:
-        a, b = max(start - first, 0), min(stop - first, work.count)
-        if a < b:
-            stretches.append((work, a, b))
-        first += work.count
-    return stretches
-
-
-def _joined(parts: list[Tensor]) -> Tensor:
+def _joined(parts: list[Tensor], padding: int) -> Tensor:
+    """All parts, and as many rows of zeros after them."""
+    if padding:
+        parts = [*parts, parts[0].new_zeros(padding, *parts[0].shape[1:])]
     return parts[0] if len(parts) == 1 else torch.cat(parts)

@@ -4,16 +4,7 @@ A file a family; Captum's methods, maps computed before and plain functions are 
 """
 
 from fpa.explanation.captum import Captum, captum_methods
-from fpa.explanation.estimator import (
-    PAPER,
-    SETS,
-    Estimator,
-    Estimators,
-    Label,
-    get_estimators,
-    needs_numbers,
-    passes,
-)
+from fpa.explanation.estimator import PAPER, SETS, Estimator, Estimators, Label, get_estimators, passes
 from fpa.explanation.explainer import explain, maps_of, raw_maps_of
 from fpa.explanation.functions import from_quantus
 from fpa.explanation.integrated import IntegratedGradients
@@ -21,34 +12,12 @@ from fpa.explanation.maps import Maps
 from fpa.explanation.random import Random
 from fpa.explanation.raw import FAMILIES, GradientMap, RawMap, Settings, register
 from fpa.explanation.smooth import SmoothGrad, SquaredSmoothGrad
-from fpa.explanation.task import Task
+from fpa.explanation.task import Task, make_task
 from fpa.explanation.vanilla import VanillaGradient
 
 __all__ = [
-    "FAMILIES",
-    "PAPER",
-    "SETS",
-    "Captum",
-    "Estimator",
-    "Estimators",
-    "GradientMap",
-    "IntegratedGradients",
-    "Label",
-    "Maps",
-    "Random",
-    "RawMap",
-    "Settings",
-    "SmoothGrad",
-    "SquaredSmoothGrad",
-    "Task",
-    "VanillaGradient",
-    "captum_methods",
-    "explain",
-    "from_quantus",
-    "get_estimators",
-    "maps_of",
-    "needs_numbers",
-    "passes",
-    "raw_maps_of",
-    "register",
-]
+    "FAMILIES", "PAPER", "SETS", "Captum", "Estimator", "Estimators", "GradientMap", "IntegratedGradients",
+    "Label", "Maps", "Random", "RawMap", "Settings", "SmoothGrad", "SquaredSmoothGrad", "Task",
+    "VanillaGradient", "captum_methods", "explain", "from_quantus", "get_estimators", "make_task", "maps_of",
+    "passes", "raw_maps_of", "register",
+]  # fmt: skip

@@ -1,18 +1,26 @@
-"""Captum's methods as estimators, by name."""
+"""Captum's methods as estimators, by name, on a private copy of the model that its hooks can work on."""
 
+import copy
 import inspect
 import warnings
-from collections.abc import Iterator
+import weakref
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
 from typing import Any, Self, get_args
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.modules.module import register_module_forward_hook
+from torch.overrides import TorchFunctionMode
 
+from fpa.described import shape_or_type
+from fpa.engine import Engine, same_logits
 from fpa.errors import InputError, unknown
-from fpa.explanation.captum_model import fitted_model
 from fpa.explanation.integrated import PATH_SETTINGS, hashable_reference, reference_images
 from fpa.explanation.raw import RawMap, Reduction, register
 from fpa.explanation.task import Task, in_parts
@@ -29,6 +37,10 @@ _UNFIT = {
     "LayerFeaturePermutation": "an image's map would depend on the other images of its batch",
     "ShapleyValues": "it needs all orders of the features: captum:ShapleyValueSampling draws some",
 }
+
+
+_RELUS = (functional.relu, functional.relu_, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_)
+_ACTIVATIONS = (nn.ReLU, nn.ELU, nn.LeakyReLU, nn.Sigmoid, nn.Tanh, nn.Softplus, nn.Softmax, nn.MaxPool2d)
 
 
 @register
@@ -51,7 +63,7 @@ class Captum(RawMap):
     def __post_init__(self) -> None:
         object.__setattr__(self, "reference", hashable_reference(self.reference))
         known = captum_methods()
-        if self.method in _UNFIT and self.method not in known:
+        if self.method in _UNFIT:
             raise InputError(f"captum:{self.method} cannot be used by name: {_UNFIT[self.method]}")
         if self.method not in known:
             raise unknown("Captum method", self.method, known)
@@ -70,10 +82,8 @@ class Captum(RawMap):
     def from_argument(cls, argument: str) -> tuple[Self, Reduction | None]:
         """`captum:METHOD[_sum|_abs][@LAYER]`."""
         method, _, layer = argument.partition("@")
-        for reduction in get_args(Reduction):
-            if method.endswith(f"_{reduction}"):
-                return cls(method.removesuffix(f"_{reduction}"), layer or None), reduction
-        return cls(method, layer or None), None
+        reduction = next((each for each in get_args(Reduction) if method.endswith(f"_{each}")), None)
+        return cls(method.removesuffix(f"_{reduction}"), layer or None), reduction
 
     @property
     def label(self) -> str:
@@ -90,23 +100,18 @@ class Captum(RawMap):
 
     def described(self) -> dict[str, Any]:
         """The method, what it was set to and Captum's version."""
-        from importlib.metadata import version
-
         return {**super().described(), "captum": version("captum")}
 
     def raw_map(self, name: str, task: Task) -> Tensor:
         """What Captum says of the images, on a copy of the model that fits its hooks."""
         fitted, first = fitted_model(task.engine, task.images), task.images[:1].to(task.engine.dtype)
-        place: list[nn.Module] = []
-        if self._takes_layer:
-            place = [fitted.layer(self.layer) if self.layer else fitted.last_convolution(name, first)]
-        explainer = self._class(fitted, *place)
+        find = (
+            partial(fitted.layer, self.layer) if self.layer else partial(fitted.last_convolution, name, first)
+        )
+        explainer = self._class(fitted, find()) if self._takes_layer else self._class(fitted)
         accepted = inspect.signature(explainer.attribute).parameters
-        random = "n_samples" in accepted
-        baselines = None
-        if "baselines" in accepted:
-            baselines = reference_images("masked" if self.reference is None else self.reference, task)
         of_layer = isinstance(explainer, _captum().LayerAttribution)
+        baselines = reference_images(self.reference, task) if "baselines" in accepted else None
 
         def run(rows: Tensor, at: slice) -> Tensor:
             batch = task.engine.batch_size("gradients", task.images[:1])
@@ -137,7 +142,7 @@ class Captum(RawMap):
         # Captum keeps copies of what passes through the activations, and DeepLift the reference beside
         # the image: about four times what a gradient needs.
         with _translated(name):
-            return in_parts(task, name, seeded if random else run, memory_factor=4)
+            return in_parts(task, name, seeded if "n_samples" in accepted else run, memory_factor=4)
 
 
 def captum_methods() -> list[str]:
@@ -146,25 +151,30 @@ def captum_methods() -> list[str]:
     >>> {"DeepLift", "GuidedBackprop", "LayerGradCam", "Occlusion"} <= set(captum_methods())
     True
     """
-    attr = _captum()
-    found = []
-    for name in attr.__all__:
-        if not inspect.isclass(getattr(attr, name)) or not hasattr(getattr(attr, name), "attribute"):
-            continue
-        made, called = (
-            [key for key, entry in inspect.signature(function).parameters.items() if _required(entry)][1:]
-            for function in (getattr(attr, name).__init__, getattr(attr, name).attribute)
-        )
-        takes_target = "target" in inspect.signature(getattr(attr, name).attribute).parameters
-        fits = made[:1] in (["model"], ["forward_func"]) and set(made[1:]) <= {"layer"}
-        given = {"inputs", "baselines", "sliding_window_shapes"}
-        if fits and takes_target and set(called) <= given and name not in _UNFIT:
-            found.append(name)
-    return found
+    return [name for name in _captum().__all__ if name not in _UNFIT and _fits(getattr(_captum(), name))]
 
 
-def _required(entry: inspect.Parameter) -> bool:
-    return entry.default is inspect.Parameter.empty and entry.kind is not inspect.Parameter.VAR_KEYWORD
+def _fits(method: Any) -> bool:
+    """Whether something of Captum's is made from a model, perhaps with a layer, and explains its classes."""
+    if not inspect.isclass(method) or not hasattr(method, "attribute"):
+        return False
+    made = _required(method.__init__)
+    return (
+        made[:1] in (["model"], ["forward_func"])
+        and set(made[1:]) <= {"layer"}
+        and "target" in inspect.signature(method.attribute).parameters
+        and set(_required(method.attribute)) <= {"inputs", "baselines", "sliding_window_shapes"}
+    )
+
+
+def _required(method: Any) -> list[str]:
+    """The arguments of a method that have no default, after `self`."""
+    _, *entries = inspect.signature(method).parameters.values()
+    return [
+        entry.name
+        for entry in entries
+        if entry.default is entry.empty and entry.kind is not entry.VAR_KEYWORD
+    ]
 
 
 def _captum() -> Any:
@@ -178,12 +188,9 @@ def _captum() -> Any:
 def _windows(images: Tensor) -> dict[str, Any]:
     """What to remove at a time: a sliding window, or patches side by side; all channels together."""
     channels, *sides = images.shape[1:]
-    window = [max(1, side // _GRID) for side in sides]
-    cells = [min(side, _GRID) for side in sides]
-    rows, columns = (
-        torch.arange(side, device=images.device) * count // side
-        for side, count in zip(sides, cells, strict=True)
-    )
+    window, cells = [max(1, side // _GRID) for side in sides], [min(side, _GRID) for side in sides]
+    places = [torch.arange(side, device=images.device) for side in sides]
+    rows, columns = (at * count // len(at) for at, count in zip(places, cells, strict=True))
     return {
         "sliding_window_shapes": (channels, *window),
         "strides": (channels, *(max(1, side // 2) for side in window)),
@@ -193,14 +200,11 @@ def _windows(images: Tensor) -> dict[str, Any]:
 
 def _at_image_size(name: str, raw: Any, images: Tensor) -> Tensor:
     if not isinstance(raw, Tensor) or raw.ndim != 4:
-        found = list(raw.shape) if isinstance(raw, Tensor) else type(raw).__name__
         raise InputError(
-            f"estimator {name}: the layer gives {found} for {len(images)} images, not [N, channels, h, w]: "
-            "name a convolution or a block of them"
+            f"estimator {name}: the layer gives {shape_or_type(raw)} for {len(images)} images, "
+            "not [N, channels, h, w]: name a convolution or a block of them"
         )
-    summed = raw.sum(1, keepdim=True)
-    enlarged: Tensor = _captum().LayerAttribution.interpolate(summed, tuple(images.shape[2:]), "bilinear")
-    return enlarged
+    return functional.interpolate(raw.sum(1, keepdim=True), images.shape[2:], mode="bilinear")
 
 
 @contextmanager
@@ -213,8 +217,8 @@ def _translated(name: str) -> Iterator[None]:
         except (AssertionError, AttributeError, NotImplementedError, RuntimeError, TypeError) as error:
             if isinstance(error, torch.OutOfMemoryError):
                 raise
-            told = " ".join(str(error).split()) or type(error).__name__
-            raise InputError(f"estimator {name}: Captum cannot explain this model: {told}") from error
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise InputError(f"estimator {name}: Captum cannot explain this model: {reason}") from error
 
 
 @contextmanager
@@ -228,3 +232,118 @@ def _random_numbers(seed: int, device: torch.device) -> Iterator[None]:
             yield
         finally:
             np.random.set_state(legacy)  # noqa: NPY002
+
+
+class FittedModel(nn.Module):
+    """A model for Captum's hooks: nothing in place, every use of an activation a module of its own.
+
+    Built by one pass over `images`, in which each activation gets as many modules as it has uses.
+    """
+
+    def __init__(self, model: nn.Module, images: Tensor) -> None:
+        super().__init__()
+        self.model, self.mode = model, _RoutedRelus()
+        self.functions = self.mode.functions = _Uses(nn.ReLU(), self.mode)
+        uses: dict[int, _Uses] = {}
+        for parent in [*model.modules()]:
+            if isinstance(getattr(parent, "inplace", None), bool):
+                setattr(parent, "inplace", False)  # noqa: B010
+            for name, child in parent._modules.items():
+                if child is not None and type(child) in _ACTIVATIONS:
+                    parent._modules[name] = uses.setdefault(id(child), _Uses(child, self.mode))
+        self.all_uses = [self.functions, *uses.values()]
+        with torch.no_grad():
+            self(images)
+        self.mode.complete = True
+
+    def forward(self, images: Tensor) -> Any:
+        """What the model says, every use of an activation through its own module."""
+        for uses in self.all_uses:
+            uses.at = 0
+        with self.mode:
+            return self.model(images)
+
+    def layer(self, name: str) -> nn.Module:
+        """The layer of this name, which must be used once."""
+        known = [known for known, _ in self.model.named_modules() if known and ".copies" not in known]
+        if name not in known:
+            raise unknown("layer", name, known)
+        module = self.model.get_submodule(name)
+        uses = [*module.copies] if isinstance(module, _Uses) else [module]
+        if len(uses) > 1:
+            raise InputError(
+                f"the layer {name} is used {len(uses)} times in a pass: name another, or its block"
+            )
+        return uses[0]
+
+    def last_convolution(self, name: str, images: Tensor) -> nn.Module:
+        """The last to run whose output is more than one pixel (squeeze-and-excitation ends in one)."""
+        found: list[nn.Module] = []
+
+        def note(module: nn.Module, _: Any, output: Tensor) -> None:
+            if isinstance(module, nn.Conv2d) and output.ndim == 4 and output.shape[2:].numel() > 1:
+                found.append(module)
+
+        with register_module_forward_hook(note), torch.no_grad():
+            self(images)
+        if not found:
+            raise InputError(
+                f"estimator {name}: the model has no convolution whose output is larger than one pixel; "
+                f"name a layer as in {name}@LAYER"
+            )
+        return found[-1]
+
+
+class _Uses(nn.Module):
+    """Stands for an activation: each use of it in a pass goes to a copy of its own."""
+
+    def __init__(self, module: nn.Module, mode: "_RoutedRelus") -> None:
+        super().__init__()
+        self.copies, self.at, self.mode = nn.ModuleList([module]), 0, mode
+
+    def forward(self, *arguments: Any, **named: Any) -> Any:
+        if self.at == len(self.copies):
+            if self.mode.complete:
+                raise InputError("Captum cannot follow a model whose layers run a varying number of times")
+            self.copies.append(copy.deepcopy(self.copies[0]))
+        self.at += 1
+        self.mode.inside = True
+        try:
+            return self.copies[self.at - 1](*arguments, **named)
+        finally:
+            self.mode.inside = False
+
+
+class _RoutedRelus(TorchFunctionMode):
+    """Sends a ReLU that is called as a function to a module, where Captum's hooks can be."""
+
+    functions: _Uses
+    inside = complete = False
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func in _RELUS and not self.inside:
+            return self.functions(*args[:1])
+        return func(*args, **(kwargs or {}))
+
+
+_FITTED: "weakref.WeakKeyDictionary[Engine, FittedModel]" = weakref.WeakKeyDictionary()
+
+
+def fitted_model(engine: Engine, images: Tensor) -> FittedModel:
+    """The engine's model in a form that Captum's hooks accept; it is checked to give the same logits."""
+    if engine not in _FITTED:
+        probe = images[:1].to(engine.dtype)
+        fitted = FittedModel(engine.copy(), probe).eval().requires_grad_(False)
+        expected = engine.predict(images[:1])
+        with torch.no_grad():
+            logits = fitted(probe).to(expected)
+        # Wide enough for half precision and TF32: what is looked for is a ReLU that got lost.
+        if not same_logits(logits, expected, 1e-2):
+            raise InputError(
+                "Captum's methods need a model without operations in place; this one changes without them "
+                "(a ReLU called as a function in place, its result not used?): write x = relu(x)"
+            )
+        _FITTED[engine] = fitted
+    return _FITTED[engine]

@@ -1,17 +1,14 @@
 """Estimators: raw maps reduced to two dimensions, by name or made from anything that explains images."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from torch import Tensor
 
-import fpa.explanation.captum
-import fpa.explanation.integrated
-import fpa.explanation.random
-import fpa.explanation.smooth
-import fpa.explanation.vanilla  # noqa: F401 (these imports fill FAMILIES)
 from fpa.errors import InputError, unknown
+from fpa.explanation import captum, integrated, random, smooth, vanilla  # noqa: F401 (they fill FAMILIES)
 from fpa.explanation.functions import as_raw_map
 from fpa.explanation.raw import FAMILIES, GradientMap, RawMap, Reduction, Settings
 
@@ -65,10 +62,6 @@ class Estimator:
     """The label it has under the name it was made by."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.raw, str):
-            if self.raw not in FAMILIES:
-                raise unknown("raw map", self.raw, FAMILIES)
-            object.__setattr__(self, "raw", FAMILIES[self.raw]())
         object.__setattr__(self, "raw", as_raw_map(self.raw))
         if self.kind not in (None, "signed", "unsigned"):
             raise unknown("kind of estimator", str(self.kind), ("signed", "unsigned"))
@@ -184,24 +177,23 @@ def get_estimators(
     if isinstance(estimators, Mapping):
         entries = [(str(name), source) for name, source in estimators.items()]
     else:
-        sources = [estimators] if isinstance(estimators, str) else list(estimators)
+        sources = [estimators] if isinstance(estimators, str) else estimators
         entries = [(_name_of(source), source) for source in sources]
-    named: dict[str, Estimator] = {}
-    repeated = []
+    members: list[tuple[str, Any]] = []
     for name, source in entries:
-        members = SETS[source] if isinstance(source, str) and source in SETS else {name: source}
-        repeated += [member for member in members if member in named]
-        for member, content in members.items():
-            estimator = by_name(content) if isinstance(content, str) else content
-            estimator = estimator if isinstance(estimator, Estimator) else Estimator(estimator)
-            if settings is not None:
-                estimator = replace(estimator, raw=estimator.raw.configured(settings))
-            named[member] = estimator
-    if repeated:
-        raise InputError(f"estimators named twice: {', '.join(sorted(set(repeated)))}")
-    if not named:
+        members += SETS[source].items() if isinstance(source, str) and source in SETS else [(name, source)]
+    if not members:
         raise InputError("no estimators were given")
-    return named
+    repeated = [name for name, count in Counter(name for name, _ in members).items() if count > 1]
+    if repeated:
+        raise InputError(f"estimators named twice: {', '.join(sorted(repeated))}")
+    return {name: _estimator(source, settings) for name, source in members}
+
+
+def _estimator(source: Any, settings: Settings | None) -> Estimator:
+    made = by_name(source) if isinstance(source, str) else source
+    made = made if isinstance(made, Estimator) else Estimator(made)
+    return made if settings is None else replace(made, raw=made.raw.configured(settings))
 
 
 def _name_of(source: Any) -> str:
@@ -228,8 +220,3 @@ def passes(estimators: Estimators = "paper", settings: Settings | None = None) -
     raws = [estimator.raw for estimator in get_estimators(estimators, settings or Settings()).values()]
     by_points = {raw.points if isinstance(raw, GradientMap) else raw: raw.gradients for raw in raws}
     return sum(by_points.values())
-
-
-def needs_numbers(estimators: Mapping[str, Estimator]) -> bool:
-    """Whether the maps of any of them depend on the numbers of the images in their data set."""
-    return any(estimator.raw.needs_numbers for estimator in estimators.values())

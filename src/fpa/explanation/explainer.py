@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from fpa.engine import Engine
 from fpa.explanation.estimator import Estimator, Estimators, get_estimators
 from fpa.explanation.raw import GradientMap, RawMap, Settings, gradient_maps
-from fpa.explanation.task import Task, check_indices, some
-from fpa.masking import MaskingLike, get_masking
+from fpa.explanation.task import Task, make_task, some
+from fpa.masking import MaskingLike
 
 
 @torch.inference_mode(False)
@@ -42,16 +42,13 @@ def explain(
     >>> maps["ig_sum"].shape
     torch.Size([4, 2, 2])
     """
-    named, engine = get_estimators(estimators, settings or Settings()), Engine.of(model)
-    images = engine.images(images)
-    indices = check_indices(indices, len(images))
-    removal = get_masking(masking)
-    classes = engine.explained(engine.predict(images), targets)
-    maps = maps_of(Task(engine, images, classes, indices, seed, removal), named)
+    named = get_estimators(estimators, settings or Settings())
+    task, _ = make_task(model, images, targets, masking=masking, seed=seed, indices=indices)
+    maps = maps_of(task, named)
     for name, values in maps.items():
         bad = (~values.isfinite()).flatten(1).any(1).nonzero().flatten().tolist()
         if bad:
-            numbers = [indices[row] for row in bad]
+            numbers = [task.indices[row] for row in bad]
             warnings.warn(f"estimator {name}: {some(numbers, 'map')} not finite", stacklevel=3)
     return maps
 

@@ -2,23 +2,28 @@
 
 import inspect
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
 
-from fpa.errors import InputError
+from fpa.errors import InputError, unknown
 from fpa.explanation.maps import Maps
-from fpa.explanation.raw import RawMap
+from fpa.explanation.raw import FAMILIES, RawMap
 from fpa.explanation.task import Task, in_parts
 from fpa.models.wrap import untouched
 
 
 def as_raw_map(source: Any) -> RawMap:
-    """What a user may give as a raw map: arrays, tensors, paths, functions and Captum's objects."""
+    """What a user may give as a raw map: a family's name, arrays, paths, functions and Captum's objects."""
+    if isinstance(source, str):
+        if source not in FAMILIES:
+            raise unknown("raw map", source, FAMILIES)
+        return FAMILIES[source]()
     if isinstance(source, RawMap):
         return source
     if isinstance(source, (Tensor, np.ndarray, Path)):
@@ -33,64 +38,62 @@ def as_raw_map(source: Any) -> RawMap:
     )
 
 
+class Foreign(RawMap):
+    """Base of other people's methods: they get a few images at a time, and the model to use as they like."""
+
+    def attributions(self, task: Task, rows: Tensor, at: slice) -> Any:
+        """What the method returns for the images `rows`, those of the task at `at`."""
+        raise NotImplementedError
+
+    def raw_map(self, name: str, task: Task) -> Tensor:
+        """All that the method returns; afterwards the model is as it was."""
+        with untouched(task.engine.model):
+            return in_parts(task, name, partial(self.attributions, task))
+
+
 @dataclass(frozen=True, eq=False)
-class Function(RawMap):
+class Function(Foreign):
     """A function `(model, images, targets) -> [N, C, H, W]` (or already [N, H, W])."""
 
     function: Callable[[nn.Module, Tensor, Tensor], Tensor]
 
-    def raw_map(self, name: str, task: Task) -> Tensor:
-        """What the function returns; it may do with the model what it likes."""
-
-        def run(rows: Tensor, at: slice) -> Any:
-            return self.function(task.engine.model, rows, task.targets[at])
-
-        with untouched(task.engine.model):
-            return in_parts(task, name, run)
+    def attributions(self, task: Task, rows: Tensor, at: slice) -> Any:  # noqa: D102
+        return self.function(task.engine.model, rows, task.targets[at])
 
 
 @dataclass(frozen=True, eq=False)
-class CaptumObject(RawMap):
+class CaptumObject(Foreign):
     """An object with Captum's method `attribute`; it explains the model it was made with."""
 
     attribution: Any
 
+    def attributions(self, task: Task, rows: Tensor, at: slice) -> Any:  # noqa: D102
+        return self.attribution.attribute(rows.requires_grad_(), target=task.targets[at])
+
     def raw_map(self, name: str, task: Task) -> Tensor:
-        """What the object's method returns."""
+        """What the object returns; the model it was made with is as it was, too."""
         # A NoiseTunnel holds another object.
         inner = getattr(self.attribution, "attribution_method", self.attribution)
         model = getattr(inner, "forward_func", None)
-        with ExitStack() as stack:
-            for touched in (task.engine.model, *([model] if isinstance(model, nn.Module) else [])):
-                stack.enter_context(untouched(touched))
-            return in_parts(
-                task,
-                name,
-                lambda rows, at: self.attribution.attribute(rows.requires_grad_(), target=task.targets[at]),
-            )
+        with untouched(model) if isinstance(model, nn.Module) else nullcontext():
+            return super().raw_map(name, task)
 
 
 @dataclass(frozen=True, eq=False)
-class Quantus(RawMap):
+class Quantus(Foreign):
     """A function `explain_func(model, inputs, targets, **arguments) -> array`, called as Quantus calls it."""
 
     explain_func: Callable[..., Any]
     arguments: dict[str, Any] = field(default_factory=dict)
 
-    def raw_map(self, name: str, task: Task) -> Tensor:
+    def attributions(self, task: Task, rows: Tensor, at: slice) -> Any:
         """The function's arrays, from NumPy copies of the images and targets."""
-        engine, arguments = task.engine, dict(self.arguments)
         accepted = inspect.signature(self.explain_func).parameters
         takes_device = "device" in accepted or any(p.kind is p.VAR_KEYWORD for p in accepted.values())
-        if engine.device.type != "cpu" and takes_device:
-            arguments.setdefault("device", str(engine.device))
-
-        def run(rows: Tensor, at: slice) -> Any:
-            inputs, targets = rows.cpu().numpy(), task.targets[at].cpu().numpy()
-            return self.explain_func(model=engine.model, inputs=inputs, targets=targets, **arguments)
-
-        with untouched(engine.model):
-            return in_parts(task, name, run)
+        elsewhere = task.engine.device.type != "cpu" and takes_device
+        arguments = ({"device": str(task.engine.device)} if elsewhere else {}) | self.arguments
+        inputs, targets = rows.cpu().numpy(), task.targets[at].cpu().numpy()
+        return self.explain_func(model=task.engine.model, inputs=inputs, targets=targets, **arguments)
 
 
 def from_quantus(explain_func: Callable[..., Any], **arguments: Any) -> Quantus:
@@ -120,7 +123,6 @@ def is_quantus(function: Callable[..., Any]) -> bool:
     False
     """
     try:
-        names = inspect.signature(function).parameters
+        return {"model", "inputs", "targets"} <= set(inspect.signature(function).parameters)
     except (TypeError, ValueError):  # built in
         return False
-    return {"model", "inputs", "targets"} <= set(names)

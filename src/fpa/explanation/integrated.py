@@ -79,7 +79,7 @@ def reference_images(reference: Any, task: Task) -> Tensor:
                 f"{float(low):.3g} to {float(high):.3g}: give reference=fpa.masking.black(mean, std) instead"
             )
         reference = -1.0
-    if isinstance(reference, str):
+    if reference is None or isinstance(reference, str):
         reference = task.masking
     if callable(reference):
         masking = get_masking(reference)

@@ -2,14 +2,16 @@
 
 import hashlib
 import pickle
-from collections.abc import Callable, Sequence
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import torch
+from safetensors import safe_open
 from torch import Tensor
 
 from fpa.errors import InputError, unknown
@@ -17,6 +19,7 @@ from fpa.explanation.raw import RawMap, Reduction, register
 from fpa.explanation.task import Task, checked_map
 from fpa.files import check_torch_file, what_it_is
 
+_FORMATS = (".npy", ".npz", ".safetensors", ".pt", ".pth")
 _SCAN_BYTES = 64 << 20
 
 
@@ -41,11 +44,10 @@ class Maps(RawMap):
     def __post_init__(self) -> None:
         if isinstance(self.source, str):
             object.__setattr__(self, "source", Path(self.source))
-        shape = list(self.values.shape)
         if self.values.ndim not in (3, 4) or self.values.is_complex():
             raise InputError(
                 f"{self._called} must be real numbers [N, H, W] or [N, C, H, W], "
-                f"got {self.values.dtype} {shape}"
+                f"got {self.values.dtype} {list(self.values.shape)}"
             )
 
     @classmethod
@@ -122,9 +124,8 @@ class Maps(RawMap):
 
 def _read(path: Path, array: str | None) -> Tensor:
     """One array of a file, memory-mapped where the format allows it."""
-    kinds = {".npy": _npy, ".npz": _npz, ".safetensors": _safetensors, ".pt": _torch, ".pth": _torch}
-    if path.suffix not in kinds:
-        raise InputError(f"maps are read from {', '.join(kinds)} files, got {path}")
+    if path.suffix not in _FORMATS:
+        raise InputError(f"maps are read from {', '.join(_FORMATS)} files, got {path}")
     if not path.is_file():
         raise InputError(f"there is no file of maps {path}")
     with path.open("rb") as file:
@@ -132,7 +133,7 @@ def _read(path: Path, array: str | None) -> Tensor:
     if other is not None:
         raise InputError(f"{path} is not a file of maps: {other}")
     try:
-        arrays, get = kinds[path.suffix](path)
+        arrays = _arrays(path)
         if array is None and len(arrays) != 1:
             listed = ", ".join(sorted(arrays)[:16])
             raise InputError(
@@ -140,49 +141,38 @@ def _read(path: Path, array: str | None) -> Tensor:
             )
         if array is not None and array not in arrays:
             raise unknown(f"array of {path}", array, arrays)
-        return _as_tensor(get(arrays[0] if array is None else array), f"the maps in {path}")
-    except InputError:
-        raise
-    except pickle.UnpicklingError as error:
-        raise InputError(
-            f"the maps in {path} cannot be read: it holds more than tensors, and loading that could execute "
-            "code; save a tensor or a dict of tensors"
-        ) from error
-    except Exception as error:
-        said = " ".join(str(error).split())[:200]
-        raise InputError(f"the maps in {path} cannot be read: {said}") from error
+        return _as_tensor(arrays[array or next(iter(arrays))](), f"the maps in {path}")
+    except Exception as error:  # of many types, where a file is damaged
+        if isinstance(error, InputError):
+            raise
+        reason = " ".join(str(error).split())[:200]
+        if isinstance(error, pickle.UnpicklingError):
+            reason = (
+                "it holds more than tensors, and loading that could execute code; save a tensor or a dict of "
+                "tensors"
+            )
+        raise InputError(f"the maps in {path} cannot be read: {reason}") from error
 
 
-_Arrays = tuple[list[str], Callable[[str], Any]]
-
-
-def _npy(path: Path) -> _Arrays:
-    # Copy on write: torch takes no read-only arrays.
-    return [path.stem], lambda _: np.load(path, mmap_mode="c", allow_pickle=False)
-
-
-def _npz(path: Path) -> _Arrays:
-    arrays = np.load(path, allow_pickle=False)
-    return list(arrays.files), arrays.__getitem__
-
-
-def _safetensors(path: Path) -> _Arrays:
-    from safetensors import safe_open
-
-    file: Any = safe_open(path, framework="pt")
-    return list(file.keys()), file.get_tensor
-
-
-def _torch(path: Path) -> _Arrays:
+def _arrays(path: Path) -> Mapping[str, Callable[[], Any]]:
+    """What reads each array of a file, by its name."""
+    file: Any
+    match path.suffix:
+        case ".npy":  # copy on write: torch takes no read-only arrays
+            return {path.stem: partial(np.load, path, mmap_mode="c", allow_pickle=False)}
+        case ".npz":
+            file = np.load(path, allow_pickle=False)
+            return {name: partial(file.__getitem__, name) for name in file.files}
+        case ".safetensors":
+            file = safe_open(path, framework="pt")
+            return {name: partial(file.get_tensor, name) for name in file.keys()}  # noqa: SIM118
     check_torch_file(path, "file of maps")
-    try:
-        held = torch.load(path, weights_only=True, mmap=True, map_location="cpu")
-    except RuntimeError:  # written in the older format, which cannot be mapped
-        held = torch.load(path, weights_only=True, map_location="cpu")
-    arrays = {path.stem: held} if isinstance(held, Tensor) else held
-    if not isinstance(arrays, dict) or not all(isinstance(value, Tensor) for value in arrays.values()):
+    # The older format cannot be mapped.
+    held = torch.load(path, weights_only=True, mmap=zipfile.is_zipfile(path), map_location="cpu")
+    tensors = {path.stem: held} if isinstance(held, Tensor) else held
+    if not isinstance(tensors, dict) or not all(isinstance(value, Tensor) for value in tensors.values()):
         raise InputError(f"{path} must hold a tensor or a dict of tensors, got {type(held).__name__}")
-    return [str(name) for name in arrays], {str(name): value for name, value in arrays.items()}.__getitem__
+    return {str(name): value.detach for name, value in tensors.items()}
 
 
 def _as_tensor(values: Any, called: str) -> Tensor:
@@ -190,7 +180,6 @@ def _as_tensor(values: Any, called: str) -> Tensor:
         return values
     try:
         # Neither read-only memory nor another byte order is for torch.
-        native = np.require(values, values.dtype.newbyteorder("="), ["W"])
-        return torch.from_numpy(native)
+        return torch.from_numpy(np.require(values, values.dtype.newbyteorder("="), ["W"]))
     except TypeError as error:
         raise InputError(f"{called} must be numbers, got {values.dtype}") from error

@@ -21,5 +21,5 @@ class Random(RawMap):
 
     def raw_map(self, name: str, task: Task) -> Tensor:
         """[N, 1, H, W]."""
-        shape = (1, *task.images.shape[2:])
-        return by_image(shape, task.seed, task.indices, Stream.RANDOM_MAP, task.images.device, "uniform")
+        shape, device = (1, *task.images.shape[2:]), task.images.device
+        return by_image(shape, task.seed, task.indices, Stream.RANDOM_MAP, device=device, draw="uniform")

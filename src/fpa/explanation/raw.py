@@ -156,13 +156,9 @@ def gradient_maps(task: Task, wanted: Iterable[GradientMap]) -> dict[GradientMap
     sharing: dict[Hashable, dict[GradientMap, Tensor]] = {}
     for raw in wanted:
         sharing.setdefault(raw.points, {})[raw] = torch.zeros_like(task.images)
-    prepared = {points: next(iter(totals)).prepare(task) for points, totals in sharing.items()}
-    task.engine.gradients([_work(task, prepared[points], totals) for points, totals in sharing.items()])
-    return {
-        raw: raw.finish(total, prepared[points])
-        for points, totals in sharing.items()
-        for raw, total in totals.items()
-    }
+    works = [(next(iter(totals)).prepare(task), totals) for totals in sharing.values()]
+    task.engine.gradients([_work(task, prepared, totals) for prepared, totals in works])
+    return {raw: raw.finish(total, prepared) for prepared, totals in works for raw, total in totals.items()}
 
 
 def _work(task: Task, prepared: Any, totals: Mapping[GradientMap, Tensor]) -> Work:
@@ -172,17 +168,17 @@ def _work(task: Task, prepared: Any, totals: Mapping[GradientMap, Tensor]) -> Wo
     def image(start: int, stop: int) -> Tensor:
         return torch.arange(start, stop, device=task.images.device) // first.gradients
 
+    def rows(start: int, stop: int) -> Tensor:
+        return first.rows(task, prepared, slice(start, stop), image(start, stop))
+
     def take(start: int, stop: int, gradients: Tensor) -> None:
         for raw, total in totals.items():
             _add_by_image(total, first.gradients, start, raw.each(gradients))
 
-    return Work(
-        len(task.images) * first.gradients,
-        lambda start, stop: first.rows(task, prepared, slice(start, stop), image(start, stop)),
-        take,
-        lambda start, stop: task.targets.index_select(0, image(start, stop)),
-        lambda start: first.label,
-    )
+    def targets(start: int, stop: int) -> Tensor:
+        return task.targets.index_select(0, image(start, stop))
+
+    return Work(len(task.images) * first.gradients, rows, take, targets, lambda start: first.label)
 
 
 def _add_by_image(total: Tensor, per_image: int, start: int, rows: Tensor) -> None:

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from fpa.described import shape_or_type
 from fpa.engine import Engine
 from fpa.errors import InputError
-from fpa.masking import Masking
+from fpa.masking import Masking, MaskingLike, get_masking
 
 
 @dataclass(frozen=True)
@@ -28,24 +29,40 @@ class Task:
     masking: Masking
 
 
+def make_task(
+    model: nn.Module | Engine,
+    images: Tensor,
+    targets: Tensor | int | None = None,
+    *,
+    masking: MaskingLike | None = None,
+    seed: int = 0,
+    indices: Sequence[int] | None = None,
+) -> tuple[Task, Tensor]:
+    """The task of arguments that a user gave, and the logits [N, classes] of the images."""
+    engine = Engine.of(model)
+    images = engine.images(images)
+    numbers, removal = check_indices(indices, len(images)), get_masking(masking)
+    logits = engine.predict(images)
+    classes = engine.explained(logits, targets)
+    return Task(engine, images, classes, numbers, seed=seed, masking=removal), logits
+
+
 def in_parts(task: Task, name: str, run: Callable[[Tensor, slice], Any], *, memory_factor: int = 1) -> Tensor:
     """Raw maps [N, C, H, W] or [N, 1, H, W] from `run(rows, where)`, which gets a few images at a time.
 
     Their number is the engine's batch size of gradient passes, divided by `memory_factor`.
     """
-    engine, images = task.engine, task.images
     parts: list[Tensor] = []
     start = 0
 
     def part(batch: int) -> Tensor:
         at = slice(start, start + max(1, batch // memory_factor))
-        rows = images[at].to(engine.dtype).clone()
-        return checked_map(name, run(rows, at), rows.shape).to(images)
+        rows = task.images[at].to(task.engine.dtype).clone()
+        return checked_map(name, run(rows, at), rows.shape).to(task.images)
 
     with torch.inference_mode(False), torch.enable_grad():
-        while start < len(images):
-            raw = engine.attempt("gradients", images[:1], part)
-            if raw is not None:
+        while start < len(task.images):
+            if (raw := task.engine.attempt("gradients", task.images[:1], part)) is not None:
                 parts.append(raw)
                 start += len(raw)
     return torch.cat(parts)
@@ -55,18 +72,17 @@ def checked_map(name: str, raw: Any, shape: Sequence[int]) -> Tensor:
     """What estimator `name` returned for images of this shape, as a tensor [N, C, H, W] or [N, 1, H, W]."""
     if isinstance(raw, np.ndarray):
         raw = torch.from_numpy(np.ascontiguousarray(raw))
-    plain, full = (shape[0], *shape[2:]), tuple(shape)
-    if not isinstance(raw, Tensor) or tuple(raw.shape) not in (full, (shape[0], 1, *shape[2:]), plain):
-        seen = list(raw.shape) if isinstance(raw, Tensor) else type(raw).__name__
-        raise InputError(f"estimator {name} must return a tensor {list(full)} for these images, got {seen}")
+    count, _, *sides = shape
+    if not isinstance(raw, Tensor) or list(raw.shape) not in ([*shape], [count, 1, *sides], [count, *sides]):
+        raise InputError(
+            f"estimator {name} must return a tensor {[*shape]} for these images, got {shape_or_type(raw)}"
+        )
     return (raw.unsqueeze(1) if raw.ndim == 3 else raw).detach()
 
 
 def check_indices(indices: Sequence[int] | Tensor | None, count: int) -> list[int]:
     """The numbers of the images in their data set: those given, or 0, 1, ..."""
-    if indices is None:
-        return list(range(count))
-    numbers = [int(index) for index in indices]
+    numbers = list(range(count)) if indices is None else [int(index) for index in indices]
     if len(numbers) != count:
         raise InputError(f"there are {count} images but {len(numbers)} indices")
     return numbers

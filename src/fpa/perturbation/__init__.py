@@ -6,7 +6,6 @@ MIF removes the most important first, LIF the least important.
 from fpa.perturbation.curves import (
     Curves,
     check_fractions,
-    check_maps,
     curves_of,
     not_finite,
     perturbation_curves,
@@ -16,17 +15,6 @@ from fpa.perturbation.features import features_of, ranks
 from fpa.perturbation.outputs import OUTPUTS, Output, check_outputs, output
 
 __all__ = [
-    "OUTPUTS",
-    "Curves",
-    "Output",
-    "check_fractions",
-    "check_maps",
-    "check_outputs",
-    "curves_of",
-    "features_of",
-    "not_finite",
-    "output",
-    "perturbation_curves",
-    "problems",
-    "ranks",
-]
+    "OUTPUTS", "Curves", "Output", "check_fractions", "check_outputs", "curves_of",
+    "features_of", "not_finite", "output", "perturbation_curves", "problems", "ranks",
+]  # fmt: skip

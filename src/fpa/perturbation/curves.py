@@ -7,15 +7,17 @@ number, made on the device for each row of a batch. MIF is the exact reverse of 
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
+from fpa.described import shape_or_type
 from fpa.engine import Engine, Work
 from fpa.errors import InputError
-from fpa.explanation.task import Task, check_indices, some
-from fpa.masking import Fill, MaskingLike, fully_masked, get_masking, noise_by_image
+from fpa.explanation.task import Task, make_task, some
+from fpa.masking import Fill, MaskingLike, fully_masked, noise_by_image
 from fpa.perturbation.features import Pixels, features_of
 from fpa.perturbation.outputs import OUTPUTS, check_outputs
 
@@ -82,25 +84,16 @@ def perturbation_curves(
     engine = Engine.of(model)
     images = engine.images(images)
     maps = check_maps(maps, images)
-    shares = check_fractions(points, fractions)
-    numbers = check_indices(indices, len(images))
-    followed = check_outputs(("logit", *outputs))
+    shares, followed = check_fractions(points, fractions), check_outputs(("logit", *outputs))
     features_of(features, images)
-    removal = get_masking(masking)
-    logits = engine.predict(images)
-    classes = engine.explained(logits, targets)
+    task, logits = make_task(engine, images, targets, masking=masking, seed=seed, indices=indices)
+    truth = task.targets if labels is None else engine.explained(logits, labels, "labels")
     by_output = curves_of(
-        Task(engine, images, classes, numbers, seed, removal),
-        maps,
-        shares,
-        logits=logits,
-        features=features,
-        outputs=followed,
-        labels=classes if labels is None else engine.explained(logits, labels, "labels"),
+        task, maps, shares, logits=logits, labels=truth, features=features, outputs=followed
     )
     curves = by_output.pop("logit")
     curves.others.update(by_output)
-    for problem in problems(not_finite(images, maps, curves), numbers):
+    for problem in problems(not_finite(images, maps, curves), task.indices):
         warnings.warn(f"{problem}: left out (NaN)", stacklevel=3)
     return curves
 
@@ -150,21 +143,18 @@ def curves_of(
     values = {name: torch.empty(rows, dtype=images.dtype, device=device) for name in outputs}
     ends = {name: torch.empty(count, dtype=images.dtype, device=device) for name in outputs}
 
-    def take(start: int, stop: int, result: Tensor) -> None:
-        image = torch.arange(start, stop, device=device) // (2 * width) % count
+    def take(start: int, stop: int, result: Tensor, rows_of_image: int, kept: dict[str, Tensor]) -> None:
+        image = torch.arange(start, stop, device=device) // rows_of_image % count
         classes, truth = task.targets.index_select(0, image), labels.index_select(0, image)
         for name in outputs:
-            values[name][start:stop] = OUTPUTS[name](result, classes, truth)
-
-    def take_end(start: int, stop: int, result: Tensor) -> None:
-        for name in outputs:
-            ends[name][start:stop] = OUTPUTS[name](result, task.targets[start:stop], labels[start:stop])
+            kept[name][start:stop] = OUTPUTS[name](result, classes, truth)
 
     watched = [(shown or {}).get(name, name) for name in maps]
-    works = [Work(rows, masked, take, name=lambda start: watched[start // (count * 2 * width)])]
+    inner = partial(take, rows_of_image=2 * width, kept=values)
+    works = [Work(rows, masked, inner, name=lambda start: watched[start // (count * 2 * width)])]
     if parts.equal and width + 1 in columns:
         gone = fully_masked(masking, images, noise)
-        works.append(Work(count, lambda a, b: gone[a:b], take_end))
+        works.append(Work(count, lambda a, b: gone[a:b], partial(take, rows_of_image=1, kept=ends)))
     task.engine.logits(works)
 
     bad_image = ~images.isfinite().flatten(1).all(1)
@@ -173,18 +163,13 @@ def curves_of(
     curves = {}
     for name in outputs:
         start = OUTPUTS[name](logits, task.targets, labels)
-        sides = values[name].view(len(maps), count, 2, width)
-        first = start[None, :, None, None].expand(len(maps), count, 2, 1)
-        last = ends[name][None, :, None, None].expand(len(maps), count, 2, 1)
-        full = torch.cat([first, sides, last], -1)[..., columns].masked_fill(bad[:, :, None, None], torch.nan)
+        first, last = (end[None, :, None, None].expand(len(maps), count, 2, 1) for end in (start, ends[name]))
+        full = torch.cat([first, values[name].view(len(maps), count, 2, width), last], -1)[..., columns]
+        full = full.masked_fill(bad[:, :, None, None], torch.nan)
+        mif, lif = ({key: full[place, :, side] for place, key in enumerate(maps)} for side in (0, 1))
+        unmasked = start.masked_fill(bad_image, torch.nan)
         curves[name] = Curves(
-            fractions=exact,
-            mif={key: full[place, :, 0] for place, key in enumerate(maps)},
-            lif={key: full[place, :, 1] for place, key in enumerate(maps)},
-            unmasked=start.masked_fill(bad_image, torch.nan),
-            targets=task.targets,
-            shares_mif=mif_shares,
-            shares_lif=lif_shares,
+            exact, mif, lif, unmasked, task.targets, shares_mif=mif_shares, shares_lif=lif_shares
         )
     return curves
 
@@ -198,7 +183,7 @@ def _steps(parts: Pixels, fractions: Sequence[float]) -> tuple[Tensor, list[int]
     """
     removed = (torch.as_tensor(fractions, dtype=torch.float64) * parts.counts[:, None]).round().long()
     if not parts.equal:
-        columns = [1 + column for column in range(len(fractions))]
+        columns = list(range(1, len(fractions) + 1))
         return removed, columns, torch.as_tensor(fractions, dtype=torch.float64), removed
     # All images have equally many features: each number is run once only, and the two ends are shared.
     every = removed[0].tolist()
@@ -216,12 +201,11 @@ def check_maps(maps: Mapping[str, Tensor] | Tensor, images: Tensor) -> dict[str,
     shape = [len(images), *images.shape[2:]]
     for name, values in named.items():
         if not isinstance(values, Tensor) or list(values.shape) != shape:
-            found = list(values.shape) if isinstance(values, Tensor) else type(values).__name__
-            raise InputError(f"map {name} must be {shape} for these images, got {found}")
-    kept = {name: values.detach().to(images.device) for name, values in named.items()}
+            raise InputError(f"map {name} must be {shape} for these images, got {shape_or_type(values)}")
+    kept = (torch.float32, torch.float64)
     return {
-        name: values if values.dtype in (torch.float32, torch.float64) else values.float()
-        for name, values in kept.items()
+        name: values.detach().to(images.device, values.dtype if values.dtype in kept else torch.float32)
+        for name, values in named.items()
     }
 
 
@@ -262,10 +246,9 @@ def not_finite(images: Tensor, maps: Mapping[str, Tensor], curves: Curves) -> di
 
 def problems(found: Mapping[tuple[str, str], Tensor], indices: Sequence[int]) -> list[str]:
     """`not_finite` in words: which images, which estimator, how many."""
-    told = []
-    for (what, name), bad in found.items():
-        rows = bad.nonzero().flatten().tolist()
-        if rows:
-            prefix = f"estimator {name}: " if name else ""
-            told.append(prefix + some([indices[row] for row in rows], what) + " not finite")
-    return told
+    rows = {key: bad.nonzero().flatten().tolist() for key, bad in found.items()}
+    return [
+        (f"estimator {name}: " if name else "") + some([indices[row] for row in bad], what) + " not finite"
+        for (what, name), bad in rows.items()
+        if bad
+    ]

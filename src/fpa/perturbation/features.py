@@ -43,7 +43,8 @@ class Pixels:
 
     def random_order(self, device: torch.device, seed: int, indices: Sequence[int]) -> Tensor:
         """The features of every image in the order in which equal scores are put, [N, F]."""
-        numbers = by_image((self.shape.numel(),), seed, indices, Stream.TIES, device, "integers")
+        shape = (self.shape.numel(),)
+        numbers = by_image(shape, seed, indices, Stream.TIES, device=device, draw="integers")
         return numbers[:, : self.most].argsort(dim=1, stable=True)
 
     def ranks(self, maps: Tensor, order: Tensor) -> Tensor:
@@ -51,12 +52,9 @@ class Pixels:
         # Adding 0 turns -0 into 0: they are equal and must tie.
         scores = self.scores(maps) + 0.0
         sorted_places = scores.gather(1, order).argsort(dim=1, stable=True)
-        small = scores.shape[1] <= torch.iinfo(torch.int16).max
-        places = torch.arange(
-            scores.shape[1], device=scores.device, dtype=torch.int16 if small else torch.int32
-        )
-        placed = torch.empty(scores.shape, dtype=places.dtype, device=scores.device)
-        return placed.scatter_(1, order.gather(1, sorted_places), places.expand_as(scores))
+        dtype = torch.int16 if scores.shape[1] <= torch.iinfo(torch.int16).max else torch.int32
+        places = torch.arange(scores.shape[1], device=scores.device, dtype=dtype).expand_as(scores)
+        return torch.empty_like(places).scatter_(1, order.gather(1, sorted_places), places)
 
     def scores(self, maps: Tensor) -> Tensor:
         """The score of every feature of maps [N, H, W]: the mean of its pixels, [N, F]."""
@@ -89,8 +87,7 @@ class Segments(Pixels):
         scale = values.abs().nan_to_num(0, 0, 0).amax(1, keepdim=True).clamp(min=1e-300) / 2**40
         whole = (values / scale).nan_to_num(0, 0, 0).round().long()
         sums = torch.zeros_like(self.sizes).scatter_add_(1, self.labels, whole)
-        means = sums.double() / self.sizes
-        return means.masked_fill(self.sizes == 0, torch.inf)
+        return (sums.double() / self.sizes).masked_fill(self.sizes == 0, torch.inf)
 
     def to_pixels(self, ranks: Tensor) -> Tensor:  # noqa: D102
         labels = self.labels.expand(len(ranks), *self.labels.shape)
@@ -99,18 +96,17 @@ class Segments(Pixels):
     def pixel_shares(self, ranks: Tensor, removed: Tensor, names: list[str]) -> tuple[Shares, Shares]:  # noqa: D102
         if self.equal and bool((self.sizes == self.sizes[:, :1]).all()):
             return None, None
-        pixels = self.shape.numel()
         sizes = torch.zeros_like(ranks, dtype=torch.int64)
         sizes.scatter_(2, ranks.long(), self.sizes.expand_as(ranks))
-        least_first = torch.cat([torch.zeros_like(sizes[..., :1]), sizes.cumsum(2)], 2)
-        removed, counts = removed.to(ranks.device), self.counts.to(ranks.device)
+        least_first = torch.nn.functional.pad(sizes.cumsum(2), (1, 0))
+        least, most = removed.to(ranks.device), (self.counts[:, None] - removed).to(ranks.device)
 
-        def share(place: int, upto: Tensor) -> Tensor:
-            return least_first[place].gather(1, upto).double() / pixels
+        def share(pixels: Tensor, features: Tensor) -> Tensor:
+            return pixels.gather(1, features).double() / self.shape.numel()
 
-        lif = {name: share(place, removed) for place, name in enumerate(names)}
-        mif = {name: 1 - share(place, counts[:, None] - removed) for place, name in enumerate(names)}
-        return mif, lif
+        by_map = dict(zip(names, least_first, strict=True))
+        mif = {name: 1 - share(pixels, most) for name, pixels in by_map.items()}
+        return mif, {name: share(pixels, least) for name, pixels in by_map.items()}
 
 
 def features_of(features: str | int | Tensor, images: Tensor) -> Pixels:

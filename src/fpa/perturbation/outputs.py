@@ -31,9 +31,7 @@ OUTPUTS: dict[str, Output] = {}
 def output(*, divided_by_start: bool = False) -> Callable[[Values], Values]:
     """Make a function `(logits, targets, labels) -> values [N]` known as an output by its name."""
 
-    def add(
-        function: Callable[[Tensor, Tensor, Tensor], Tensor],
-    ) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    def add(function: Values) -> Values:
         OUTPUTS[function.__name__] = Output(function, divided_by_start)
         return function
 

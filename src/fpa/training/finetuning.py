@@ -33,9 +33,9 @@ from fpa.masking import MASKINGS, get_masking
 from fpa.models.saved import ModelCard, fingerprint
 from fpa.models.wrap import class_count, classifier, input_channels, unwrapped
 from fpa.progress import Display
-from fpa.seeds import derive
+from fpa.seeds import Stream, derive
 from fpa.training.augment import FPA
-from fpa.training.batches import DROPOUT, LoaderBatches
+from fpa.training.batches import LoaderBatches
 from fpa.training.run import Job
 from fpa.training.settings import FPASettings, TrainingSettings, suggested_fpa
 from fpa.training.trainer import train_jobs
@@ -191,7 +191,7 @@ class _Task:
         place = torch.device(chosen_device(self.device))
         with torch.random.fork_rng([place] if place.type == "cuda" else []):
             # The seed also decides how a loader without a generator of its own shuffles.
-            torch.manual_seed(derive(self.seed, DROPOUT))
+            torch.manual_seed(derive(self.seed, Stream.DROPOUT))
             batches, steps = self._batches(data)
             first, labels, _ = next(iter(batches))
         self.network = classifier(self.tuned, first)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fpa.engine.compiling import compiled
+from fpa.engine.devices import compiled
 from fpa.models.wrap import logits_of
 from fpa.training.augment import FPA, Draws, Rectangle
 from fpa.training.run import Run

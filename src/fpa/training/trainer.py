@@ -19,8 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from fpa.data.splits import ArraySplit, ImageData, read_batches
-from fpa.engine.arithmetic import cuda_arithmetic
-from fpa.engine.devices import check_device
+from fpa.engine.devices import check_device, cuda_arithmetic
 from fpa.errors import InputError, unknown
 from fpa.files import clear_temporaries, folder_lock, is_main_process, writable_folder
 from fpa.models.saved import read_card, save_model

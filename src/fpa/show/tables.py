@@ -1,12 +1,13 @@
 """Results as tables: for a terminal, a notebook, a spreadsheet, a paper."""
 
-import html
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fpa.evaluation.result import Result, Results
 from fpa.show import summary
 from fpa.show.names import estimator_names, model_name
+from fpa.show.rendering import rendered
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,36 +27,29 @@ def headline(results: Results) -> str:
 
 def notes(results: Results) -> list[str]:
     """What a reader of the table must know."""
-    starts = {
-        "masked": "the fully masked image; the paper uses black",
-        "black": "black, as in the paper",
-    }
-    used = results.images_used
+    starts = {"masked": "the fully masked image; the paper uses black", "black": "black, as in the paper"}
+    used, scores = results.images_used, results.score_titles.items()
     left_out = max(each.left_out for model in results.models.values() for each in model.fidelity.values())
-    patches = summary.removed_unit(results) == "patches"
-    return [
+    lines = [
         "A is the area between the LIF and the MIF curve in percent: mean over images ± half-width of the "
-        "paired 95 % interval.",
-        *(
-            f"{name} is {score['title']} ({summary.direction(score)}; {score['source']})."
-            for name, score in results.score_titles.items()
-        ),
-        *(
-            f"Integrated gradients start from {starts.get(start, start)}."
-            for start in summary.references(results)
-        ),
-        *([f"Patches of {results.first.plan['features']} px are removed, not pixels."] if patches else []),
-        f"{used} images used, {left_out} left out.",
-        *(
-            f"The model {model_name(name)} is no better than chance: there is nothing to explain."
-            for name in results.not_above_chance
-        ),
-        *(
-            []
-            if used >= summary.FEWEST
-            else [f"{used} images are too few for conclusions: use {summary.FEWEST} or more."]
-        ),
+        "paired 95 % interval."
     ]
+    lines += [
+        f"{name} is {about['title']} ({summary.direction(about)}; {about['source']})."
+        for name, about in scores
+    ]
+    lines += [
+        f"Integrated gradients start from {starts.get(start, start)}."
+        for start in summary.references(results)
+    ]
+    if summary.removed_unit(results) == "patches":
+        lines.append(f"Patches of {results.first.plan['features']} px are removed, not pixels.")
+    lines.append(f"{used} images used, {left_out} left out.")
+    for name in results.not_above_chance:
+        lines.append(f"The model {model_name(name)} is no better than chance: there is nothing to explain.")
+    if used < summary.FEWEST:
+        lines.append(f"{used} images are too few for conclusions: use {summary.FEWEST} or more.")
+    return lines
 
 
 def results_table(results: Results) -> "pd.DataFrame":
@@ -64,6 +58,7 @@ def results_table(results: Results) -> "pd.DataFrame":
 
     rows: list[dict[str, Any]] = []
     counts = summary.opposite_pairs(results)
+    measured = ("area", "interval", "interval_unpaired", "area_mif", "area_lif", "area_mean_then_divide")
     for name, model in results.models.items():
         scores = {score: model.scores[score] for score in results.score_titles}
         for estimator in results.estimators:
@@ -78,75 +73,39 @@ def results_table(results: Results) -> "pd.DataFrame":
                 "contradictions": counts[name].significant,
                 "estimator": estimator,
                 "kind": "baseline" if signed is None else "signed" if signed else "unsigned",
-                "area": fidelity.area,
-                "interval": fidelity.interval,
-                "interval_unpaired": fidelity.interval_unpaired,
-                "area_mif": fidelity.area_mif,
-                "area_lif": fidelity.area_lif,
-                "area_mean_then_divide": fidelity.area_mean_then_divide,
+                **{column: getattr(fidelity, column) for column in measured},
                 "images_used": fidelity.used,
                 "images_left_out": fidelity.left_out,
                 "published_area": published,
                 "difference": None if published is None else fidelity.area - published,
             }
             for score, summaries in scores.items():
-                row[f"score_{score}"] = summaries[estimator].mean
-                row[f"score_{score}_interval"] = summaries[estimator].interval
+                row[f"score_{score}"], row[f"score_{score}_interval"], _ = summaries[estimator]
             rows.append(row)
     return pd.DataFrame(rows)
 
 
 def markdown(results: Results) -> str:
     """The table in Markdown; a table of its own for every further score where there are several models."""
-    lines = [f"# {results.name}", "", f"**{headline(results)}.**", ""]
-    for heading, columns in _sheets(results):
-        lines += [f"## {heading}", ""] if heading else []
-        lines += [
-            _piped("estimator", *(column.title for column in columns)),
-            "|---" * (len(columns) + 1) + "|",
-        ]
-        for kind, label, cells in _rows([results], columns):
-            texts = (f"**{cell.text}**" if cell.best else cell.text for cell in cells)
-            lines.append(_piped(f"*{label}*" if kind == "group" else label, *texts))
-        lines.append("")
-    return "\n".join([*lines, " ".join(notes(results)), ""])
+    return _rendered("table.md.jinja", results)
 
 
 def latex(results: Results) -> str:
     """The table in LaTeX, ready to paste into a table environment; it needs the package booktabs."""
-    counts = summary.opposite_pairs(results)
-    lines = ["% For a table environment; needs \\usepackage{booktabs}."]
-    if results.published:  # six columns do not fit a page of text otherwise
-        lines.append("\\footnotesize\\setlength{\\tabcolsep}{3pt}")
-    for heading, columns in _sheets(results):
-        across = f"\\multicolumn{{{len(columns) + 1}}}{{l}}"
-        lines += [f"\\begin{{tabular}}{{l{'r' * len(columns)}}}", "\\toprule"]
-        lines += [f"{across}{{{_in_latex(heading)}}} \\\\"] if heading else []
-        titles = ["published" if column.model is None else _in_latex(column.title) for column in columns]
-        lines.append(" & ".join(["Estimator", *titles]) + " \\\\ \\midrule")
-        for kind, label, cells in _rows([results], columns, style="latex"):
-            if kind == "group":
-                lines.append(f"\\midrule {across}{{\\emph{{{label}}}}} \\\\")
-                continue
-            if kind == "fact":
-                texts = [label.capitalize(), *(_in_latex(cell.text) for cell in cells)]
-            else:
-                bold = (f"\\mathbf{{{cell.text}}}" if cell.best else cell.text for cell in cells)
-                values = (text.replace(" ± ", " \\pm ").replace(" (", "\\ (") for text in bold)
-                texts = [label, *(f"${text}$" if text else "" for text in values)]
-            lines.append(" & ".join(texts) + " \\\\")
-            if label == "accuracy":  # the headline of the other forms
-                opposite = [_count(counts[column.model]) if column.model else "" for column in columns]
-                lines.append(" & ".join(["Opposite order", *opposite]) + " \\\\")
-        lines += ["\\bottomrule", "\\end{tabular}", "\\par\\smallskip"]
-    below = [
-        *notes(results),
-        f"Opposite order: {COUNTED[0].lower()}{COUNTED[1:]}.",
-        *(["Published: the paper's A (ours minus the paper's)."] if results.published else []),
-    ]
-    # Below the table and not in it: text in a cell of columns l and r cannot wrap.
-    lines += ["\\begin{minipage}{\\linewidth}\\footnotesize", *map(_in_latex, below), "\\end{minipage}", ""]
-    return "\n".join(lines)
+    counts = {name: _count(each) for name, each in summary.opposite_pairs(results).items()}
+    return _rendered("table.tex.jinja", results, counts=counts, counted=COUNTED)
+
+
+def _rendered(template: str, results: Results, **more: Any) -> str:
+    return rendered(
+        template,
+        results=results,
+        headline=headline(results),
+        sheets=_sheets(results),
+        rows=partial(_rows, [results]),
+        notes=notes(results),
+        **more,
+    )
 
 
 def terminal(results: Results) -> "Group":
@@ -178,22 +137,13 @@ def print_results(results: Results, console: "Console") -> None:
 def notebook(result: Result) -> str:
     """A result as HTML for a notebook, in the notebook's own style."""
     results = result.results
-    names = estimator_names(results, style="html")
-    columns = [_column(results, result.name, score).cells for score in results.score_titles]
-
-    def line(first: str, *cells: str, tag: str = "td") -> str:
-        return f"<tr><th>{first}</th>{''.join(f'<{tag}>{cell}</{tag}>' for cell in cells)}</tr>"
-
-    extra = [html.escape(score) for score in results.score_titles]
-    lines = [line("accuracy", "", summary.percent(result.accuracy), *[""] * (2 + len(extra)))]
-    for name, row in result.table().iterrows():
-        areas = f"{row.area:.1f} ± {row.interval:.1f}", f"{row.area_mif:.1f}", f"{row.area_lif:.1f}"
-        lines.append(line(names[str(name)], row.kind, *areas, *(cells[str(name)].text for cells in columns)))
-    head = line(html.escape(result.name), "", "A", "MIF", "LIF", *extra, tag="th")
-    below = "<br>".join(html.escape(text) for text in [*notes(results), *_warnings(results)])
-    return (
-        f"<p><b>{html.escape(headline(results))}</b></p><table><thead>{head}</thead>"
-        f"<tbody>{''.join(lines)}</tbody></table><p><small>{below}</small></p>"
+    return rendered(
+        "notebook.html.jinja",
+        result=result,
+        headline=headline(results),
+        names=estimator_names(results, style="html"),
+        scores={score: _column(results, result.name, score).cells for score in results.score_titles},
+        notes=[*notes(results), *_warnings(results)],
     )
 
 
@@ -276,20 +226,14 @@ def _sheets(results: Results) -> list[tuple[str, list[Column]]]:
                 if estimator in model.fidelity
             }
             areas.append(Column(f"{model_name(name)}, published (difference)", beside, {}))
-    scores = {
-        score: [_column(results, name, score) for name in results.models] for score in results.score_titles
-    }
+    titles = results.score_titles
+    scores = {score: [_column(results, name, score) for name in results.models] for score in titles}
     if len(results.models) > 1 or not scores:
-        ways = {score: summary.direction(about) for score, about in results.score_titles.items()}
-        further = [(f"{score} ({ways[score]})", columns) for score, columns in scores.items()]
+        further = [(f"{key} ({summary.direction(titles[key])})", columns) for key, columns in scores.items()]
         return [("A" if scores else "", areas), *further]
     areas[0] = areas[0]._replace(title="A")
-    return [
-        (
-            model_name(results.first.name),
-            areas + [column._replace(title=score) for score, (column,) in scores.items()],
-        )
-    ]
+    areas += [column._replace(title=score) for score, (column,) in scores.items()]
+    return [(model_name(results.first.name), areas)]
 
 
 def _column(results: Results, name: str | None, score: str = "A", *, interval: bool = True) -> Column:
@@ -352,13 +296,3 @@ def _warnings(results: Results) -> list[str]:
     """What was left out and why, each reason once."""
     fidelities = [each for model in results.models.values() for each in model.fidelity.values()]
     return [f"note: {note}" for note in sorted({note for each in fidelities for note in each.notes})]
-
-
-def _piped(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _in_latex(text: str) -> str:
-    for plain, escaped in ((" %", "\\,\\%"), ("±", "$\\pm$"), ("_", "\\_"), ("&", "\\&"), ("#", "\\#")):
-        text = text.replace(plain, escaped)
-    return text

@@ -4,6 +4,10 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
 from fpa.evaluation.result import Result, Results
 from fpa.show import summary
 from fpa.show.names import estimator_names, model_name
@@ -11,9 +15,6 @@ from fpa.show.rendering import rendered
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rich.console import Console, Group
-    from rich.table import Table
-
 
 COUNTED = "Signed-unsigned pairs that MIF and LIF rank in opposite order (significant ones in brackets)"
 """What a headline counts."""
@@ -28,20 +29,16 @@ def headline(results: Results) -> str:
 def notes(results: Results) -> list[str]:
     """What a reader of the table must know."""
     starts = {"masked": "the fully masked image; the paper uses black", "black": "black, as in the paper"}
-    used, scores = results.images_used, results.score_titles.items()
+    used = results.images_used
     left_out = max(each.left_out for model in results.models.values() for each in model.fidelity.values())
     lines = [
         "A is the area between the LIF and the MIF curve in percent: mean over images ± half-width of the "
         "paired 95 % interval."
     ]
-    lines += [
-        f"{name} is {about['title']} ({summary.direction(about)}; {about['source']})."
-        for name, about in scores
-    ]
-    lines += [
-        f"Integrated gradients start from {starts.get(start, start)}."
-        for start in summary.references(results)
-    ]
+    for name, about in results.score_titles.items():
+        lines.append(f"{name} is {about['title']} ({summary.direction(about)}; {about['source']}).")
+    for start in summary.references(results):
+        lines.append(f"Integrated gradients start from {starts.get(start, start)}.")
     if summary.removed_unit(results) == "patches":
         lines.append(f"Patches of {results.first.plan['features']} px are removed, not pixels.")
     lines.append(f"{used} images used, {left_out} left out.")
@@ -92,11 +89,10 @@ def markdown(results: Results) -> str:
 
 def latex(results: Results) -> str:
     """The table in LaTeX, ready to paste into a table environment; it needs the package booktabs."""
-    counts = {name: _count(each) for name, each in summary.opposite_pairs(results).items()}
-    return _rendered("table.tex.jinja", results, counts=counts, counted=COUNTED)
+    return _rendered("table.tex.jinja", results)
 
 
-def _rendered(template: str, results: Results, **more: Any) -> str:
+def _rendered(template: str, results: Results) -> str:
     return rendered(
         template,
         results=results,
@@ -104,16 +100,13 @@ def _rendered(template: str, results: Results, **more: Any) -> str:
         sheets=_sheets(results),
         rows=partial(_rows, [results]),
         notes=notes(results),
-        **more,
+        counted=COUNTED,
+        counts={name: _count(each) for name, each in summary.opposite_pairs(results).items()},
     )
 
 
-def terminal(results: Results) -> "Group":
+def terminal(results: Results) -> Group:
     """The table for a terminal of 80 columns, with rich."""
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
     parts: list[Table | Text] = []
     for heading, columns in _sheets(results):
         table = Table("estimator", box=None, padding=(0, 2, 0, 0))
@@ -124,14 +117,10 @@ def terminal(results: Results) -> "Group":
     return Group(*parts)
 
 
-def print_results(results: Results, console: "Console") -> None:
+def print_results(results: Results, console: Console) -> None:
     """Headline, table and notes in a terminal."""
-    console.print(headline(results), style="bold", highlight=False, markup=False)
-    console.print(terminal(results))
-    for line in notes(results):
-        console.print(line, style="dim", highlight=False, markup=False)
-    for line in _warnings(results):
-        console.print(line, highlight=False, markup=False)
+    below = [*(Text(note, "dim") for note in notes(results)), *map(Text, _warnings(results))]
+    console.print(Group(Text(headline(results), "bold"), terminal(results), *below))
 
 
 def notebook(result: Result) -> str:
@@ -151,48 +140,35 @@ def comparison_table(several: Sequence[Results]) -> "pd.DataFrame":
     """Several results, one below the other, with their title in the first column."""
     import pandas as pd
 
-    parts = []
-    for title, results in zip(summary.titles(several), several, strict=True):
-        part = results_table(results)
-        part.insert(0, "study", " ".join(title))
-        parts.append(part)
-    return pd.concat(parts, ignore_index=True)
+    titles, parts = map(" ".join, summary.titles(several)), map(results_table, several)
+    stacked = pd.concat(list(parts), keys=list(titles), names=["study"])
+    return stacked.reset_index("study").reset_index(drop=True)
 
 
-def comparison(several: Sequence[Results]) -> "Group":
+def comparison(several: Sequence[Results]) -> Group:
     """Several results for a terminal of 80 columns: how often each contradicts itself, then A and the scores.
 
     What is compared stands side by side: one column for each, one block of rows for each training.
     """
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    titles = summary.titles(several)
-    counted = [
-        f"{' '.join(title)}: {_counted(results) or 'no such pairs'}"
-        for title, results in zip(titles, several, strict=True)
-    ]
+    titles, counts = summary.titles(several), [_counted(results) or "no such pairs" for results in several]
+    lines = [f"{' '.join(title)}: {count}" for title, count in zip(titles, counts, strict=True)]
     table = Table("estimator", box=None, padding=(0, 2, 0, 0))
     few = len(several) <= 4  # 80 columns have room for intervals then; the CSV file always has them
     for title in titles:
         table.add_column(Text("\n".join(title)), justify="right", overflow="fold", min_width=12 if few else 6)
-    models = [summary.by_training(results) for results in several]
-    trainings = dict.fromkeys(training for names in models for training in names)
+    matched = [(results, summary.by_training(results)) for results in several]
+    trainings = dict.fromkeys(training for _, names in matched for training in names)
     scores = dict.fromkeys(["A", *(score for results in several for score in results.score_titles)])
     for training in trainings:
         table.add_row()
         if training or len(trainings) > 1:
             table.add_row(Text(model_name(training) or "Other models", style="bold"))
         for score in scores:
-            columns = [
-                _column(results, names.get(training), score, interval=few)
-                for results, names in zip(several, models, strict=True)
-            ]
+            columns = [_column(each, names.get(training), score, interval=few) for each, names in matched]
             if score != "A" and any(column.cells for column in columns):
                 table.add_row(Text(score, style="bold"))
             _add_rows(table, several, columns)
-    return Group(Text("\n".join([f"{COUNTED}:", *counted]), style="bold"), table)
+    return Group(Text("\n".join([f"{COUNTED}:", *lines]), style="bold"), table)
 
 
 class Cell(NamedTuple):
@@ -212,6 +188,9 @@ class Column(NamedTuple):
     """What is above the estimators: the accuracy, ..."""
     model: str | None = None
     """None where it is of the paper, or of no model."""
+
+
+Line = tuple[str, str, list[Cell]]
 
 
 def _sheets(results: Results) -> list[tuple[str, list[Column]]]:
@@ -252,16 +231,11 @@ def _column(results: Results, name: str | None, score: str = "A", *, interval: b
     else:
         values = {key: summary.with_interval(*each[:2]) for key, each in model.scores[score].items()}
     best = summary.best(results, model, score)
-    cells = {
-        key: Cell(f"{value} ± {half}" if interval else value, key == best)
-        for key, (value, half) in values.items()
-    }
-    return Column(model_name(name), cells, facts, name)
+    texts = {key: f"{value} ± {half}" if interval else value for key, (value, half) in values.items()}
+    return Column(model_name(name), {key: Cell(texts[key], key == best) for key in texts}, facts, name)
 
 
-def _rows(
-    several: Sequence[Results], columns: Sequence[Column], style: str = "text"
-) -> Iterator[tuple[str, str, list[Cell]]]:
+def _rows(several: Sequence[Results], columns: Sequence[Column], style: str = "text") -> Iterator[Line]:
     """The lines of a table: facts, headings of groups, estimators; each with its label and its cells."""
     names = estimator_names(*several, style=style)
     for fact in dict.fromkeys(fact for column in columns for fact in column.facts):
@@ -275,9 +249,7 @@ def _rows(
             yield "estimator", names[name], [column.cells.get(name, Cell("")) for column in columns]
 
 
-def _add_rows(table: "Table", several: Sequence[Results], columns: Sequence[Column]) -> None:
-    from rich.text import Text
-
+def _add_rows(table: Table, several: Sequence[Results], columns: Sequence[Column]) -> None:
     for kind, label, cells in _rows(several, columns):
         texts = (Text(cell.text, style="bold" if cell.best else "") for cell in cells)
         table.add_row(Text(label, style="italic" if kind == "group" else ""), *texts)

@@ -40,12 +40,10 @@ def _shared(audit: Audit) -> dict[str, Any]:
     """The audit, its evidence by group, and its estimators as the table shows them and, cut, the figures."""
     from markupsafe import Markup
 
-    labels = {name: audit.labels.get(name) for name in audit.signed}
-    names = {name: Markup(estimator_name(name, "html", label=label)) for name, label in labels.items()}
-    short = {name: estimator_name(name, "html", label=label, most=14) for name, label in labels.items()}
-    short = {
-        name: Markup(text.replace("<sub>", '<tspan class="below" dy="3">').replace("</sub>", "</tspan>"))
-        for name, text in short.items()
-    }
+    labels = audit.labels
+    names, short = (
+        {key: Markup(estimator_name(key, "html", label=labels.get(key), most=most)) for key in audit.signed}
+        for most in (None, 14)
+    )
     groups = {title: list(rows) for title, rows in groupby(audit.rows, lambda row: row.group)}
     return {"audit": audit, "groups": groups, "names": names, "short": short}

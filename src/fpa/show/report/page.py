@@ -8,14 +8,14 @@ from typing import Any
 from fpa.evaluation.result import Results
 from fpa.files import writable_folder, write_text
 from fpa.show import summary
-from fpa.show.looks import estimator_looks, model_looks
-from fpa.show.names import estimator_names, model_name
+from fpa.show.names import estimator_looks, estimator_names, model_looks, model_name
 from fpa.show.rendering import rendered
 from fpa.show.report.explorer import explorer_data, numbers
 from fpa.show.report.verdict import pairs_counted, verdict
 from fpa.statistics.contradictions import KINDS
 
 _HISTORY = {"loss": "Training loss", "accuracy": "Training accuracy", "test_accuracy": "Test accuracy"}
+_SETTINGS = ("masking", "features", "outputs", "seed")
 _MADE_WITH = ("versions", "device", "precision", "threads", "seeds")
 
 
@@ -25,17 +25,12 @@ def write_report(results: Results, path: str | Path, command: str | None = None)
     `command` repeats the work when typed in a shell; without it the report says how to use the recipe of a
     study, or the settings of an evaluation.
     """
-    target = Path(path)
-    writable_folder(target.parent)
-    write_text(target, _page(results, command))
-    return target
-
-
-def _page(results: Results, command: str | None) -> str:
     import yaml
     from jinja2.utils import htmlsafe_json_dumps
     from markupsafe import Markup
 
+    target = Path(path)
+    writable_folder(target.parent)
     models, evaluation, explorer = results.models, results.first.evaluation, explorer_data(results)
 
     def curves(model: str, estimator: str) -> dict[str, list[list[float | None]]]:
@@ -60,13 +55,11 @@ def _page(results: Results, command: str | None) -> str:
     timings = {
         key: value for key, value in results.about.get("timings", {}).items() if key not in summary.STAGES
     }
-    return rendered(
+    page = rendered(
         "report.html.jinja",
         results=results,
         names={name: Markup(text) for name, text in estimator_names(results, style="html").items()},
         plain_names=estimator_names(results),
-        subject=_subject(results),
-        trained={name: _trained(results, name) for name in models},
         verdict=verdict(results),
         kind=kind,
         kinds=KINDS if kind == "all" else (kind,),
@@ -89,22 +82,8 @@ def _page(results: Results, command: str | None) -> str:
         recipe=results.recipe and yaml.safe_dump(dict(results.recipe), sort_keys=False),
         data=htmlsafe_json_dumps(data, allow_nan=False, separators=(",", ":")),
     )
-
-
-def _subject(results: Results) -> str:
-    """What was evaluated, in a line: "resnet-small on shapes, 500 test images"."""
-    recipe, first, images = results.recipe, results.first, len(results.first.evaluation.indices)
-    if recipe is not None:
-        return f"{recipe['model']} on {recipe['data']['name']}, {images} test images"
-    data, trained = first.about.get("data"), _trained(results, first.name)
-    model = f"{first.name} on {data}" if isinstance(data, str) and data else "your own model"
-    return f"{model}, {f'trained with {trained}, ' if trained else ''}{images} images"
-
-
-def _trained(results: Results, name: str) -> str:
-    """What a model was trained with, where its name does not say it."""
-    training = summary.trained_with(results, name)
-    return "" if training == name else model_name(training)
+    write_text(target, page)
+    return target
 
 
 def _made_with(results: Results) -> dict[str, Any]:
@@ -112,12 +91,10 @@ def _made_with(results: Results) -> dict[str, Any]:
     first, plan = results.first.about.get("made_with", {}), results.first.plan
     facts = {key: about[key] for about in (first, results.about) for key in _MADE_WITH if key in about}
     forms = {name: model.about.get("made_with", {}).get("forms") for name, model in results.models.items()}
-    if len({str(form) for form in forms.values()}) == 1:
-        facts["arithmetic"] = first.get("forms") or {}
-    else:
-        facts["arithmetic"] = {model_name(name): form for name, form in forms.items() if form}
+    by_model = {model_name(name): form for name, form in forms.items() if form}
+    facts["arithmetic"] = by_model if len(set(map(str, forms.values()))) > 1 else first.get("forms") or {}
     if results.recipe is None:  # a recipe says these itself
-        settings = {key: plan[key] for key in ("masking", "features", "outputs", "seed") if key in plan}
+        settings = {key: plan[key] for key in _SETTINGS if key in plan}
         settings["points"] = len(results.first.evaluation.fractions)
         for raw in (estimator.get("raw") for estimator in plan["estimators"].values()):
             if isinstance(raw, Mapping) and len(raw) > 1:

@@ -17,7 +17,7 @@ from fpa.errors import InputError
 from fpa.evaluation.result import Result
 from fpa.scores.fidelity import common_images
 from fpa.show import figures
-from fpa.show.looks import model_looks
+from fpa.show.names import model_looks
 from fpa.training.augment import FPA, Rectangle
 from studies import SIGNED, made_up_evaluation, made_up_study, with_plan, with_signs
 

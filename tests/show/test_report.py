@@ -11,7 +11,7 @@ from browsers import open_page
 from fpa.evaluation.result import Result
 from fpa.scores.fidelity import Fidelity, common_images
 from fpa.show import figures
-from fpa.show.looks import model_looks
+from fpa.show.names import model_looks
 from fpa.show.report import explorer, verdict, write_report
 from fpa.statistics.contradictions import reliability
 from fpa.statistics.intervals import Estimate

@@ -25,7 +25,7 @@ from fpa.cli.main import main
 from fpa.evaluation.shards import load_result
 from fpa.models.saved import load_model, read_card, save_model, shipped_models
 from fpa.scores.fidelity import Fidelity
-from fpa.show.write import write_comparison
+from fpa.show import write_comparison
 from fpa.study.folder import FIGURES, StudyFolder
 from fpa.study.read import read_results, read_study
 from fpa.study.recipe import load_recipe

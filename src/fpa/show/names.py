@@ -1,19 +1,20 @@
-"""How estimators and models are called in front of people."""
+"""How estimators and models are called and drawn, never by a colour alone."""
 
 import html
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
 
 from fpa.evaluation.result import Results
 from fpa.progress import shortened
+from fpa.show.summary import groups
 
 _VARIANTS = {"none": "None", "rectangle": "Rectangle", "fpa": "FPA"}
 
-_FORMS = {  # the prime, and the reduction below the line
-    "text": ("'", "_{}"),
-    "mathtext": ("$'$", "$_\\mathrm{{{}}}$"),
-    "html": ("′", "<sub>{}</sub>"),
-    "latex": ("$'$", "\\textsubscript{{{}}}"),
+_FORMS = {  # the prime, the reduction below the line, and what is escaped by a backslash
+    "text": ("'", "_{}", ""),
+    "mathtext": ("$'$", "$_\\mathrm{{{}}}$", "$"),
+    "html": ("′", "<sub>{}</sub>", ""),
+    "latex": ("$'$", "\\textsubscript{{{}}}", "&%$#_{}"),
 }
 
 
@@ -32,10 +33,10 @@ def estimator_name(
     >>> estimator_name("my_map<1>", "html"), estimator_name("my_map", "latex")
     ('my_map&lt;1&gt;', 'my\\_map')
     """
-    prime, below = _FORMS[style]
+    prime, below, special = _FORMS[style]
     parts = label or {"name": name}
-    text = _escaped(shortened(str(parts["name"]), most), style)
-    text += prime if parts.get("prime") else ""
+    text = shortened(str(parts["name"]), most).translate({ord(each): f"\\{each}" for each in special})
+    text = (html.escape(text) if style == "html" else text) + (prime if parts.get("prime") else "")
     return text + (below.format(parts["reduction"]) if parts.get("reduction") else "")
 
 
@@ -57,8 +58,49 @@ def model_name(name: str) -> str:
     return _VARIANTS.get(name, name)
 
 
-def _escaped(name: str, style: str) -> str:
-    if style == "html":
-        return html.escape(name)
-    special = {"latex": "&%$#_{}", "mathtext": "$"}.get(style, "")
-    return name.translate({ord(character): f"\\{character}" for character in special})
+# The colours of Okabe and Ito, which colour-blind people can tell apart; their order is that of report.css.
+_COLOURS = ("#000000", "#E69F00", "#0072B2", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#777777")
+_DASHES = ("-", (0, (3.5, 1.6)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))  # likewise
+
+
+class Look(NamedTuple):
+    """How a line is drawn."""
+
+    colour: str
+    dashes: Any
+    marker: str
+    css: str
+    """The classes of report.css that draw it alike."""
+
+
+def _look(colour: int, dashes: int, marker: str) -> Look:
+    return Look(_COLOURS[colour], _DASHES[dashes], marker, f"c{colour} d{dashes}")
+
+
+_VARIANT_LOOKS = {"none": _look(0, 1, "s"), "rectangle": _look(1, 3, "^"), "fpa": _look(2, 0, "o")}
+_ORDER = ((5, "o"), (2, "s"), (3, "^"), (4, "D"), (6, "v"), (1, "P"), (0, "X"))
+
+
+def model_looks(names: Collection[str]) -> dict[str, Look]:
+    """The paper's three variants have looks of their own; the others differ for 28 models.
+
+    >>> [look.css for look in model_looks(["none", "mine", "another"]).values()]
+    ['c0 d1', 'c5 d0', 'c2 d1']
+    """
+    looks = {name: _VARIANT_LOOKS[name] for name in names if name in _VARIANT_LOOKS}
+    for place, name in enumerate(name for name in names if name not in _VARIANT_LOOKS):
+        colour, marker = _ORDER[place % len(_ORDER)]
+        looks[name] = _look(colour, place % len(_DASHES), marker)
+    return {name: looks[name] for name in names}
+
+
+def estimator_looks(*several: Results) -> dict[str, Look]:
+    """Signed estimators have solid lines, unsigned ones dashed, baselines dotted."""
+    looks: dict[str, Look] = {}
+    for title, dashes in (("Baseline", 2), ("Signed", 0), ("Unsigned", 1)):
+        names = dict.fromkeys(name for results in several for name in groups(results).get(title, []))
+        order = ((7, ""), *_ORDER) if title == "Baseline" else _ORDER
+        for place, name in enumerate(names):
+            colour, marker = order[place % len(order)]
+            looks[name] = _look(colour, dashes, marker)
+    return looks

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,10 +22,8 @@ FEWEST = 100
 def groups(results: Results) -> dict[str, list[str]]:
     """The estimators by "Baseline", "Signed" and "Unsigned", without empty groups."""
     titles = {None: "Baseline", True: "Signed", False: "Unsigned"}
-    found: dict[str, list[str]] = {}
-    for name in results.estimators:
-        found.setdefault(titles[results.signed.get(name)], []).append(name)
-    return found
+    grouped = groupby(results.estimators, lambda name: titles[results.signed.get(name)])
+    return {title: list(names) for title, names in grouped}
 
 
 def best(results: Results, model: Result, score: str = "A") -> str:
@@ -59,11 +58,8 @@ def opposite_pairs(results: Results) -> dict[str, Counts]:
     counts = {}
     for name, model in results.models.items():
         pairs = [pair for pair in model.reliability.pairs if pair.kind == "signed-unsigned"]
-        opposite, significant = (
-            sum(pair.opposite for pair in pairs),
-            sum(pair.contradiction for pair in pairs),
-        )
-        counts[name] = Counts(len(pairs), opposite, significant)
+        significant = sum(pair.contradiction for pair in pairs)
+        counts[name] = Counts(len(pairs), sum(pair.opposite for pair in pairs), significant)
     return counts
 
 
@@ -100,9 +96,7 @@ def by_training(results: Results) -> dict[str, str]:
 
     That is the variant of a study; for a model evaluated alone what it was trained with, "" if not known.
     """
-    if results.recipe is not None:
-        return {name: name for name in results.models}
-    alone = len(results.models) == 1
+    alone = results.recipe is None and len(results.models) == 1
     return {model.augmentation if alone else name: name for name, model in results.models.items()}
 
 
@@ -133,10 +127,8 @@ def titles(several: Sequence[Results]) -> list[list[str]]:
     seeds = [f"seed {results.first.plan['seed']}" for results in several]
     folders = [f"({results.folder})" if results.folder else "" for results in several]
     for more in (seeds, folders):
-        repeated = [parts.count(title) > 1 for title in parts]
-        for title, part, again in zip(parts, more, repeated, strict=True):
-            if again and part:
-                title.append(part)
+        repeated = [part if parts.count(title) > 1 else "" for title, part in zip(parts, more, strict=True)]
+        parts = [[*title, part] if part else title for title, part in zip(parts, repeated, strict=True)]
     return parts
 
 

@@ -1,18 +1,20 @@
 """Results as tables: for a terminal, a notebook, a spreadsheet, a paper."""
 
-import html
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
 
 from fpa.evaluation.result import Result, Results
 from fpa.show import summary
 from fpa.show.names import estimator_names, model_name
+from fpa.show.rendering import rendered
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rich.console import Console, Group
-    from rich.table import Table
-
 
 COUNTED = "Signed-unsigned pairs that MIF and LIF rank in opposite order (significant ones in brackets)"
 """What a headline counts."""
@@ -26,36 +28,25 @@ def headline(results: Results) -> str:
 
 def notes(results: Results) -> list[str]:
     """What a reader of the table must know."""
-    starts = {
-        "masked": "the fully masked image; the paper uses black",
-        "black": "black, as in the paper",
-    }
+    starts = {"masked": "the fully masked image; the paper uses black", "black": "black, as in the paper"}
     used = results.images_used
     left_out = max(each.left_out for model in results.models.values() for each in model.fidelity.values())
-    patches = summary.removed_unit(results) == "patches"
-    return [
+    lines = [
         "A is the area between the LIF and the MIF curve in percent: mean over images ± half-width of the "
-        "paired 95 % interval.",
-        *(
-            f"{name} is {score['title']} ({summary.direction(score)}; {score['source']})."
-            for name, score in results.score_titles.items()
-        ),
-        *(
-            f"Integrated gradients start from {starts.get(start, start)}."
-            for start in summary.references(results)
-        ),
-        *([f"Patches of {results.first.plan['features']} px are removed, not pixels."] if patches else []),
-        f"{used} images used, {left_out} left out.",
-        *(
-            f"The model {model_name(name)} is no better than chance: there is nothing to explain."
-            for name in results.not_above_chance
-        ),
-        *(
-            []
-            if used >= summary.FEWEST
-            else [f"{used} images are too few for conclusions: use {summary.FEWEST} or more."]
-        ),
+        "paired 95 % interval."
     ]
+    for name, about in results.score_titles.items():
+        lines.append(f"{name} is {about['title']} ({summary.direction(about)}; {about['source']}).")
+    for start in summary.references(results):
+        lines.append(f"Integrated gradients start from {starts.get(start, start)}.")
+    if summary.removed_unit(results) == "patches":
+        lines.append(f"Patches of {results.first.plan['features']} px are removed, not pixels.")
+    lines.append(f"{used} images used, {left_out} left out.")
+    for name in results.not_above_chance:
+        lines.append(f"The model {model_name(name)} is no better than chance: there is nothing to explain.")
+    if used < summary.FEWEST:
+        lines.append(f"{used} images are too few for conclusions: use {summary.FEWEST} or more.")
+    return lines
 
 
 def results_table(results: Results) -> "pd.DataFrame":
@@ -64,6 +55,7 @@ def results_table(results: Results) -> "pd.DataFrame":
 
     rows: list[dict[str, Any]] = []
     counts = summary.opposite_pairs(results)
+    measured = ("area", "interval", "interval_unpaired", "area_mif", "area_lif", "area_mean_then_divide")
     for name, model in results.models.items():
         scores = {score: model.scores[score] for score in results.score_titles}
         for estimator in results.estimators:
@@ -78,83 +70,43 @@ def results_table(results: Results) -> "pd.DataFrame":
                 "contradictions": counts[name].significant,
                 "estimator": estimator,
                 "kind": "baseline" if signed is None else "signed" if signed else "unsigned",
-                "area": fidelity.area,
-                "interval": fidelity.interval,
-                "interval_unpaired": fidelity.interval_unpaired,
-                "area_mif": fidelity.area_mif,
-                "area_lif": fidelity.area_lif,
-                "area_mean_then_divide": fidelity.area_mean_then_divide,
+                **{column: getattr(fidelity, column) for column in measured},
                 "images_used": fidelity.used,
                 "images_left_out": fidelity.left_out,
                 "published_area": published,
                 "difference": None if published is None else fidelity.area - published,
             }
             for score, summaries in scores.items():
-                row[f"score_{score}"] = summaries[estimator].mean
-                row[f"score_{score}_interval"] = summaries[estimator].interval
+                row[f"score_{score}"], row[f"score_{score}_interval"], _ = summaries[estimator]
             rows.append(row)
     return pd.DataFrame(rows)
 
 
 def markdown(results: Results) -> str:
     """The table in Markdown; a table of its own for every further score where there are several models."""
-    lines = [f"# {results.name}", "", f"**{headline(results)}.**", ""]
-    for heading, columns in _sheets(results):
-        lines += [f"## {heading}", ""] if heading else []
-        lines += [
-            _piped("estimator", *(column.title for column in columns)),
-            "|---" * (len(columns) + 1) + "|",
-        ]
-        for kind, label, cells in _rows([results], columns):
-            texts = (f"**{cell.text}**" if cell.best else cell.text for cell in cells)
-            lines.append(_piped(f"*{label}*" if kind == "group" else label, *texts))
-        lines.append("")
-    return "\n".join([*lines, " ".join(notes(results)), ""])
+    return _rendered("table.md.jinja", results)
 
 
 def latex(results: Results) -> str:
     """The table in LaTeX, ready to paste into a table environment; it needs the package booktabs."""
-    counts = summary.opposite_pairs(results)
-    lines = ["% For a table environment; needs \\usepackage{booktabs}."]
-    if results.published:  # six columns do not fit a page of text otherwise
-        lines.append("\\footnotesize\\setlength{\\tabcolsep}{3pt}")
-    for heading, columns in _sheets(results):
-        across = f"\\multicolumn{{{len(columns) + 1}}}{{l}}"
-        lines += [f"\\begin{{tabular}}{{l{'r' * len(columns)}}}", "\\toprule"]
-        lines += [f"{across}{{{_in_latex(heading)}}} \\\\"] if heading else []
-        titles = ["published" if column.model is None else _in_latex(column.title) for column in columns]
-        lines.append(" & ".join(["Estimator", *titles]) + " \\\\ \\midrule")
-        for kind, label, cells in _rows([results], columns, style="latex"):
-            if kind == "group":
-                lines.append(f"\\midrule {across}{{\\emph{{{label}}}}} \\\\")
-                continue
-            if kind == "fact":
-                texts = [label.capitalize(), *(_in_latex(cell.text) for cell in cells)]
-            else:
-                bold = (f"\\mathbf{{{cell.text}}}" if cell.best else cell.text for cell in cells)
-                values = (text.replace(" ± ", " \\pm ").replace(" (", "\\ (") for text in bold)
-                texts = [label, *(f"${text}$" if text else "" for text in values)]
-            lines.append(" & ".join(texts) + " \\\\")
-            if label == "accuracy":  # the headline of the other forms
-                opposite = [_count(counts[column.model]) if column.model else "" for column in columns]
-                lines.append(" & ".join(["Opposite order", *opposite]) + " \\\\")
-        lines += ["\\bottomrule", "\\end{tabular}", "\\par\\smallskip"]
-    below = [
-        *notes(results),
-        f"Opposite order: {COUNTED[0].lower()}{COUNTED[1:]}.",
-        *(["Published: the paper's A (ours minus the paper's)."] if results.published else []),
-    ]
-    # Below the table and not in it: text in a cell of columns l and r cannot wrap.
-    lines += ["\\begin{minipage}{\\linewidth}\\footnotesize", *map(_in_latex, below), "\\end{minipage}", ""]
-    return "\n".join(lines)
+    return _rendered("table.tex.jinja", results)
 
 
-def terminal(results: Results) -> "Group":
+def _rendered(template: str, results: Results) -> str:
+    return rendered(
+        template,
+        results=results,
+        headline=headline(results),
+        sheets=_sheets(results),
+        rows=partial(_rows, [results]),
+        notes=notes(results),
+        counted=COUNTED,
+        counts={name: _count(each) for name, each in summary.opposite_pairs(results).items()},
+    )
+
+
+def terminal(results: Results) -> Group:
     """The table for a terminal of 80 columns, with rich."""
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
     parts: list[Table | Text] = []
     for heading, columns in _sheets(results):
         table = Table("estimator", box=None, padding=(0, 2, 0, 0))
@@ -165,35 +117,22 @@ def terminal(results: Results) -> "Group":
     return Group(*parts)
 
 
-def print_results(results: Results, console: "Console") -> None:
+def print_results(results: Results, console: Console) -> None:
     """Headline, table and notes in a terminal."""
-    console.print(headline(results), style="bold", highlight=False, markup=False)
-    console.print(terminal(results))
-    for line in notes(results):
-        console.print(line, style="dim", highlight=False, markup=False)
-    for line in _warnings(results):
-        console.print(line, highlight=False, markup=False)
+    below = [*(Text(note, "dim") for note in notes(results)), *map(Text, _warnings(results))]
+    console.print(Group(Text(headline(results), "bold"), terminal(results), *below))
 
 
 def notebook(result: Result) -> str:
     """A result as HTML for a notebook, in the notebook's own style."""
     results = result.results
-    names = estimator_names(results, style="html")
-    columns = [_column(results, result.name, score).cells for score in results.score_titles]
-
-    def line(first: str, *cells: str, tag: str = "td") -> str:
-        return f"<tr><th>{first}</th>{''.join(f'<{tag}>{cell}</{tag}>' for cell in cells)}</tr>"
-
-    extra = [html.escape(score) for score in results.score_titles]
-    lines = [line("accuracy", "", summary.percent(result.accuracy), *[""] * (2 + len(extra)))]
-    for name, row in result.table().iterrows():
-        areas = f"{row.area:.1f} ± {row.interval:.1f}", f"{row.area_mif:.1f}", f"{row.area_lif:.1f}"
-        lines.append(line(names[str(name)], row.kind, *areas, *(cells[str(name)].text for cells in columns)))
-    head = line(html.escape(result.name), "", "A", "MIF", "LIF", *extra, tag="th")
-    below = "<br>".join(html.escape(text) for text in [*notes(results), *_warnings(results)])
-    return (
-        f"<p><b>{html.escape(headline(results))}</b></p><table><thead>{head}</thead>"
-        f"<tbody>{''.join(lines)}</tbody></table><p><small>{below}</small></p>"
+    return rendered(
+        "notebook.html.jinja",
+        result=result,
+        headline=headline(results),
+        names=estimator_names(results, style="html"),
+        scores={score: _column(results, result.name, score).cells for score in results.score_titles},
+        notes=[*notes(results), *_warnings(results)],
     )
 
 
@@ -201,48 +140,35 @@ def comparison_table(several: Sequence[Results]) -> "pd.DataFrame":
     """Several results, one below the other, with their title in the first column."""
     import pandas as pd
 
-    parts = []
-    for title, results in zip(summary.titles(several), several, strict=True):
-        part = results_table(results)
-        part.insert(0, "study", " ".join(title))
-        parts.append(part)
-    return pd.concat(parts, ignore_index=True)
+    titles, parts = map(" ".join, summary.titles(several)), map(results_table, several)
+    stacked = pd.concat(list(parts), keys=list(titles), names=["study"])
+    return stacked.reset_index("study").reset_index(drop=True)
 
 
-def comparison(several: Sequence[Results]) -> "Group":
+def comparison(several: Sequence[Results]) -> Group:
     """Several results for a terminal of 80 columns: how often each contradicts itself, then A and the scores.
 
     What is compared stands side by side: one column for each, one block of rows for each training.
     """
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    titles = summary.titles(several)
-    counted = [
-        f"{' '.join(title)}: {_counted(results) or 'no such pairs'}"
-        for title, results in zip(titles, several, strict=True)
-    ]
+    titles, counts = summary.titles(several), [_counted(results) or "no such pairs" for results in several]
+    lines = [f"{' '.join(title)}: {count}" for title, count in zip(titles, counts, strict=True)]
     table = Table("estimator", box=None, padding=(0, 2, 0, 0))
     few = len(several) <= 4  # 80 columns have room for intervals then; the CSV file always has them
     for title in titles:
         table.add_column(Text("\n".join(title)), justify="right", overflow="fold", min_width=12 if few else 6)
-    models = [summary.by_training(results) for results in several]
-    trainings = dict.fromkeys(training for names in models for training in names)
+    matched = [(results, summary.by_training(results)) for results in several]
+    trainings = dict.fromkeys(training for _, names in matched for training in names)
     scores = dict.fromkeys(["A", *(score for results in several for score in results.score_titles)])
     for training in trainings:
         table.add_row()
         if training or len(trainings) > 1:
             table.add_row(Text(model_name(training) or "Other models", style="bold"))
         for score in scores:
-            columns = [
-                _column(results, names.get(training), score, interval=few)
-                for results, names in zip(several, models, strict=True)
-            ]
+            columns = [_column(each, names.get(training), score, interval=few) for each, names in matched]
             if score != "A" and any(column.cells for column in columns):
                 table.add_row(Text(score, style="bold"))
             _add_rows(table, several, columns)
-    return Group(Text("\n".join([f"{COUNTED}:", *counted]), style="bold"), table)
+    return Group(Text("\n".join([f"{COUNTED}:", *lines]), style="bold"), table)
 
 
 class Cell(NamedTuple):
@@ -264,6 +190,9 @@ class Column(NamedTuple):
     """None where it is of the paper, or of no model."""
 
 
+Line = tuple[str, str, list[Cell]]
+
+
 def _sheets(results: Results) -> list[tuple[str, list[Column]]]:
     """The tables to write, with their headings: models side by side, or the scores of a single one."""
     areas = []
@@ -276,20 +205,14 @@ def _sheets(results: Results) -> list[tuple[str, list[Column]]]:
                 if estimator in model.fidelity
             }
             areas.append(Column(f"{model_name(name)}, published (difference)", beside, {}))
-    scores = {
-        score: [_column(results, name, score) for name in results.models] for score in results.score_titles
-    }
+    titles = results.score_titles
+    scores = {score: [_column(results, name, score) for name in results.models] for score in titles}
     if len(results.models) > 1 or not scores:
-        ways = {score: summary.direction(about) for score, about in results.score_titles.items()}
-        further = [(f"{score} ({ways[score]})", columns) for score, columns in scores.items()]
+        further = [(f"{key} ({summary.direction(titles[key])})", columns) for key, columns in scores.items()]
         return [("A" if scores else "", areas), *further]
     areas[0] = areas[0]._replace(title="A")
-    return [
-        (
-            model_name(results.first.name),
-            areas + [column._replace(title=score) for score, (column,) in scores.items()],
-        )
-    ]
+    areas += [column._replace(title=score) for score, (column,) in scores.items()]
+    return [(model_name(results.first.name), areas)]
 
 
 def _column(results: Results, name: str | None, score: str = "A", *, interval: bool = True) -> Column:
@@ -308,16 +231,11 @@ def _column(results: Results, name: str | None, score: str = "A", *, interval: b
     else:
         values = {key: summary.with_interval(*each[:2]) for key, each in model.scores[score].items()}
     best = summary.best(results, model, score)
-    cells = {
-        key: Cell(f"{value} ± {half}" if interval else value, key == best)
-        for key, (value, half) in values.items()
-    }
-    return Column(model_name(name), cells, facts, name)
+    texts = {key: f"{value} ± {half}" if interval else value for key, (value, half) in values.items()}
+    return Column(model_name(name), {key: Cell(texts[key], key == best) for key in texts}, facts, name)
 
 
-def _rows(
-    several: Sequence[Results], columns: Sequence[Column], style: str = "text"
-) -> Iterator[tuple[str, str, list[Cell]]]:
+def _rows(several: Sequence[Results], columns: Sequence[Column], style: str = "text") -> Iterator[Line]:
     """The lines of a table: facts, headings of groups, estimators; each with its label and its cells."""
     names = estimator_names(*several, style=style)
     for fact in dict.fromkeys(fact for column in columns for fact in column.facts):
@@ -331,9 +249,7 @@ def _rows(
             yield "estimator", names[name], [column.cells.get(name, Cell("")) for column in columns]
 
 
-def _add_rows(table: "Table", several: Sequence[Results], columns: Sequence[Column]) -> None:
-    from rich.text import Text
-
+def _add_rows(table: Table, several: Sequence[Results], columns: Sequence[Column]) -> None:
     for kind, label, cells in _rows(several, columns):
         texts = (Text(cell.text, style="bold" if cell.best else "") for cell in cells)
         table.add_row(Text(label, style="italic" if kind == "group" else ""), *texts)
@@ -352,13 +268,3 @@ def _warnings(results: Results) -> list[str]:
     """What was left out and why, each reason once."""
     fidelities = [each for model in results.models.values() for each in model.fidelity.values()]
     return [f"note: {note}" for note in sorted({note for each in fidelities for note in each.notes})]
-
-
-def _piped(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _in_latex(text: str) -> str:
-    for plain, escaped in ((" %", "\\,\\%"), ("±", "$\\pm$"), ("_", "\\_"), ("&", "\\&"), ("#", "\\#")):
-        text = text.replace(plain, escaped)
-    return text

@@ -162,7 +162,7 @@ def recipe_settings(recipe: Recipe, data: ImageData) -> Settings:
 
 def _show(results: Results, folder: Path, display: Display, manifest: Manifest) -> None:
     """Make the tables, figures and report of a study, each unless it is there, unchanged."""
-    from fpa.show.write import show_all
+    from fpa.show import show_all
 
     for stage in SHOWN:
         if manifest.shown(stage):
@@ -175,7 +175,7 @@ def _show(results: Results, folder: Path, display: Display, manifest: Manifest) 
 
 def show_again(folder: Path, output: Path, *, overwrite: bool = False) -> Results:
     """Make the tables, figures and report of a study or an evaluation again, into `output`."""
-    from fpa.show.write import show_all
+    from fpa.show import show_all
 
     results = read_results(folder)
     elsewhere = output.resolve() != folder.resolve()

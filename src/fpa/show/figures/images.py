@@ -41,18 +41,22 @@ def fpa_examples(
     - `fill` [M, C, H, W]: what the fully masked images look like; default: mid-grey.
     - `names`: a title for every image.
     """
-    masks = _masks(images, perturbation, seed)
+    if images.ndim != 4:
+        raise InputError(f"images must be [M, C, H, W], got shape {list(images.shape)}")
+    masks = perturbation if isinstance(perturbation, np.ndarray) else _masks(images, perturbation, seed)
+    expected = (len(images), *images.shape[2:])
+    if masks.dtype != np.bool_ or masks.shape != expected:
+        raise InputError(f"masks must be bool {list(expected)}, got {masks.dtype} {list(masks.shape)}")
     if fill is None:
         fill = np.full_like(images, 128 if images.dtype == np.uint8 else 0.5)
-    count = len(images)
-    figure = Figure(figsize=(max(0.95 * count + 0.3, 2.4), 2.4))
-    axes = figure.subplots(2, count, squeeze=False)
-    for column in range(count):
-        style.show_image(axes[0, column], images[column])
-        style.show_image(axes[1, column], np.where(masks[column], fill[column], images[column]))
-        axes[1, column].set_xlabel(f"{masks[column].mean():.0%} masked", fontsize=8)
+    figure = Figure(figsize=(max(0.95 * len(images) + 0.3, 2.4), 2.4))
+    axes = figure.subplots(2, len(images), squeeze=False)
+    for column, (above, below) in enumerate(axes.T):
+        style.show_image(above, images[column])
+        style.show_image(below, np.where(masks[column], fill[column], images[column]))
+        below.set_xlabel(f"{masks[column].mean():.0%} masked", fontsize=8)
         if names:
-            axes[0, column].set_title(style.plain(names[column], 12), fontsize=8)
+            above.set_title(style.plain(names[column], 12), fontsize=8)
     axes[0, 0].set_ylabel("Original")
     axes[1, 0].set_ylabel("Perturbed")
     return figure
@@ -98,9 +102,8 @@ def sign_panel(
         drawn = axis.imshow(numbers, cmap=style.SIGNS, norm=norm)
         axis.set(title=title, xticks=[], yticks=[])
         axis.spines[:].set_visible(True)
-    bar = left.colorbar(drawn, ax=pictures[2], location="bottom", extend="both", shrink=0.65, pad=0.04)
-    bar.locator = MaxNLocator(3, symmetric=True)
-    bar.update_ticks()
+    ticks = MaxNLocator(3, symmetric=True)
+    left.colorbar(drawn, ax=pictures[2], location="bottom", extend="both", shrink=0.65, pad=0.04, ticks=ticks)
 
     plots[0].set_title("Normalised logit")
     style.mif_and_lif(plots[0], x, falling / falling[0], staying / staying[0])
@@ -185,22 +188,10 @@ def truncated(scores: ArrayLike, percentile: float = 98) -> Floats:
     return np.where(np.abs(values) >= np.percentile(np.abs(values), percentile), values, 0.0)
 
 
-def _masks(
-    images: NDArray[Any], perturbation: "NDArray[np.bool_] | FPA | Rectangle", seed: int
-) -> NDArray[np.bool_]:
-    if images.ndim != 4:
-        raise InputError(f"images must be [M, C, H, W], got shape {list(images.shape)}")
-    expected = (len(images), *images.shape[2:])
-    if isinstance(perturbation, np.ndarray):
-        masks = perturbation
-    else:
-        import torch
+def _masks(images: NDArray[Any], augmentation: "FPA | Rectangle", seed: int) -> NDArray[np.bool_]:
+    import torch
 
-        augment = copy.copy(perturbation)
-        augment.p = 1.0
-        source = torch.Generator().manual_seed(seed)
-        blank = torch.zeros(1, *images.shape[1:])
-        masks = np.concatenate([augment.mask(blank, source).numpy() for _ in images])
-    if masks.dtype != np.bool_ or masks.shape != expected:
-        raise InputError(f"masks must be bool {list(expected)}, got {masks.dtype} {list(masks.shape)}")
-    return masks
+    always = copy.copy(augmentation)
+    always.p = 1.0
+    source, blank = torch.Generator().manual_seed(seed), torch.zeros(1, *images.shape[1:])
+    return np.concatenate([always.mask(blank, source).numpy() for _ in images])

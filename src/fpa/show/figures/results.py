@@ -7,6 +7,7 @@ pyplot or the settings of the caller.
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -18,18 +19,14 @@ from fpa.evaluation.result import Results
 from fpa.show import summary
 from fpa.show.figures import style
 from fpa.show.figures.images import fpa_examples, of_model, sign_fluctuation
-from fpa.show.looks import estimator_looks, model_looks
-from fpa.show.names import estimator_names, model_name
+from fpa.show.names import estimator_looks, estimator_names, model_looks, model_name
+
+LABELS = ("Pixels masked", "Normalised logit")
 
 
 @style.styled
 def definition_of_area(
-    fractions: ArrayLike,
-    mif: ArrayLike,
-    lif: ArrayLike,
-    *,
-    title: str = "",
-    labels: tuple[str, str] = ("Pixels masked", "Normalised logit"),
+    fractions: ArrayLike, mif: ArrayLike, lif: ArrayLike, *, title: str = "", labels: Sequence[str] = LABELS
 ) -> Figure:
     """The fidelity A: the area between a LIF and a MIF curve, shaded; hatched where it counts as negative.
 
@@ -42,9 +39,8 @@ def definition_of_area(
     figure = Figure(figsize=(3.4, 2.7))
     axis = figure.subplots()
     axis.fill_between(x, low, high, where=high >= low, interpolate=True, color="#D6E6F2", lw=0)
-    axis.fill_between(
-        x, low, high, where=high < low, interpolate=True, fc=style.PALE, ec=style.GREY, hatch="////", lw=0
-    )
+    negative: dict[str, Any] = {"fc": style.PALE, "ec": style.GREY, "hatch": "////", "lw": 0}
+    axis.fill_between(x, low, high, where=high < low, interpolate=True, **negative)
     style.mif_and_lif(axis, x, low, high)
     gap = int(np.argmax(np.abs(high - low)))
     if abs(high[gap] - low[gap]) > 0.2 * (max(high.max(), low.max()) - min(high.min(), low.min())):
@@ -67,15 +63,13 @@ def perturbation_curves(results: Results, signed: bool | None = True) -> Figure:
     figure, axes = style.grid(2, len(names), _x_label(results))
     for row, side in zip(axes, ("mif", "lif"), strict=True):
         for axis, name in zip(row, names, strict=True):
+            axis.set_title(shown[name] if side == "mif" else "")
             for model, look in looks.items():
                 style.draw_mean(axis, results.models[model], (side, name), look, label=model)
         row[0].set_ylabel(f"{side.upper()}\n{_y_label(results)}")
     style.finish(axes)
-    for axis, name in zip(axes[0], names, strict=True):
-        axis.set_title(shown[name])
-    style.legend(
-        figure, _legend_title(results), {style.plain_model(name): look for name, look in looks.items()}
-    )
+    labelled = {style.plain_model(name): look for name, look in looks.items()}
+    style.legend(figure, _legend_title(results), labelled)
     return figure
 
 
@@ -109,9 +103,8 @@ def lif_over_scores(results: Results, model: str, estimators: Sequence[str] | No
             note = f"{negative:.0%} of the {unit}\nnegative"
             below.text(0.04, 0.96, note, transform=below.transAxes, va="top", size=8)
         above.set_title(shown[name])
+        above.tick_params(labelleft=above is axes[0, 0])
     style.finish(axes)
-    for axis in axes[0, 1:]:
-        axis.tick_params(labelleft=False)
     axes[0, 0].set_ylabel(f"LIF, {style.plain_model(model)}\n{_y_label(results)}")
     axes[1, 0].set_ylabel("Importance score")
     figure.align_ylabels(axes[:, 0])
@@ -119,9 +112,7 @@ def lif_over_scores(results: Results, model: str, estimators: Sequence[str] | No
 
 
 @style.styled
-def overview(
-    several: Sequence[Results], signed: bool = True, trainings: Sequence[str] | None = None
-) -> Figure:
+def overview(several: Sequence[Results], signed: bool = True, trainings: Sequence[str] = ()) -> Figure:
     """Curves of several results: a row for each, MIF left and LIF right, a line per estimator.
 
     Every training (the variant of a study, or what a model evaluated alone was trained with) has a panel of
@@ -132,7 +123,7 @@ def overview(
     rows = [(results, title) for results, title in titled if _of_sign(results, signed)]
     if not rows:
         raise InputError(f"there are no {'signed' if signed else 'unsigned'} estimators in these results")
-    if trainings is None:
+    if not trainings:
         known = dict.fromkeys(key for results, _ in rows for key in summary.by_training(results))
         alone = {key for results, _ in rows if results.recipe is None for key in summary.by_training(results)}
         trainings = [key for key in known if key in alone or key in ("none", "fpa")] or list(known)
@@ -150,11 +141,8 @@ def overview(
                 model, look = results.models[models[training]], looks[estimator]
                 style.draw_mean(axis, model, (side, estimator), look, label=estimator, marker=look.marker)
         # Of a long path the end tells more.
-        words = [
-            style.plain(name, 16),
-            *(style.plain(part if len(part) <= 18 else f"…{part[-17:]}") for part in more),
-        ]
-        row[0].set_ylabel("\n".join([*words, _y_label(results)]))
+        ends = [style.plain(part if len(part) <= 18 else f"…{part[-17:]}") for part in more]
+        row[0].set_ylabel("\n".join([style.plain(name, 16), *ends, _y_label(results)]))
     style.finish(axes)
     for axis, (side, training) in zip(axes[0], columns, strict=True):
         trained = "no augmentation" if training == "none" else f"with {style.plain(model_name(training), 12)}"
@@ -185,10 +173,8 @@ def fidelity_dots(results: Results) -> Figure:
     axis.axvline(0, color=style.GREY, linewidth=0.8, zorder=0)
     for number, (model, look) in enumerate(looks.items()):
         fidelity, published = results.models[model].fidelity, results.published.get(model, {})
-        y = {
-            name: row + 0.78 / max(3, len(looks)) * (number - (len(looks) - 1) / 2)
-            for name, row in rows.items()
-        }
+        shift = 0.78 / max(3, len(looks)) * (number - (len(looks) - 1) / 2)
+        y = {name: row + shift for name, row in rows.items()}
         known = [name for name in rows if name in published]
         axis.errorbar(
             [fidelity[name].area for name in rows], list(y.values()),
@@ -225,12 +211,11 @@ def rank_slopes(results: Results) -> Figure:
     longest = max(map(len, estimator_names(results, most=style.LONGEST).values()))
     figure = Figure(figsize=(max((1.3 + 0.145 * longest) * len(results.models), 3.4), 1.05 + 0.24 * count))
     axes = figure.subplots(1, len(results.models), squeeze=False, gridspec_kw={"wspace": 0.12})[0]
+    beside = {"textcoords": "offset points", "va": "center", "size": 8}
     for axis, (name, model) in zip(axes, results.models.items(), strict=True):
         reliability = model.reliability
-        by_mif, by_lif = (
-            {estimator: place for place, estimator in enumerate(ranking, 1)}
-            for ranking in (reliability.by_mif, reliability.by_lif)
-        )
+        by_mif = {estimator: place for place, estimator in enumerate(reliability.by_mif, 1)}
+        by_lif = {estimator: place for place, estimator in enumerate(reliability.by_lif, 1)}
         pairs = [(pair.first, pair.second) for pair in reliability.contradictions]
         red = {estimator for pair in pairs for estimator in pair}
         for estimator in reliability.by_mif:
@@ -241,30 +226,23 @@ def rank_slopes(results: Results) -> Figure:
                 markerfacecolor=None if signed else "white", linewidth=width, clip_on=False,
             )  # fmt: skip
             for x, rank, align, gap in ((0, ends[0], "right", -6), (1, ends[1], "left", 6)):
-                axis.annotate(
-                    shown[estimator], (x, rank), (gap, 0), textcoords="offset points", ha=align, va="center",
-                    size=8,
-                )  # fmt: skip
+                axis.annotate(shown[estimator], (x, rank), (gap, 0), ha=align, **beside)
         for first, second in pairs:
             start, end = by_mif[first] - by_mif[second], by_lif[first] - by_lif[second]
             cross = start / (start - end)
             height = by_mif[first] + cross * (by_lif[first] - by_mif[first])
             axis.plot(cross, height, "o", color=style.RED, markeredgecolor="white", markersize=4.5, zorder=4)
-        plural = "" if len(pairs) == 1 else "s"
-        lines = [f"{style.plain_model(name)}: {len(pairs)} contradiction{plural}"]
-        lines.append(f"in {len(reliability.pairs)} pairs")
-        mixed = counts[name]  # what tables and report count
-        lines += [f"(signed-unsigned: {mixed.significant} of {mixed.pairs})"] if mixed.pairs else []
-        axis.set_title("\n".join(lines))
-        axis.set(xlim=(-0.05, 1.05), ylim=(count + 0.5, 0.5), yticks=[])
+        title = f"{style.plain_model(name)}: {len(pairs)} contradiction{'' if len(pairs) == 1 else 's'}"
+        lines, mixed = [title, f"in {len(reliability.pairs)} pairs"], counts[name]
+        if mixed.pairs:  # what tables and report count
+            lines.append(f"(signed-unsigned: {mixed.significant} of {mixed.pairs})")
+        axis.set(title="\n".join(lines), xlim=(-0.05, 1.05), ylim=(count + 0.5, 0.5), yticks=[])
         axis.set_xticks((0, 1), ("Rank by MIF", "Rank by LIF"))
         axis.tick_params(length=0)
         axis.spines[:].set_visible(False)
     handles = [
-        Line2D([], [], color=style.GREY, marker="o", linestyle="none", label="signed"),
-        Line2D(
-            [], [], color=style.GREY, marker="s", markerfacecolor="white", linestyle="none", label="unsigned"
-        ),
+        Line2D([], [], color=style.GREY, marker="o", ls="none", label="signed"),
+        Line2D([], [], color=style.GREY, marker="s", mfc="white", ls="none", label="unsigned"),
         Line2D([], [], color=style.RED, marker="o", markersize=4.5, label="contradiction"),
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=8, columnspacing=1.2)
@@ -274,42 +252,30 @@ def rank_slopes(results: Results) -> Figure:
 def all_figures(results: Results) -> dict[str, Figure]:
     """All figures by the names of their files; those that need what the results do not have are left out."""
     with_fpa = [name for name in results.models if summary.trained_with(results, name) == "fpa"]
-    shown = next(iter(with_fpa), list(results.models)[-1])
-    model = results.models[shown]
-    signed, examples, settings = _of_sign(results, True), model.examples, model.about.get("training")
+    shown = (with_fpa or list(results.models)[-1:])[0]
+    model, signed = results.models[shown], _of_sign(results, True)
+    evaluation, examples, settings = model.evaluation, model.examples, model.about.get("training")
     figures: dict[str, Figure] = {}
     if examples is not None and with_fpa and settings:
         from fpa.training.augment import FPA
 
         few = slice(0, 7)
-        figures["fpa-examples"] = fpa_examples(
-            examples.images[few],
-            FPA(**settings),
-            fill=examples.fill[few],
-            names=[results.classes[label] if label >= 0 else "" for label in examples.labels[few]],
-            seed=model.plan["seed"],
-        )
-    finest = summary.best(results, model)
-    figures["definition-of-area"] = definition_of_area(
-        model.evaluation.fractions,
-        *(summary.mean_curve(model, side, finest)[0] for side in ("mif", "lif")),
-        title=f"{_names(results)[finest]}, {_legend_title(results).lower()}: {style.plain_model(shown)}",
-        labels=(_x_label(results), _y_label(results)),
-    )
+        names = [results.classes[label] if label >= 0 else "" for label in examples.labels[few]]
+        images, fill, seed = examples.images[few], examples.fill[few], model.plan["seed"]
+        figures["fpa-examples"] = fpa_examples(images, FPA(**settings), fill=fill, names=names, seed=seed)
+    finest, labels = summary.best(results, model), (_x_label(results), _y_label(results))
+    curves = [evaluation.fractions, *(summary.mean_curve(model, side, finest)[0] for side in ("mif", "lif"))]
+    title = f"{_names(results)[finest]}, {_legend_title(results).lower()}: {style.plain_model(shown)}"
+    figures["definition-of-area"] = definition_of_area(*curves, title=title, labels=labels)
     for sign, group in ((True, "signed"), (False, "unsigned")):
         if _of_sign(results, sign):
             figures[f"curves-{group}"] = perturbation_curves(results, sign)
-    sorted_ones = [name for name in signed or results.signed if name in model.evaluation.importance]
-    if sorted_ones:
-        figures["lif-over-scores"] = lif_over_scores(results, shown, sorted_ones)
-    if (
-        examples is not None
-        and signed
-        and summary.removed_unit(results) == "pixels"
-        and model.evaluation.divided
-    ):
+    if ranked := [name for name in signed or results.signed if name in evaluation.importance]:
+        figures["lif-over-scores"] = lif_over_scores(results, shown, ranked)
+    normalised_pixels = summary.removed_unit(results) == "pixels" and evaluation.divided
+    if examples is not None and signed and normalised_pixels:
         estimator = "ig_sum" if "ig_sum" in signed else signed[0]
-        usable = np.isin(examples.indices, model.evaluation.indices[model.fidelity[estimator].kept])
+        usable = np.isin(examples.indices, evaluation.indices[model.fidelity[estimator].kept])
         usable &= np.isfinite(examples.maps[estimator]).all(axis=(1, 2))
         if usable.any():
             figures["sign-fluctuation"] = sign_fluctuation(results, shown, int(np.argmax(usable)), estimator)
@@ -321,11 +287,8 @@ def all_figures(results: Results) -> dict[str, Figure]:
 
 def save_figures(results: Results, folder: str | Path) -> list[Path]:
     """Make all figures and write them to `folder`, as PNG and PDF."""
-    return [
-        path
-        for name, figure in all_figures(results).items()
-        for path in style.save(figure, Path(folder) / name)
-    ]
+    figures = all_figures(results).items()
+    return [path for name, figure in figures for path in style.save(figure, Path(folder) / name)]
 
 
 def _of_sign(results: Results, signed: bool) -> list[str]:
@@ -344,9 +307,8 @@ def _names(*several: Results) -> dict[str, str]:
 
 
 def _x_label(*several: Results) -> str:
-    return (
-        f"{' or '.join(sorted({summary.removed_unit(results) for results in several})).capitalize()} masked"
-    )
+    units = sorted({summary.removed_unit(results) for results in several})
+    return f"{' or '.join(units).capitalize()} masked"
 
 
 def _y_label(results: Results) -> str:

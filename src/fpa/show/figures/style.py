@@ -1,8 +1,8 @@
 """What all figures share: fonts, lines, axes, and how they are saved."""
 
 import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from fpa.evaluation.result import Result
 from fpa.files import replacing, writable_folder
 from fpa.progress import shortened
-from fpa.show.looks import Look
-from fpa.show.names import model_name
+from fpa.show.names import Look, model_name
 from fpa.show.summary import Floats, mean_curve
 
 INK, RED, GREY, PALE = "#333333", "#C8102E", "#8C8C8C", "#E3E3E3"
@@ -33,10 +32,8 @@ _STYLE = {
 
 styled = style.context(["default", _STYLE])
 
-MIF_COLOUR, LIF_COLOUR = (
-    "#1B7837",
-    "#762A83",
-)  # the ends of the colour map below: MIF removes the positive scores first
+# The ends of the colour map below: MIF removes the positive scores first.
+MIF_COLOUR, LIF_COLOUR = "#1B7837", "#762A83"
 SIGNS = "PRGn"
 BEHIND = {"facecolor": "white", "edgecolor": "none", "boxstyle": "square,pad=0.15"}  # text on lines
 LONGEST = 16
@@ -47,36 +44,22 @@ def save(figure: Figure, stem: str | Path) -> list[Path]:
     """Write `stem`.png and `stem`.pdf, each whole or not at all; the same figure gives the same bytes."""
     stem = Path(stem)
     writable_folder(stem.parent)
-    metadata: dict[str, dict[str, Any]] = {
-        ".png": {"Software": None},
-        ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
-    }
-    paths = []
-    with style.context(["default", _STYLE]), _quiet_fonts():
+    metadata = {"png": {"Software": None}, "pdf": dict.fromkeys(("CreationDate", "Creator", "Producer"))}
+    paths, fonts = [], logging.getLogger("fontTools")
+    with style.context(["default", _STYLE]), ExitStack() as after:
+        after.callback(fonts.setLevel, fonts.level)
+        fonts.setLevel(logging.ERROR)  # no warnings that the date of a bundled font looks odd
         # Laid out once, so that both files and every later save agree.
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
-        for suffix, entries in metadata.items():
-            path = stem.with_name(stem.name + suffix)
+        for kind, entries in metadata.items():
             # By way of memory: Matplotlib hides the error of a disk that is full while it writes a PDF.
             content = BytesIO()
-            figure.savefig(content, format=suffix[1:], dpi=200, metadata=entries)
-            with replacing(path) as temporary:
+            figure.savefig(content, format=kind, dpi=200, metadata=entries)
+            paths.append(stem.with_name(f"{stem.name}.{kind}"))
+            with replacing(paths[-1]) as temporary:
                 temporary.write_bytes(content.getvalue())
-            paths.append(path)
     return paths
-
-
-@contextmanager
-def _quiet_fonts() -> Iterator[None]:
-    """Without fontTools' warnings that the date of a bundled font looks odd."""
-    logger = logging.getLogger("fontTools")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 def plain(text: str, most: int = 60) -> str:
@@ -105,23 +88,18 @@ def grid(rows: int, columns: int, label: str, sharey: Any = "row") -> tuple[Figu
     return figure, figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=sharey)
 
 
-def draw_mean(
-    axis: Axes, model: Result, curve: tuple[str, str], look: Look, *, label: str, marker: str = ""
-) -> None:
-    """The mean curve (side, estimator) of a model with its 95 % interval as a band."""
+def draw_mean(axis: Axes, model: Result, curve: tuple[str, str], look: Look, **line: Any) -> None:
+    """The mean curve (side, estimator) of a model with its 95 % interval as a band; `line`: label, marker."""
     x = np.asarray(model.evaluation.fractions, dtype=np.float64)
     mean, half = mean_curve(model, *curve)
     axis.fill_between(x, mean - half, mean + half, color=look.colour, alpha=0.18, linewidth=0)
-    axis.plot(
-        x, mean, color=look.colour, linestyle=look.dashes, label=label, marker=marker, markersize=3.5,
-        markevery=(len(x) // 10, max(1, len(x) // 5)),
-    )  # fmt: skip
+    every = (len(x) // 10, max(1, len(x) // 5))
+    axis.plot(x, mean, color=look.colour, linestyle=look.dashes, markersize=3.5, markevery=every, **line)
 
 
 def percent_axis(axis: Axes) -> None:
     """Percent below, few ticks, a light grid, and a line at 0 where there are both signs."""
-    axis.set_xlim(0, 1)
-    axis.set_xticks((0, 0.5, 1))
+    axis.set(xlim=(0, 1), xticks=(0, 0.5, 1))
     axis.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     axis.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
     axis.grid(axis="y", color=PALE, linewidth=0.6)
@@ -143,11 +121,8 @@ def finish(axes: NDArray[Any]) -> None:
 def mif_and_lif(axis: Axes, x: Floats, mif: Floats, lif: Floats) -> None:
     """The two curves, their names written on them where they are far apart."""
     gap = x[int(np.argmax(np.abs(lif - mif)))]
-    lines = (
-        ("LIF", lif, LIF_COLOUR, "-", (gap + 1) / 2),
-        ("MIF", mif, MIF_COLOUR, (0, (3.5, 1.6)), gap / 2),
-    )
-    for name, curve, colour, dashes, place in lines:
+    names = ("LIF", lif, LIF_COLOUR, "-", (gap + 1) / 2), ("MIF", mif, MIF_COLOUR, (0, (3.5, 1.6)), gap / 2)
+    for name, curve, colour, dashes, place in names:
         axis.plot(x, curve, color=colour, linestyle=dashes, label=name)
         height = float(np.interp(place, x, curve))
         axis.text(place, height, name, color=colour, weight="bold", ha="center", va="center", bbox=BEHIND)
@@ -157,10 +132,8 @@ def mif_and_lif(axis: Axes, x: Floats, mif: Floats, lif: Floats) -> None:
 def legend(figure: Figure, title: str, looks: Mapping[str, Look], markers: bool = False) -> None:
     """One legend above all panels."""
     handles = [
-        Line2D(
-            [], [], color=look.colour, linestyle=look.dashes, marker=look.marker * markers, ms=4, label=name
-        )
-        for name, look in looks.items()
+        Line2D([], [], color=colour, ls=dashes, marker=marker * markers, ms=4, label=name)
+        for name, (colour, dashes, marker, _) in looks.items()
     ]
     columns = min(len(handles), 4)
     figure.legend(handles=handles, loc="outside upper center", ncols=columns, handlelength=2.8, title=title)

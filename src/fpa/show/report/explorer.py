@@ -28,11 +28,9 @@ def explorer_data(results: Results) -> dict[str, Any] | None:
     """
     models = {name: model for name, model in results.models.items() if model.examples is not None}
     examples = [model.examples for model in models.values() if model.examples is not None]
-    rows = [{int(i): row for row, i in enumerate(each.indices)} for each in examples]
-    curve_rows = [{int(i): row for row, i in enumerate(m.evaluation.indices)} for m in models.values()]
-    shared = (
-        [int(i) for i in examples[0].indices if all(i in each for each in rows + curve_rows)] if rows else []
-    )
+    rows = [_rows(each.indices) for each in examples]
+    curve_rows = [_rows(model.evaluation.indices) for model in models.values()]
+    shared = [i for i in next(iter(rows), {}) if all(i in each for each in rows + curve_rows)]
     estimators = [name for name in results.estimators if all(name in each.maps for each in examples)]
     if not shared or not estimators:
         return None
@@ -43,10 +41,25 @@ def explorer_data(results: Results) -> dict[str, Any] | None:
     bytes_a_pixel = 4 / 3 * (len(estimators) * len(models) + (4 if one_colour else 7))
     indices = shared[: max(1, int(BUDGET / (height * width * bytes_a_pixel)))]
     at = [rows[0][i] for i in indices]
-    names, shares = list(results.models), None
-    if removed_unit(results) == "patches":
-        patches = _features(first.ranks[estimators[0]][0])
-        shares = numbers(_removed(patches, STEPS + 1) / patches)
+    removed = _removed(first.ranks[estimators[0]][0], STEPS + 1)
+    shares = numbers(removed / removed[-1]) if removed_unit(results) == "patches" else None
+    packed = []
+    for (name, model), each, own, places in zip(models.items(), examples, rows, curve_rows, strict=True):
+        sides = {"mif": model.evaluation.mif, "lif": model.evaluation.lif}
+        packed.append(
+            {
+                "model": list(results.models).index(name),
+                "targets": [_class(results, each.targets[own[i]]) for i in indices],
+                "maps": [_packed_maps(each, name, [own[i] for i in indices]) for name in estimators],
+                "curves": [
+                    {
+                        side: [numbers(curves[name][places[i]]) for i in indices]
+                        for side, curves in sides.items()
+                    }
+                    for name in estimators
+                ],
+            }
+        )
     return {
         "height": height,
         "width": width,
@@ -56,30 +69,9 @@ def explorer_data(results: Results) -> dict[str, Any] | None:
         "images": _base64(_rgb(first.images[at])),
         "fill": _base64(fill[0, 0, 0] if one_colour else fill[at]),
         "shapes": None if first.foreground is None else _base64(first.foreground[at].astype(np.uint8)),
-        "examples": [
-            {"index": i, "label": _class(results, first.labels[row])}
-            for i, row in zip(indices, at, strict=True)
-        ],
+        "examples": [{"index": i, "label": _class(results, first.labels[rows[0][i]])} for i in indices],
         "estimators": [results.estimators.index(name) for name in estimators],
-        "models": [
-            {
-                "model": names.index(name),
-                "targets": [_class(results, each.targets[own[i]]) for i in indices],
-                "maps": [
-                    _packed_maps(each, estimator, [own[i] for i in indices]) for estimator in estimators
-                ],
-                "curves": [
-                    {
-                        side: [numbers(curves[estimator][places[i]]) for i in indices]
-                        for side, curves in (("mif", model.evaluation.mif), ("lif", model.evaluation.lif))
-                    }
-                    for estimator in estimators
-                ],
-            }
-            for (name, model), each, own, places in zip(
-                models.items(), examples, rows, curve_rows, strict=True
-            )
-        ],
+        "models": packed,
     }
 
 
@@ -95,17 +87,17 @@ def positions(ranks: NDArray[np.integer[Any]]) -> NDArray[np.uint8]:
     gone at position j, `positions(ranks) < j` is `ranks < k`, and `positions(ranks) >= STEPS - j` is
     `ranks >= features - k` (a feature off where k is rounded from a half).
     """
-    removed = _removed(_features(ranks), STEPS)
-    return (np.searchsorted(removed, ranks, side="right") - 1).astype(np.uint8)
+    return (np.searchsorted(_removed(ranks, STEPS), ranks, side="right") - 1).astype(np.uint8)
 
 
-def _features(ranks: NDArray[np.integer[Any]]) -> int:
-    return int(ranks.max()) + 1
+def _rows(indices: NDArray[np.int64]) -> dict[int, int]:
+    """Where each image is, by its number in the data set."""
+    return {int(i): row for row, i in enumerate(indices)}
 
 
-def _removed(features: int, count: int) -> NDArray[np.int64]:
+def _removed(ranks: NDArray[np.integer[Any]], count: int) -> NDArray[np.int64]:
     """How many features are gone at the first `count` positions of the slider."""
-    return np.round(np.arange(count) / STEPS * features).astype(np.int64)
+    return np.round(np.arange(count) / STEPS * (int(ranks.max()) + 1)).astype(np.int64)
 
 
 def _packed_maps(examples: Examples, estimator: str, rows: list[int]) -> dict[str, Any]:

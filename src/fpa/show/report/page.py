@@ -2,25 +2,20 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fpa.evaluation.result import Results
 from fpa.files import writable_folder, write_text
 from fpa.show import summary
-from fpa.show.looks import estimator_looks, model_looks
-from fpa.show.names import estimator_names, model_name
+from fpa.show.names import estimator_looks, estimator_names, model_looks, model_name
+from fpa.show.rendering import rendered
 from fpa.show.report.explorer import explorer_data, numbers
 from fpa.show.report.verdict import pairs_counted, verdict
 from fpa.statistics.contradictions import KINDS
 
-if TYPE_CHECKING:
-    from jinja2 import Environment
-
-
 _HISTORY = {"loss": "Training loss", "accuracy": "Training accuracy", "test_accuracy": "Test accuracy"}
-
+_SETTINGS = ("masking", "features", "outputs", "seed")
 _MADE_WITH = ("versions", "device", "precision", "threads", "seeds")
 
 
@@ -30,114 +25,65 @@ def write_report(results: Results, path: str | Path, command: str | None = None)
     `command` repeats the work when typed in a shell; without it the report says how to use the recipe of a
     study, or the settings of an evaluation.
     """
-    target = Path(path)
-    writable_folder(target.parent)
-    write_text(target, _page(results, command))
-    return target
-
-
-def page_environment() -> "Environment":
-    """The templates of the package's pages, with the filters they use; text from data is escaped."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("fpa.show.report", ""),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"number": _number, "model": model_name}
-    return environment
-
-
-def _page(results: Results, command: str | None) -> str:
     import yaml
     from jinja2.utils import htmlsafe_json_dumps
     from markupsafe import Markup
 
-    files = resources.files("fpa.show.report")
-    command = command or results.about.get("command")
-    models, explorer = results.models, explorer_data(results)
+    target = Path(path)
+    writable_folder(target.parent)
+    models, evaluation, explorer = results.models, results.first.evaluation, explorer_data(results)
+
+    def curves(model: str, estimator: str) -> dict[str, list[list[float | None]]]:
+        sides = {side: summary.mean_curve(models[model], side, estimator) for side in ("mif", "lif")}
+        return {side: [numbers(part) for part in parts] for side, parts in sides.items()}
+
     data = {
-        "fractions": numbers(results.first.evaluation.fractions),
+        "fractions": numbers(evaluation.fractions),
         "unit": summary.removed_unit(results),
         "output": summary.output_name(results),
-        "divided": results.first.evaluation.divided,
-        "curves": [
-            [
-                {
-                    side: [numbers(part) for part in summary.mean_curve(model, side, name)]
-                    for side in ("mif", "lif")
-                }
-                for name in results.estimators
-            ]
-            for model in models.values()
-        ],
+        "divided": evaluation.divided,
+        "curves": [[curves(name, estimator) for estimator in results.estimators] for name in models],
         "history": [
             {name: numbers(column) for name, column in model.history.items() if name in {"epoch", *_HISTORY}}
             for model in models.values()
         ],
         "explorer": explorer,
     }
-    kind, pairs = pairs_counted(results.first.reliability)
     scores = ["A", *results.score_titles]
+    kind, pairs = pairs_counted(results.first.reliability)
     # The stages that show results take another time whenever a report is made.
     timings = {
         key: value for key, value in results.about.get("timings", {}).items() if key not in summary.STAGES
     }
-    template = page_environment().get_template("report.html.jinja")
-    return template.render(
+    page = rendered(
+        "report.html.jinja",
         results=results,
-        study=results.recipe is not None,
         names={name: Markup(text) for name, text in estimator_names(results, style="html").items()},
         plain_names=estimator_names(results),
-        subject=_subject(results),
-        trained={name: _trained(results, name) for name in models},
         verdict=verdict(results),
         kind=kind,
-        kinds=KINDS,
+        kinds=KINDS if kind == "all" else (kind,),
         pairs=pairs,
-        summary=summary,
         groups=summary.groups(results),
-        unit=data["unit"],
         best={
-            name: {score: summary.best(results, model, score) for score in scores}
-            for name, model in models.items()
+            name: {score: summary.best(results, models[name], score) for score in scores} for name in models
         },
+        published=any(map(results.published.get, models)),
         scores={name: model.scores for name, model in models.items()},
         disagreements=_disagreements(results),
         notes=_notes(results),
-        published=any(results.published.get(name) for name in models),
         model_looks=model_looks(models),
         estimator_looks=estimator_looks(results),
-        shown_first=_shown_first(results),
         history=[(c, t) for c, t in _HISTORY.items() if any(m.history.get(c) for m in models.values())],
         explorer=explorer,
         facts=list(_facts(_made_with(results))),
         timings=[(what, _duration(value)) for what, value in _facts(timings)],
-        command=command,
+        command=command or results.about.get("command"),
         recipe=results.recipe and yaml.safe_dump(dict(results.recipe), sort_keys=False),
-        css=Markup((files / "report.css").read_text(encoding="utf-8")),
-        js=Markup((files / "report.js").read_text(encoding="utf-8")),
         data=htmlsafe_json_dumps(data, allow_nan=False, separators=(",", ":")),
     )
-
-
-def _subject(results: Results) -> str:
-    """What was evaluated, in a line: "resnet-small on shapes, 500 test images"."""
-    recipe, images = results.recipe, len(results.first.evaluation.indices)
-    if recipe is not None:
-        return f"{recipe['model']} on {recipe['data']['name']}, {images} test images"
-    data, trained = results.first.about.get("data"), _trained(results, results.first.name)
-    words = [f"{results.first.name} on {data}" if isinstance(data, str) and data else "your own model"]
-    return ", ".join([*words, *([f"trained with {trained}"] if trained else []), f"{images} images"])
-
-
-def _trained(results: Results, name: str) -> str:
-    """What a model was trained with, where its name does not say it."""
-    training = summary.trained_with(results, name)
-    return "" if training == name else model_name(training)
+    write_text(target, page)
+    return target
 
 
 def _made_with(results: Results) -> dict[str, Any]:
@@ -145,64 +91,43 @@ def _made_with(results: Results) -> dict[str, Any]:
     first, plan = results.first.about.get("made_with", {}), results.first.plan
     facts = {key: about[key] for about in (first, results.about) for key in _MADE_WITH if key in about}
     forms = {name: model.about.get("made_with", {}).get("forms") for name, model in results.models.items()}
-    if len({str(form) for form in forms.values()}) == 1:
-        facts["arithmetic"] = first.get("forms") or {}
-    else:
-        facts["arithmetic"] = {model_name(name): form for name, form in forms.items() if form}
+    by_model = {model_name(name): form for name, form in forms.items() if form}
+    facts["arithmetic"] = by_model if len(set(map(str, forms.values()))) > 1 else first.get("forms") or {}
     if results.recipe is None:  # a recipe says these itself
-        settings: dict[str, Any] = {
-            key: plan[key] for key in ("masking", "features", "outputs", "seed") if key in plan
-        }
+        settings = {key: plan[key] for key in _SETTINGS if key in plan}
         settings["points"] = len(results.first.evaluation.fractions)
-        raws = [estimator.get("raw") for estimator in plan["estimators"].values()]
-        for raw in raws:
+        for raw in (estimator.get("raw") for estimator in plan["estimators"].values()):
             if isinstance(raw, Mapping) and len(raw) > 1:
                 settings[raw["name"]] = {key: value for key, value in raw.items() if key != "name"}
         facts["plan"] = {key: summary.in_words(value) for key, value in settings.items()}
     return facts
 
 
-def _disagreements(results: Results) -> list[tuple[str, str, list[str]]]:
+def _disagreements(results: Results) -> dict[tuple[str, str], dict[str, str]]:
     """Pairs in opposite order by MIF and by LIF for some model: for every model whether, and how surely."""
     states: dict[tuple[str, str], dict[str, str]] = {}
     for name, model in results.models.items():
         for pair in model.reliability.pairs:
             state = "significant" if pair.contradiction else "opposite" if pair.opposite else ""
             states.setdefault((pair.first, pair.second), {})[name] = state
-    return [
-        (first, second, [by_model.get(name, "") for name in results.models])
-        for (first, second), by_model in states.items()
-        if any(by_model.values())
-    ]
+    return {pair: by_model for pair, by_model in states.items() if any(by_model.values())}
 
 
 def _notes(results: Results) -> list[str]:
     """What was left out and why, each reason once, with the models and estimators it holds for."""
     shown = estimator_names(results)
-    reasons: dict[str, dict[str, list[str]]] = {}
+    reasons: dict[str, dict[str, str]] = {}
     for name, model in results.models.items():
+        by_note: dict[str, list[str]] = {}
         for estimator, fidelity in model.fidelity.items():
             for note in fidelity.notes:
-                reasons.setdefault(note, {}).setdefault(name, []).append(shown[estimator])
+                by_note.setdefault(note, []).append(shown[estimator])
         incomplete = [] if model.evaluation.complete else ["the evaluation did not run to its end"]
-        for problem in [*model.evaluation.problems, *incomplete]:
-            reasons.setdefault(problem, {})[name] = list(model.fidelity)
-    lines = []
-    for reason, where in reasons.items():
-        places = [
-            model_name(name)
-            + (f" ({', '.join(names)})" if len(names) < len(results.models[name].fidelity) else "")
-            for name, names in where.items()
-        ]
-        lines.append(f"{', '.join(places)}: {reason}.")
-    return lines
-
-
-def _shown_first(results: Results) -> set[str]:
-    """The estimators that the page starts with: the first signed and the first unsigned one."""
-    by_sign = summary.groups(results)
-    first = {names[0] for title, names in by_sign.items() if title != "Baseline"}
-    return first or set(results.estimators[:2])
+        by_note |= {note: list(model.fidelity) for note in [*model.evaluation.problems, *incomplete]}
+        for note, names in by_note.items():
+            some = f" ({', '.join(names)})" if len(names) < len(model.fidelity) else ""
+            reasons.setdefault(note, {})[name] = f"{model_name(name)}{some}"
+    return [f"{', '.join(places.values())}: {reason}." for reason, places in reasons.items()]
 
 
 def _facts(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -213,18 +138,6 @@ def _facts(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield from _facts(value, str(key) if plain else f"{prefix} · {key}")
     else:
         yield prefix, values if isinstance(values, int | float) else summary.in_words(values)
-
-
-def _number(value: float, digits: int = 1, sign: bool = False) -> str:
-    """A number with a real minus sign; a dash where there is none.
-
-    >>> _number(-3.14), _number(2, sign=True), _number(-0.01), _number(float("nan"))
-    ('−3.1', '+2.0', '0.0', '–')
-    """
-    if not math.isfinite(value):
-        return "–"
-    rounded = round(value, digits) + 0.0  # no negative zero
-    return f"{rounded:{'+' if sign else ''}.{digits}f}".replace("-", "−")
 
 
 def _duration(seconds: Any) -> str:

@@ -31,11 +31,9 @@ def verdict(results: Results) -> str:
     whose = "a signed and an unsigned estimator" if kind == "signed-unsigned" else "estimators"
     study = results.recipe is not None
     trainings = {name: trained_with(results, name) for name in results.models}
-    with_fpa = _preferred([name for name in trainings if trainings[name] == "fpa"], "fpa")
-    others = [name for name in trainings if trainings[name] != "fpa"]
-    before = _preferred([name for name in others if trainings[name] == "none"], "none") or next(
-        iter(others), ""
-    )
+    with_fpa = _preferred(trainings, "fpa")
+    others = (name for name, training in trainings.items() if training != "fpa")
+    before = _preferred(trainings, "none") or next(others, "")
     compared = (before, with_fpa) if study and before and with_fpa else None
 
     counts: list[str] = []
@@ -63,10 +61,8 @@ def verdict(results: Results) -> str:
         )
     if compared:
         without, with_it = (results.models[name].reliability.opposite[kind] for name in compared)
-        accuracies = ", ".join(
-            f"{percent(results.models[name].accuracy)} {_phrase(name)}" for name in compared
-        )
-        return f"{first} {_judgement(without, with_it, pairs)} (accuracy {accuracies})."
+        each = [f"{percent(results.models[name].accuracy)} {_phrase(name)}" for name in compared]
+        return f"{first} {_judgement(without, with_it, pairs)} (accuracy {', '.join(each)})."
     if with_fpa:
         return f"{first} There is no other model to compare with, so what FPA changes is not known."
     return f"{first} No model was trained with FPA, so what it would change is not known."
@@ -74,11 +70,8 @@ def verdict(results: Results) -> str:
 
 def pairs_counted(reliability: Reliability) -> tuple[str, int]:
     """The kind of pairs that a verdict counts, and how many there are: all where none is signed-unsigned."""
-    for kind in ("signed-unsigned", "all"):
-        pairs = sum(kind in (pair.kind, "all") for pair in reliability.pairs)
-        if pairs:
-            break
-    return kind, pairs
+    mixed = sum(pair.kind == "signed-unsigned" for pair in reliability.pairs)
+    return ("signed-unsigned", mixed) if mixed else ("all", len(reliability.pairs))
 
 
 def _judgement(before: Estimate, after: Estimate, pairs: int) -> str:
@@ -97,9 +90,10 @@ def _judgement(before: Estimate, after: Estimate, pairs: int) -> str:
     return f"{sentence}, though most pairs are still in opposite order" if still else sentence
 
 
-def _preferred(names: list[str], name: str) -> str:
-    """The name if it is among them, else the first; empty if there are none."""
-    return name if name in names else next(iter(names), "")
+def _preferred(trainings: dict[str, str], training: str) -> str:
+    """The model trained so that has its name, else the first trained so; empty if there is none."""
+    names = [name for name in trainings if trainings[name] == training]
+    return training if training in names else next(iter(names), "")
 
 
 def _phrase(name: str) -> str:

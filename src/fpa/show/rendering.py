@@ -1,0 +1,41 @@
+"""The templates of pages and tables, filled in."""
+
+import math
+from typing import Any
+
+from fpa.show import summary
+from fpa.show.names import model_name
+
+
+def rendered(template: str, **values: Any) -> str:
+    """A template of the package with these values; text from data is escaped in HTML."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("fpa.show"),
+        autoescape=lambda name: name is not None and ".html" in name,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"number": number, "model": model_name, "tenths": "{:.1f}".format, "latex": _latex}
+    return environment.get_template(template).render(values, summary=summary)
+
+
+def number(value: float, digits: int = 1, sign: bool = False) -> str:
+    """A number with a real minus sign; a dash where there is none.
+
+    >>> number(-3.14), number(2, sign=True), number(-0.01), number(float("nan"))
+    ('−3.1', '+2.0', '0.0', '–')
+    """
+    if not math.isfinite(value):
+        return "–"
+    rounded = round(value, digits) + 0.0  # no negative zero
+    return f"{rounded:{'+' if sign else ''}.{digits}f}".replace("-", "−")
+
+
+def _latex(text: str) -> str:
+    for plain, escaped in ((" %", "\\,\\%"), ("±", "$\\pm$"), ("_", "\\_"), ("&", "\\&"), ("#", "\\#")):
+        text = text.replace(plain, escaped)
+    return text

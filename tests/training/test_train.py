@@ -20,10 +20,10 @@ from fpa.data.sets import load_data
 from fpa.data.splits import ArraySplit
 from fpa.models.architectures import build_model
 from fpa.models.saved import read_card
-from fpa.seeds import derive
+from fpa.seeds import Stream, derive
 from fpa.study.recipe import Variant, load_recipe
 from fpa.study.trainings import load_recipe_data, make_augment, train
-from fpa.training.batches import AUGMENT, INITIAL, ArrayBatches, crop_and_flip, training_batches
+from fpa.training.batches import ArrayBatches, crop_and_flip, training_batches
 from fpa.training.run import TrainingError
 from fpa.training.settings import TrainingSettings
 from fpa.training.trainer import accuracy, train_jobs
@@ -73,7 +73,7 @@ def test_leaves_a_model_and_a_history_for_every_augmentation(trained, data):
 @pytest.mark.parametrize("name", ["none", "rectangle", "fpa"])
 def test_equals_a_plain_loop(trained, data, name):
     """The optimiser, the schedule and the perturbation written down once more with PyTorch's own parts."""
-    model = build_model("resnet-small", 8, (3, 32, 32), derive(0, INITIAL)).train()
+    model = build_model("resnet-small", 8, (3, 32, 32), derive(0, Stream.INITIAL)).train()
     model = model.to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9, weight_decay=5e-4)
     schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [2])
@@ -81,7 +81,7 @@ def test_equals_a_plain_loop(trained, data, name):
     batches = ArrayBatches(data.train, data, 32, 0)
     for epoch in range(3):
         batches.start(epoch, 0)
-        draws = torch.Generator().manual_seed(derive(0, AUGMENT, epoch))
+        draws = torch.Generator().manual_seed(derive(0, Stream.AUGMENT, epoch))
         for _ in range(256 // 32):
             images, labels = batches.batch(draws)
             images = images.float() / 255 * 2 - 1
@@ -270,7 +270,7 @@ class TestSeveralProcesses:
 
         Halving is exact and two numbers have one sum, so this is bit for bit.
         """
-        model = build_model("resnet-small", 8, (3, 32, 32), derive(0, INITIAL)).train()
+        model = build_model("resnet-small", 8, (3, 32, 32), derive(0, Stream.INITIAL)).train()
         model = model.to(memory_format=torch.channels_last)
         optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9, weight_decay=5e-4)
         schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [2])
@@ -278,7 +278,7 @@ class TestSeveralProcesses:
         batches = ArrayBatches(data.train, data, 32, 0)
         for epoch in range(3):
             batches.start(epoch, 0)
-            draws = torch.Generator().manual_seed(derive(0, AUGMENT, epoch))
+            draws = torch.Generator().manual_seed(derive(0, Stream.AUGMENT, epoch))
             for _ in range(256 // 32):
                 images, labels = batches.batch(draws)
                 mask = augment.mask_of(augment.draw((32, 32, 32), "cpu", draws), (32, 32, 32))

@@ -15,10 +15,9 @@ from fpa.masking import get_masking
 from fpa.models.architectures import build_model
 from fpa.models.saved import ModelCard
 from fpa.progress import Display
-from fpa.seeds import derive
+from fpa.seeds import Stream, derive
 from fpa.study.recipe import Recipe, Variant
 from fpa.training.augment import FPA, Rectangle
-from fpa.training.batches import INITIAL
 from fpa.training.run import Job, Trained
 from fpa.training.trainer import check_jobs, train_jobs
 
@@ -83,7 +82,7 @@ def recipe_jobs(
                 variant=name,
             )
             augment = make_augment(recipe, variant, data.normalisation)
-            model = partial(_new_model, card, derive(seed, INITIAL))
+            model = partial(_new_model, card, derive(seed, Stream.INITIAL))
         jobs.append(
             Job(
                 name,

@@ -18,10 +18,7 @@ from torch.utils.data import DataLoader, Sampler
 
 from fpa.data.splits import UNREADABLE, ArraySplit, FileSplit, ImageData, SeededImages, unreadable
 from fpa.errors import InputError
-from fpa.seeds import ORDER, WORKERS, derive, generator
-
-INITIAL, AUGMENT, DROPOUT = 3, 4, 5
-"""Keys that keep the random numbers of different purposes apart, see seeds.py."""
+from fpa.seeds import Stream, derive, generator
 
 
 class Batches(Protocol):
@@ -67,7 +64,7 @@ def training_batches(
 def _order(images: int, batch_size: int, seed: int, epoch: int) -> Tensor:
     """The images of every step of an epoch, [steps, batch_size]; those left over wait for another epoch."""
     steps = images // batch_size
-    order = torch.randperm(images, generator=generator("cpu", seed, ORDER, epoch))
+    order = torch.randperm(images, generator=generator("cpu", seed, Stream.ORDER, epoch))
     return order[: steps * batch_size].view(steps, batch_size)
 
 
@@ -75,12 +72,7 @@ class ArrayBatches:
     """A data set that lives on the device as uint8, cropped and flipped there, each image its own way."""
 
     def __init__(
-        self,
-        split: ArraySplit,
-        data: ImageData,
-        batch_size: int,
-        seed: int,
-        mine: slice = slice(None),
+        self, split: ArraySplit, data: ImageData, batch_size: int, seed: int, mine: slice = slice(None)
     ) -> None:
         self.split, self.batch_size, self.seed = split, batch_size, seed
         self.padding, self.flip = data.crop_padding, data.flip
@@ -138,14 +130,7 @@ class FileBatches:
     """Image files, decoded and cropped by worker processes, copied to fixed places on the device."""
 
     def __init__(
-        self,
-        data: ImageData,
-        batch_size: int,
-        seed: int,
-        *,
-        mine: slice,
-        device: torch.device,
-        workers: int,
+        self, data: ImageData, batch_size: int, seed: int, *, mine: slice, device: torch.device, workers: int
     ) -> None:
         assert isinstance(data.train, FileSplit)
         self.split, self.unreadable = data.train, set[Path]()
@@ -153,7 +138,7 @@ class FileBatches:
         self.steps = len(split) // batch_size
         self._sampler = _EpochSampler(len(split), batch_size, seed, mine)
         self._loader: DataLoader[Any] = DataLoader(
-            SeededImages(split, derive(seed, WORKERS)),
+            SeededImages(split, derive(seed, Stream.WORKERS)),
             batch_sampler=self._sampler,
             num_workers=min(workers, os.cpu_count() or 1),
             persistent_workers=workers > 0,
@@ -218,7 +203,7 @@ class LoaderBatches:
     def start(self, epoch: int, step: int) -> None:  # noqa: D102
         self._next = itertools.chain.from_iterable([self.loader])  # begins with the first batch, not now
         if step:  # a loader without a generator of its own shuffled by this seed
-            torch.manual_seed(derive(self.seed, DROPOUT, epoch))
+            torch.manual_seed(derive(self.seed, Stream.DROPOUT, epoch))
         for _ in range(step):
             next(self._next, None)
 

@@ -15,9 +15,9 @@ from fpa.errors import InputError, differences
 from fpa.files import replacing, write_text
 from fpa.models.saved import ModelCard, check_same_tensors, open_tensors, read_tensors
 from fpa.progress import training_stage
-from fpa.seeds import derive
+from fpa.seeds import Stream, derive
 from fpa.training.augment import FPA, Rectangle
-from fpa.training.batches import AUGMENT, DROPOUT, Batches
+from fpa.training.batches import Batches
 from fpa.training.settings import TrainingSettings
 
 
@@ -139,8 +139,8 @@ class Run:
         self.set_rate()
         if self.step == 0:
             seed = self.job.seed
-            self.draws.manual_seed(derive(seed, AUGMENT, self.epoch))
-            torch.manual_seed(derive(seed, DROPOUT, self.epoch))
+            self.draws.manual_seed(derive(seed, Stream.AUGMENT, self.epoch))
+            torch.manual_seed(derive(seed, Stream.DROPOUT, self.epoch))
             self.totals.zero_()
             self.totals[3] = -1
         elif self.random is not None:

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from fpa.explanation.explainer import explain as explain
     from fpa.explanation.raw import Settings as Settings
     from fpa.masking import get_masking as get_masking
-    from fpa.models.saved import open_model as open_model
     from fpa.models.saved import ModelCard as ModelCard
     from fpa.models.saved import load_model as load_model
+    from fpa.models.saved import open_model as open_model
     from fpa.models.saved import save_model as save_model
     from fpa.perturbation.curves import Curves as Curves
     from fpa.perturbation.curves import perturbation_curves as perturbation_curves

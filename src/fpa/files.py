@@ -14,14 +14,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 from fpa.errors import DamagedError, InputError, first_line
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 TEMPORARY = ".fpa-tmp-"
 """How the name of a file that is being written begins."""
@@ -44,11 +40,11 @@ def replacing(path: Path) -> Iterator[Path]:
             os.fsync(written.fileno())
         temporary.replace(path)
     except OSError as error:
-        if error.errno == errno.ENOSPC:
-            raise InputError(
-                f"the disk is full: {path} was not written; what was there before is kept"
-            ) from error
-        raise
+        if error.errno != errno.ENOSPC:
+            raise
+        raise InputError(
+            f"the disk is full: {path} was not written; what was there before is kept"
+        ) from error
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -187,13 +183,11 @@ def what_it_is(start: bytes) -> str | None:
     >>> what_it_is(b"<!DOCTYPE html><html>")
     'it is a web page, perhaps the error of a download'
     """
-    if not start:
-        return "it is empty"
     if start.startswith(b"version https://git-lfs"):
         return "it is a Git LFS pointer, the file itself was not fetched (git lfs pull)"
     if start.lstrip().lower().startswith((b"<!doctype", b"<html", b"<?xml")):
         return "it is a web page, perhaps the error of a download"
-    return None
+    return None if start else "it is empty"
 
 
 def clear_temporaries(folder: Path) -> None:
@@ -213,7 +207,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return values
 
 
-def write_arrays(path: Path, arrays: "Mapping[str, NDArray[Any]]") -> None:
+def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
     """Write arrays to one .npz file, whole or not at all."""
     import numpy as np
 
@@ -221,7 +215,7 @@ def write_arrays(path: Path, arrays: "Mapping[str, NDArray[Any]]") -> None:
         np.savez_compressed(file, allow_pickle=False, **arrays)
 
 
-def read_arrays(path: Path) -> "dict[str, NDArray[Any]]":
+def read_arrays(path: Path) -> dict[str, Any]:
     """The arrays of a .npz file; nothing in it can execute code."""
     import numpy as np
 

@@ -16,7 +16,7 @@ from fpa.training.run import Job
 from fpa.training.settings import TrainingSettings
 from fpa.training.trainer import train_jobs
 
-FIELDS = {"training.epochs": 2, "training.milestones": [], "training.checkpoint_seconds": 0.0}
+FIELDS = {"training.epochs": 2, "training.milestones": [1], "training.checkpoint_seconds": 0.0}
 
 
 def plain_job():
@@ -53,10 +53,10 @@ def stopped(recipe, folder, data, at):
 if __name__ == "__main__":
     output = Path(sys.argv[1])
     command = ["train", "tiny", "--augment", "fpa", "--device", "cpu", "--quiet"]
-    assert main([*command, "--output", str(output / "command")]) == 0
+    command += [f"--{name}={value}" for name, value in FIELDS.items()]
+    assert main([*command, "--output", str(output / "whole")]) == 0
     recipe = load_recipe("tiny", FIELDS)
     data = load_recipe_data(recipe)
-    train(recipe, output / "whole", data=data, device="cpu", variants=["fpa"])
     stopped(recipe, output / "cut", data, at=8 + 5)
     train(recipe, output / "cut", data=data, device="cpu", variants=["fpa"])
     (trained,) = train_jobs([plain_job()], data, device="cpu")

@@ -103,7 +103,7 @@ def test_running_again_changes_nothing(trained, data):
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 
 
-def test_killed_at_any_moment_it_ends_with_the_same_weights(trained, tmp_path):
+def test_killed_at_any_moment_it_ends_with_the_same_weights(trained, data, tmp_path):
     command = [sys.executable, "-m", "fpa", "train", "tiny", "--augment", "fpa", "--device", "cpu"]
     command += ["--output", str(tmp_path / "run"), "--quiet"]
     chance = random.Random(0)
@@ -122,7 +122,7 @@ def test_killed_at_any_moment_it_ends_with_the_same_weights(trained, tmp_path):
         process.wait()
         kills += 1
     assert kills >= 1
-    assert subprocess.run(command, check=False).returncode == 0
+    train(TINY, tmp_path / "run", variants=["fpa"], data=data, device="cpu")
     assert same(weights(tmp_path / "run"), weights(trained[0]))
     assert sorted(p.name for p in (tmp_path / "run" / "fpa").iterdir()) == [
         "model.safetensors",
@@ -273,10 +273,10 @@ class TestSeveralProcesses:
         model = build_model("resnet-small", 8, (3, 32, 32), derive(0, Stream.INITIAL)).train()
         model = model.to(memory_format=torch.channels_last)
         optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9, weight_decay=5e-4)
-        schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [2])
+        schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [1])
         augment = make_augment(TINY, Variant("fpa"), data.normalisation)
         batches = ArrayBatches(data.train, data, 32, 0)
-        for epoch in range(3):
+        for epoch in range(2):
             batches.start(epoch, 0)
             draws = torch.Generator().manual_seed(derive(0, Stream.AUGMENT, epoch))
             for _ in range(256 // 32):
@@ -292,7 +292,7 @@ class TestSeveralProcesses:
                             value.copy_(kept[name])
                 optimizer.step()
             schedule.step()
-        assert same(weights(two_processes / "command"), model.state_dict())
+        assert same(weights(two_processes / "whole"), model.state_dict())
 
     def test_stopped_inside_an_epoch_they_end_with_the_same_weights_and_history(self, two_processes):
         assert same(weights(two_processes / "cut"), weights(two_processes / "whole"))

@@ -86,10 +86,8 @@ class StudyFolder:
         """Remove a study's files; a folder that holds something else is refused."""
         if not self.path.exists():
             return
-        if (
-            any(path.name != LOCK for path in self.path.iterdir())
-            and not (self.path / "recipe.yaml").exists()
-        ):
+        others = any(path.name != LOCK for path in self.path.iterdir())
+        if others and not (self.path / "recipe.yaml").exists():
             raise InputError(f"{self.path} is not empty and holds no study: nothing was removed")
         for path in self.files:
             path.unlink()
@@ -223,9 +221,8 @@ class Manifest:
 
     def note_files(self, stage: str, paths: Sequence[Path]) -> None:
         """Remember the files that a stage wrote."""
-        self.values["files"][stage] = self._checksums(
-            sorted(str(path.relative_to(self.path.parent)) for path in paths)
-        )
+        names = sorted(str(path.relative_to(self.path.parent)) for path in paths)
+        self.values["files"][stage] = self._checksums(names)
 
     def _checksums(self, names: Sequence[str] | dict[str, str]) -> dict[str, str]:
         folder = self.path.parent

@@ -73,9 +73,7 @@ def published(recipe: Recipe) -> dict[str, dict[str, tuple[float, float]]]:
     if any(not line.startswith(harmless) for line in changed):
         return {}
     return {
-        augmentation: {
-            name: (area, width) for name, (area, width) in zip(numbers["estimators"], rows, strict=True)
-        }
+        augmentation: dict(zip(numbers["estimators"], map(tuple, rows), strict=True))
         for augmentation, rows in numbers[recipe.name].items()
         if augmentation in recipe.augmentations
     }

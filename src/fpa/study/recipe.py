@@ -86,10 +86,8 @@ class EvaluationSettings:
     examples: int = 24
 
     def __post_init__(self) -> None:
-        at_least("evaluation.ig_steps", self.ig_steps, 1)
-        at_least("evaluation.sg_samples", self.sg_samples, 1)
-        at_least("evaluation.points", self.points, 2)
-        at_least("evaluation.examples", self.examples, 1)
+        for name, least in (("ig_steps", 1), ("sg_samples", 1), ("points", 2), ("examples", 1)):
+            at_least(f"evaluation.{name}", getattr(self, name), least)
         if not 0 <= self.sigma < math.inf:
             raise InputError(f"evaluation.sigma must not be negative, got {self.sigma}")
         if not self.estimators:
@@ -161,7 +159,11 @@ class Recipe:
         if not names or len(set(self.augmentations)) < len(self.augmentations):
             raise InputError(f"augmentations must be one or more different names, got {self.augmentations}")
         for name in self.variants:
-            _check_folder_name(name)
+            if not re.fullmatch(r"\w[\w.+=-]*", name) or name.casefold() in RESERVED:
+                raise InputError(
+                    f"a variant is called like its folder: letters, digits and _ . + = -, and none of "
+                    f"{', '.join(RESERVED)}; got {name!r}"
+                )
             if [other.casefold() for other in names].count(name.casefold()) > 1:
                 raise InputError(f"two trainings are called {name!r}: give the variant another name")
         at_least("seed", self.seed, 0)
@@ -223,8 +225,11 @@ def recipe_names() -> list[str]:
 
 def recipe_description(name: str) -> str:
     """The sentence a shipped recipe begins with."""
-    text = (resources.files("fpa.study") / "recipes" / f"{name}.yaml").read_text(encoding="utf-8")
-    return text.splitlines()[0].removeprefix("# ")
+    return _shipped(name).splitlines()[0].removeprefix("# ")
+
+
+def _shipped(name: str) -> str:
+    return (resources.files("fpa.study") / "recipes" / f"{name}.yaml").read_text(encoding="utf-8")
 
 
 def recipe_values(name: str) -> dict[str, Any]:
@@ -233,7 +238,7 @@ def recipe_values(name: str) -> dict[str, Any]:
 
     source = Path(name)
     if name in recipe_names():
-        text = (resources.files("fpa.study") / "recipes" / f"{name}.yaml").read_text(encoding="utf-8")
+        text = _shipped(name)
     elif source.suffix in (".yaml", ".yml") or source.is_file():
         try:
             text = source.read_text(encoding="utf-8")
@@ -315,14 +320,6 @@ def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
         both = isinstance(value, dict) and isinstance(base.get(key), dict)
         result[key] = _merged(base[key], value) if both else value
     return result
-
-
-def _check_folder_name(name: str) -> None:
-    if not re.fullmatch(r"\w[\w.+=-]*", name) or name.casefold() in RESERVED:
-        raise InputError(
-            f"a variant is called like its folder: letters, digits and _ . + = -, and none of "
-            f"{', '.join(RESERVED)}; got {name!r}"
-        )
 
 
 def _plain(value: Any) -> Any:

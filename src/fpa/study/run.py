@@ -57,10 +57,9 @@ def run_study(
     if len(data.evaluation) < 2:
         raise InputError("data.evaluation_images must be at least 2")
     with folder_lock(folder):
-        StudyFolder(folder, list(recipe.trainings())).claim(
-            recipe, display, overwrite=overwrite, repair=repair
-        )
-        return _Study(recipe, folder, data, plan, device, display).run()
+        files = StudyFolder(folder, list(recipe.trainings()))
+        files.claim(recipe, display, overwrite=overwrite, repair=repair)
+        return _Study(recipe, folder, data, plan, device=device, display=display).run()
 
 
 @dataclass

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -45,19 +46,14 @@ def train(
     files = [folder / name / "model.safetensors" for folder in folders.values() for name in names]
     if data is None and (overwrite or not all(file.exists() for file in files)):
         data = load_recipe_data(recipe)
-    jobs = []
-    for seed, folder in folders.items():
-        jobs += recipe_jobs(replace(recipe, seed=seed), folder, data, names)
-    return train_jobs(
-        jobs,
-        data,
-        device=device,
-        tracker=tracker,
-        display=display,
-        workers=recipe.data.workers,
-        overwrite=overwrite,
-        timings=timings,
-    )
+    jobs = [
+        job
+        for seed, folder in folders.items()
+        for job in recipe_jobs(replace(recipe, seed=seed), folder, data, names)
+    ]
+    shown: dict[str, Any] = {"tracker": tracker, "display": display, "timings": timings}
+    workers = recipe.data.workers
+    return train_jobs(jobs, data, device=device, workers=workers, overwrite=overwrite, **shown)
 
 
 def recipe_jobs(
@@ -113,9 +109,8 @@ def make_augment(recipe: Recipe, variant: Variant, normalisation: Normalisation)
 def load_recipe_data(recipe: Recipe) -> ImageData:
     """The data of a recipe, found and checked."""
     settings = recipe.data
-    data = load_data(
-        settings.name, settings.root, evaluation_images=settings.evaluation_images, size=settings.size
-    )
+    images = settings.evaluation_images
+    data = load_data(settings.name, settings.root, evaluation_images=images, size=settings.size)
     if settings.train_images is not None and settings.train_images < len(data.train):
         data = replace(data, train=first_images(data.train, settings.train_images))
     return data

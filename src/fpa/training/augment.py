@@ -5,7 +5,9 @@ function: the same draws always give the same mask. Removing the pixels is `mask
 Neither reads a value back from the device, so both can be captured in a CUDA graph, the coin included.
 """
 
+import inspect
 import math
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
 import PIL.Image
@@ -21,8 +23,7 @@ from fpa.masking import Masking, MaskingLike, get_masking
 from fpa.seeds import generator as seeded
 
 Draws = dict[str, Tensor]
-
-
+Shape = tuple[int, int, int]
 Coin = Literal["batch", "image"]
 
 
@@ -44,15 +45,19 @@ class _BatchMasking(v2.Transform):
         self._worker_seed: int | None = None
 
     def draw(
-        self,
-        shape: tuple[int, int, int],
-        device: torch.device | str = "cpu",
-        generator: torch.Generator | None = None,
+        self, shape: Shape, device: torch.device | str = "cpu", generator: torch.Generator | None = None
     ) -> Draws:
         """All random numbers for the mask of a batch of `shape` (N, H, W), on `device`."""
+        source = device if generator is None else generator.device
+        return self._draws(
+            shape, lambda *size: torch.rand(size, generator=generator, device=source).to(device)
+        )
+
+    def _draws(self, shape: Shape, uniform: Callable[..., Tensor]) -> Draws:
+        """What `draw` returns, made of uniform numbers of the sizes asked for."""
         raise NotImplementedError
 
-    def mask_of(self, draws: Draws, shape: tuple[int, int, int]) -> Tensor:
+    def mask_of(self, draws: Draws, shape: Shape) -> Tensor:
         """The bool mask [N, H, W] that these draws stand for, True = removed."""
         raise NotImplementedError
 
@@ -102,6 +107,10 @@ class _BatchMasking(v2.Transform):
             self._worker_seed = worker.seed
             self.generator = seeded(self.generator.device, self.generator.initial_seed(), worker.seed)
         return self.generator
+
+    def extra_repr(self) -> str:
+        names = [name for name in inspect.signature(type(self)).parameters if name != "generator"]
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickles to workers started with `spawn`, the generator as its seed and state."""
@@ -180,18 +189,11 @@ class FPA(_BatchMasking):
                 f"s_max must be in 1..{largest} for images of {height}x{width}, got {self.s_max}"
             )
 
-    def draw(  # noqa: D102
-        self,
-        shape: tuple[int, int, int],
-        device: torch.device | str = "cpu",
-        generator: torch.Generator | None = None,
-    ) -> Draws:
-        source = generator.device if generator is not None else device
-        coin, p1 = torch.rand(2, generator=generator, device=source).to(device)
-        uniform = torch.rand(shape, generator=generator, device=source).to(device)
-        return {"perturbed": coin < self.p, "p1": p1 * self.p1_max, "uniform": uniform}
+    def _draws(self, shape: Shape, uniform: Callable[..., Tensor]) -> Draws:
+        coin, p1 = uniform(2)
+        return {"perturbed": coin < self.p, "p1": p1 * self.p1_max, "uniform": uniform(*shape)}
 
-    def mask_of(self, draws: Draws, shape: tuple[int, int, int]) -> Tensor:  # noqa: D102
+    def mask_of(self, draws: Draws, shape: Shape) -> Tensor:  # noqa: D102
         p1, perturbed = draws["p1"], draws["perturbed"]
         if perturbed.device.type == "cpu" and not torch.compiler.is_compiling() and not perturbed:
             return torch.zeros(shape, dtype=torch.bool)
@@ -202,12 +204,6 @@ class FPA(_BatchMasking):
             masked = self.p2 + (1 - self.p2) * p1
         # A coin that says no makes both thresholds 0, and no uniform number is below 0.
         return perturbation_mask(draws["uniform"], masked * perturbed, square * perturbed, self.s_max)
-
-    def extra_repr(self) -> str:  # noqa: D102
-        return (
-            f"p={self.p}, p1_max={self.p1_max}, p2={self.p2}, s_max={self.s_max}, "
-            f"squares={self.squares!r}, masking={self.masking}"
-        )
 
 
 def perturbation_mask(uniform: Tensor, masked_below: Tensor, square_below: Tensor, s_max: int) -> Tensor:
@@ -309,20 +305,12 @@ class Rectangle(_BatchMasking):
             raise InputError(f"coin must be 'batch' or 'image', got {coin!r}")
         self.area, self.aspect, self.coin = tuple(area), tuple(aspect), coin
 
-    def draw(  # noqa: D102
-        self,
-        shape: tuple[int, int, int],
-        device: torch.device | str = "cpu",
-        generator: torch.Generator | None = None,
-    ) -> Draws:
-        source = generator.device if generator is not None else device
-        coins = shape[0] if self.coin == "image" else 1
-        coin = torch.rand(coins, generator=generator, device=source).to(device)
-        sizes = torch.rand((2, shape[0], self.ATTEMPTS), generator=generator, device=source).to(device)
-        place = torch.rand((2, shape[0]), generator=generator, device=source).to(device)
-        return {"perturbed": coin < self.p, "sizes": sizes, "place": place}
+    def _draws(self, shape: Shape, uniform: Callable[..., Tensor]) -> Draws:
+        coin = uniform(shape[0] if self.coin == "image" else 1)
+        sizes = uniform(2, shape[0], self.ATTEMPTS)
+        return {"perturbed": coin < self.p, "sizes": sizes, "place": uniform(2, shape[0])}
 
-    def mask_of(self, draws: Draws, shape: tuple[int, int, int]) -> Tensor:  # noqa: D102
+    def mask_of(self, draws: Draws, shape: Shape) -> Tensor:  # noqa: D102
         _, height, width = shape
         areas, aspects = draws["sizes"]
         area = (self.area[0] + areas * (self.area[1] - self.area[0])) * (height * width)
@@ -335,17 +323,11 @@ class Rectangle(_BatchMasking):
         down, right = draws["place"][:, :, None]
         top = (down * (height - tall + 1)).floor().minimum(height - tall)
         left = (right * (width - wide + 1)).floor().minimum(width - wide)
-        rows = torch.arange(height, device=tall.device)
-        columns = torch.arange(width, device=tall.device)
+        rows, columns = (torch.arange(side, device=tall.device) for side in (height, width))
         inside_rows = (rows >= top) & (rows < top + tall) & drawn
         inside_columns = (columns >= left) & (columns < left + wide)
         mask: Tensor = inside_rows[:, :, None] & inside_columns[:, None, :]
         return mask
-
-    def extra_repr(self) -> str:  # noqa: D102
-        return (
-            f"p={self.p}, area={self.area}, aspect={self.aspect}, coin={self.coin!r}, masking={self.masking}"
-        )
 
 
 def _probability(name: str, value: float) -> float:

@@ -55,7 +55,8 @@ def training_batches(
     if isinstance(data, LoaderBatches):
         data.device, data.seed = device, seed
         return data
-    mine = _share(batch_size, rank, processes)
+    size = math.ceil(batch_size / processes)
+    mine = slice(rank * size, min(batch_size, (rank + 1) * size))
     if isinstance(data.train, ArraySplit):
         return ArrayBatches(data.train.to(device), data, batch_size, seed, mine)
     return FileBatches(data, batch_size, seed, mine=mine, device=device, workers=workers)
@@ -72,16 +73,10 @@ class ArrayBatches:
     """A data set that lives on the device as uint8, cropped and flipped there, each image its own way."""
 
     def __init__(
-        self,
-        split: ArraySplit,
-        data: ImageData,
-        batch_size: int,
-        seed: int,
-        mine: slice = slice(None),
+        self, split: ArraySplit, data: ImageData, batch_size: int, seed: int, mine: slice = slice(None)
     ) -> None:
-        self.split, self.batch_size, self.seed = split, batch_size, seed
+        self.split, self.batch_size, self.seed, self.mine = split, batch_size, seed, mine
         self.padding, self.flip = data.crop_padding, data.flip
-        self.mine = mine
         self.steps = len(split) // batch_size
         device = split.images.device
         self._order = torch.zeros(self.steps, batch_size, dtype=torch.int64, device=device)
@@ -102,10 +97,8 @@ class ArrayBatches:
         # Every process draws for the whole batch and keeps its share: their number changes nothing.
         shift = torch.randint(0, 2 * self.padding + 1, (2, self.batch_size), generator=draws, device=device)
         flipped = torch.rand(self.batch_size, generator=draws, device=device) < 0.5
-        rows, mine = chosen[self.mine], self.mine
-        images = crop_and_flip(
-            self.split.images, rows, shift[:, mine] - self.padding, flipped[mine] & self.flip
-        )
+        rows, shift, flipped = chosen[self.mine], shift[:, self.mine], flipped[self.mine]
+        images = crop_and_flip(self.split.images, rows, shift - self.padding, flipped & self.flip)
         return images, self.split.labels[rows]
 
 
@@ -135,14 +128,7 @@ class FileBatches:
     """Image files, decoded and cropped by worker processes, copied to fixed places on the device."""
 
     def __init__(
-        self,
-        data: ImageData,
-        batch_size: int,
-        seed: int,
-        *,
-        mine: slice,
-        device: torch.device,
-        workers: int,
+        self, data: ImageData, batch_size: int, seed: int, *, mine: slice, device: torch.device, workers: int
     ) -> None:
         assert isinstance(data.train, FileSplit)
         self.split, self.unreadable = data.train, set[Path]()
@@ -240,8 +226,3 @@ class LoaderBatches:
 
     def batch(self, draws: torch.Generator) -> tuple[Tensor, Tensor]:  # noqa: D102
         return self._images, self._labels
-
-
-def _share(batch_size: int, rank: int, processes: int) -> slice:
-    size = math.ceil(batch_size / processes)
-    return slice(rank * size, min(batch_size, (rank + 1) * size))

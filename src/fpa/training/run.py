@@ -100,8 +100,7 @@ class Job:
 
     def refuse_other(self, description: dict[str, Any], path: Path) -> None:
         """Refuse to continue what was trained with other settings, and show the difference."""
-        changed = differences(self.description, description)
-        if changed:
+        if changed := differences(self.description, description):
             raise InputError(
                 f"{path} was trained with other settings ({'; '.join(changed)}): choose another --output, "
                 "or --overwrite to start again"
@@ -168,9 +167,8 @@ class Run:
                 "try targets='model' or larger batches"
             )
         rate = self.job.settings.learning_rate_at(self.epoch + 0.5)
-        self.history.append(
-            Epoch(self.epoch + 1, rate, loss / seen, right / seen, test_accuracy, images_per_second)
-        )
+        learned = {"loss": loss / seen, "accuracy": right / seen, "test_accuracy": test_accuracy}
+        self.history.append(Epoch(self.epoch + 1, rate, **learned, images_per_second=images_per_second))
         self.epoch, self.step = self.epoch + 1, 0
 
     def check(self, totals: Tensor) -> None:
@@ -202,13 +200,9 @@ class Run:
         states = {"random.draws": self.draws.get_state(), "random.global": torch.get_rng_state()}
         if self.totals.is_cuda:
             states["random.cuda"] = torch.cuda.get_rng_state(self.totals.device)
-        card = {
-            "description": self.job.description,
-            "epoch": self.epoch,
-            "step": self.step,
-            "history": [asdict(row) for row in self.history],
-        }
         history, checkpoint = list(self.history), self.checkpoint
+        card = {"description": self.job.description, "epoch": self.epoch, "step": self.step}
+        card["history"] = [asdict(row) for row in history]
 
         def write() -> None:
             tensors = fetch()
@@ -271,12 +265,9 @@ def _copied(tensors: dict[str, Tensor]) -> Callable[[], dict[str, Tensor]]:
 
 def write_history(history: list[Epoch], path: Path) -> None:
     """Write `training.csv`: one line per epoch."""
+    rows = [["" if value is None else f"{value:.6g}" for value in asdict(row).values()] for row in history]
     names = [item.name for item in fields(Epoch)]
-    lines = [",".join(names)]
-    for row in history:
-        values = (getattr(row, name) for name in names)
-        lines.append(",".join("" if value is None else f"{value:.6g}" for value in values))
-    write_text(path, "\n".join(lines) + "\n")
+    write_text(path, "".join(",".join(row) + "\n" for row in [names, *rows]))
 
 
 def clear_training(folder: Path) -> None:

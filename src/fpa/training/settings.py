@@ -51,16 +51,15 @@ class TrainingSettings:
             at_least(f"training.{name}", getattr(self, name), 1)
         for name in ("warmup_epochs", "checkpoint_seconds"):
             at_least(f"training.{name}", getattr(self, name), 0)
-        if not 0 < self.learning_rate < math.inf:
-            raise InputError(f"training.learning_rate must be positive, got {self.learning_rate}")
-        if not 0 <= self.momentum < 1:
-            raise InputError(f"training.momentum must be in [0, 1), got {self.momentum}")
-        if not 0 <= self.weight_decay < math.inf:
-            raise InputError(f"training.weight_decay must not be negative, got {self.weight_decay}")
-        if not 0 < self.gamma <= 1:
-            raise InputError(f"training.gamma must be in (0, 1], got {self.gamma}")
-        if self.milestones != sorted(set(self.milestones)):
-            raise InputError(f"training.milestones must rise, got {self.milestones}")
+        for name, fits, wanted in (
+            ("learning_rate", 0 < self.learning_rate < math.inf, "be positive"),
+            ("momentum", 0 <= self.momentum < 1, "be in [0, 1)"),
+            ("weight_decay", 0 <= self.weight_decay < math.inf, "not be negative"),
+            ("gamma", 0 < self.gamma <= 1, "be in (0, 1]"),
+            ("milestones", self.milestones == sorted(set(self.milestones)), "rise"),
+        ):
+            if not fits:
+                raise InputError(f"training.{name} must {wanted}, got {getattr(self, name)}")
         if self.schedule != "steps" and self.milestones:
             raise InputError(f"training.milestones belong to the schedule 'steps', not to {self.schedule!r}")
         if self.schedule == "warm-cosine" and self.warmup_epochs:

@@ -1,7 +1,7 @@
 """The training step: eager, or captured in a CUDA graph with those of other models."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -14,13 +14,6 @@ from fpa.training.run import Run
 
 if TYPE_CHECKING:
     from fpa.training.trainer import Trainer
-
-
-class Steps(Protocol):
-    """Advances a group of runs."""
-
-    def __call__(self) -> None:
-        """Take one step with every run."""
 
 
 class EagerSteps:
@@ -51,8 +44,7 @@ class CapturedSteps:
     """
 
     def __init__(self, group: list[Run], trainer: "Trainer") -> None:
-        self.group = group
-        self.precision = trainer.precision
+        self.group, self.precision = group, trainer.precision
         self.forward = compiled(logits_for, repeatable=True)
         self.counted = compiled(count, repeatable=True)
         self.parameters = [
@@ -114,15 +106,13 @@ def next_batch(run: Run, precision: str, captured: bool = False) -> tuple[Tensor
         noise = augment.masking.noise(images.new_empty((batch_size, *images.shape[1:])), run.draws)
         noise = None if noise is None else noise[run.batches.mine]
     prepared = _compiled_prepare if captured else prepare
-    perturbed = prepared(
-        images,
-        run.normalisation,
-        augment,
-        draws=draws,
-        noise=noise,
-        batch_size=batch_size,
-        mine=run.batches.mine,
-    )
+    whole: dict[str, Any] = {
+        "draws": draws,
+        "noise": noise,
+        "batch_size": batch_size,
+        "mine": run.batches.mine,
+    }
+    perturbed = prepared(images, run.normalisation, augment, **whole)
     if run.teacher is None:
         return perturbed, labels, labels
     taught = _compiled_taught if captured else taught_by

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fpa.data.splits import ArraySplit, ImageData, read_batches
 from fpa.engine.devices import check_device, cuda_arithmetic
@@ -29,7 +29,7 @@ from fpa.training.augment import FPA
 from fpa.training.batches import LoaderBatches, training_batches
 from fpa.training.run import Job, Run, Trained, clear_training, write_history
 from fpa.training.settings import TrainingSettings
-from fpa.training.steps import CapturedSteps, EagerSteps, Steps
+from fpa.training.steps import CapturedSteps, EagerSteps
 
 PATIENCE = {"cuda": 0.5, "mps": 0.5}
 """Seconds between two looks at the numbers, where looking waits for the device."""
@@ -72,8 +72,7 @@ def train_jobs(
                 if is_main_process():
                     (job.folder / "checkpoint.safetensors").unlink(missing_ok=True)
                 finished[id(job)] = Trained(job.name, job.seed, job.path, card.accuracy)
-        missing = [job for job in jobs if id(job) not in finished]
-        if missing:
+        if missing := [job for job in jobs if id(job) not in finished]:
             check_device(device)
             check_tracker(tracker)
             assert data is not None
@@ -81,16 +80,9 @@ def train_jobs(
             for job in missing:
                 if overwrite and job.folder is not None and is_main_process():
                     clear_training(job.folder)
-            trainer = Trainer(
-                missing[0].settings,
-                device,
-                tracker=tracker,
-                output=missing[0].locked,
-                display=display,
-                workers=workers,
-            )
-            for job, trained in zip(missing, trainer.train(missing, data), strict=True):
-                finished[id(job)] = trained
+            how: dict[str, Any] = {"tracker": tracker, "display": display, "workers": workers}
+            trainer = Trainer(missing[0].settings, device, output=missing[0].locked, **how)
+            finished |= zip(map(id, missing), trainer.train(missing, data), strict=True)
             if timings is not None and trainer.compile_seconds:
                 timings["train"] = round(trainer.compile_seconds, 2)
         return [finished[id(job)] for job in jobs]
@@ -126,8 +118,7 @@ class Trainer:
         if self.precision == "auto":
             half = self.accelerator.mixed_precision == "bf16" or self.device.type == "cuda"
             self.precision = "bfloat16" if half else "float32"
-        quiet = display is None or not self.accelerator.is_main_process
-        self.display = Display(quiet=True) if quiet or display is None else display
+        self.display = display if display and self.accelerator.is_main_process else Display(quiet=True)
         self.captured = self.device.type == "cuda" and settings.compile and self.processes == 1
         self.reduce = partial(self.accelerator.reduce, reduction="sum") if self.processes > 1 else None
         self.writing: list[Future[None]] = []
@@ -160,7 +151,7 @@ class Trainer:
             while unfinished:
                 group, until = self._next_group(unfinished)
                 if group[0].position < until:
-                    self._advance(group, until, self._steps(group), data)
+                    self._advance(group, until, data)
                 self._written()
                 for run in group:
                     if run.epoch >= self.settings.epochs:
@@ -177,31 +168,19 @@ class Trainer:
         """A run of this job, at its beginning or where its checkpoint stands."""
         settings, model = job.settings, job.model().to(self.device)
         rate: Any = torch.tensor(0.0, device=self.device) if self.captured else 0.0
-        optimizer = torch.optim.SGD(
-            model.parameters(),
-            lr=rate,
-            momentum=settings.momentum,
-            weight_decay=settings.weight_decay,
-            fused=self.captured,
-        )
+        numbers: dict[str, Any] = {"momentum": settings.momentum, "weight_decay": settings.weight_decay}
+        optimizer = torch.optim.SGD(model.parameters(), lr=rate, fused=self.captured, **numbers)
         for parameter in model.parameters():  # so that a first step is like every other
             optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
         network = self.accelerator.prepare_model(model) if self.processes > 1 else model
+        share = {"rank": self.accelerator.process_index, "processes": self.processes, "workers": self.workers}
         run = Run(
             job,
             model,
             network=network.train(),
             optimizer=optimizer,
-            batches=training_batches(
-                data,
-                settings.batch_size,
-                job.seed,
-                self.device,
-                rank=self.accelerator.process_index,
-                processes=self.processes,
-                workers=self.workers,
-            ),
-            normalisation=data.normalisation if isinstance(data, ImageData) else _as_it_is,
+            batches=training_batches(data, settings.batch_size, job.seed, self.device, **share),
+            normalisation=data.normalisation if isinstance(data, ImageData) else nn.Identity(),
             draws=torch.Generator(self.device),
             totals=torch.zeros(5, device=self.device),
             teacher=None if job.teacher is None else copy.deepcopy(job.teacher).to(self.device).eval(),
@@ -209,7 +188,7 @@ class Trainer:
         run.restore()
         return run
 
-    def _steps(self, group: list[Run]) -> Steps:
+    def _steps(self, group: list[Run]) -> CapturedSteps | EagerSteps:
         if not self.captured:
             return EagerSteps(group, self)
         began = time.monotonic()
@@ -231,10 +210,8 @@ class Trainer:
         group = [run for run in unfinished if run.position == places[0]]
         return group, places[1] if len(places) > 1 else end
 
-    def _advance(
-        self, group: list[Run], until: tuple[int, int], steps: Steps, data: ImageData | LoaderBatches
-    ) -> None:
-        settings = self.settings
+    def _advance(self, group: list[Run], until: tuple[int, int], data: ImageData | LoaderBatches) -> None:
+        settings, steps = self.settings, self._steps(group)
         patience = PATIENCE.get(self.device.type, 0.0)
         while group[0].position < until:
             for run in group:
@@ -273,15 +250,10 @@ class Trainer:
         for run in group:
             totals = run.totals.cpu()
             run.check(totals)
-            loss, right, seen = totals[:3].tolist()
-            done = run.epoch * run.batches.steps + run.step
-            self.display.training(
-                run.job.stage,
-                done / (self.settings.epochs * run.batches.steps),
-                loss / max(seen, 1),
-                right / max(seen, 1),
-                steps_per_second * run.batches.batch_size,
-            )
+            loss, right = (totals[:2] / totals[2].clamp(min=1)).tolist()
+            done = (run.epoch + run.step / run.batches.steps) / self.settings.epochs
+            pace = steps_per_second * run.batches.batch_size
+            self.display.training(run.job.stage, done, loss, right, pace)
 
     def _tell(self, run: Run) -> None:
         row = asdict(run.history[-1])
@@ -325,10 +297,6 @@ class Trainer:
         return cuda_arithmetic(tf32, benchmark=False) if self.device.type == "cuda" else nullcontext()
 
 
-def _as_it_is(images: Tensor) -> Tensor:
-    return images
-
-
 @torch.no_grad()
 def accuracy(
     model: nn.Module, data: ImageData, device: torch.device, *, batch_size: int = 500, workers: int = 0
@@ -349,8 +317,8 @@ def accuracy(
 
 def check_tracker(tracker: str | None) -> None:
     """Refuse a tracker that is not known or not installed."""
-    if tracker is not None and tracker not in TRACKERS:
-        raise unknown("tracker", tracker, TRACKERS)
+    if tracker not in (None, *TRACKERS):
+        raise unknown("tracker", str(tracker), TRACKERS)
     if tracker is not None and find_spec(tracker) is None:
         raise InputError(f"tracker {tracker!r} is not installed: pip install {tracker}")
 

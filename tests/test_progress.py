@@ -80,7 +80,7 @@ def test_plain_lines_tell_the_time_left(capsys):
 def test_stages_done_before_stay_so_and_a_resumed_one_ends(tmp_path):
     study = load_recipe("tiny")
     run_study(study, tmp_path, device="cpu")
-    (tmp_path / "none" / "curves" / "block-000000.parquet").unlink()
+    (tmp_path / "none" / "blocks" / "block-000000.parquet").unlink()
     screen, display = live()
     with display:
         run_study(study, tmp_path, device="cpu", display=display)

@@ -87,7 +87,7 @@ def test_plot_and_report(result, tmp_path):
     assert len(figure.axes) == 2 * len(NAMES)
     assert len(result.plot(signed=False).axes) == 2 * 2
     page = result.report(tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "your own model" in page
+    assert "SmallResNet" in page
     assert "FPA changes" not in page
     assert "Recipe" not in page.split("<script", maxsplit=1)[0].split("</style>")[1]
     held = json.loads(page.split('id="data">')[1].split("</script>")[0])
@@ -100,7 +100,7 @@ def test_saved_and_loaded_it_is_the_same(result, tmp_path):
     again = fpa.load_result(path)
     assert str(again) == str(result)
     assert again.table().equals(result.table())
-    assert again.settings == result.settings
+    assert again.plan == result.plan
     for name in NAMES:
         assert np.array_equal(again.evaluation.mif[name], result.evaluation.mif[name])
         assert np.array_equal(again.examples.maps[name], result.examples.maps[name])
@@ -136,7 +136,7 @@ def test_one_estimator_alone_is_scored_without_pairs(data, tmp_path):
         fpa.load_model("shapes-fpa"), (images, labels), "vg_abs", normalisation=found.normalisation, **QUICK
     )
     assert alone.reliability.pairs == ()
-    assert "There are no pairs" in str(alone)
+    assert "There is no pair of a signed and an unsigned estimator" in str(alone)
     alone.plot()
     assert "no two explanations" in alone.report(tmp_path / "one.html").read_text(encoding="utf-8")
 

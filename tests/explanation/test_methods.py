@@ -15,9 +15,9 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
+import fpa
 from fpa.engine import Engine
 from fpa.errors import InputError
-from fpa.evaluation.loop import evaluate_blocks
 from fpa.explanation import Estimator, Settings, explain, get_estimators
 from fpa.explanation.captum import Captum, captum_methods
 from fpa.explanation.functions import from_quantus
@@ -410,6 +410,11 @@ def test_maps_that_do_not_fit(net, shape, message):
         explain(net, some_images(), {"mine": torch.ones(shape)})
 
 
+def evaluated(net, data, estimators, folder=None, points=3):
+    result = fpa.evaluate(net, data, estimators, folder=folder, points=points, examples=0, progress=False)
+    return result.evaluation
+
+
 def test_too_few_maps_are_told_before_any_work(net, tmp_path):
     def never(model, images, targets):
         raise AssertionError("work was done")
@@ -417,16 +422,14 @@ def test_too_few_maps_are_told_before_any_work(net, tmp_path):
     data = DataLoader(TensorDataset(some_images(5), torch.zeros(5, dtype=torch.int64)), batch_size=2)
     asked = {"first": never, "mine": torch.ones(4, 16, 16)}
     with pytest.raises(InputError, match="estimator mine: the maps are 4"):
-        evaluate_blocks(net, data, tmp_path, estimators=asked, progress=False)
+        evaluated(net, data, asked, tmp_path)
 
 
 @pytest.mark.filterwarnings(NOT_FINITE)
 def test_a_map_that_is_not_finite_is_left_out_and_counted(net, tmp_path):
     maps = some_images(4)[:, 0]
     maps[2, 3, 3] = float("nan")
-    found = evaluate_blocks(
-        net, some_images(4), tmp_path, estimators={"mine": maps, "vg_abs": "vg_abs"}, points=3, progress=False
-    )
+    found = evaluated(net, some_images(4), {"mine": maps, "vg_abs": "vg_abs"}, tmp_path)
     assert found.left_out == {"mine": 1, "vg_abs": 0}
     assert np.isnan(found.mif["mine"][2, 1])
 
@@ -435,12 +438,11 @@ def test_a_shuffled_loader_must_number_its_images(net, tmp_path):
     images, maps = some_images(6), {"mine": some_images(6, seed=5)[:, 0]}
     labels, numbers = torch.zeros(6, dtype=torch.int64), torch.arange(6)
     blind = DataLoader(TensorDataset(images, labels), batch_size=2, shuffle=True)
-    asked = {"points": 4, "progress": False}
     with pytest.raises(InputError, match="the loader shuffles them: use shuffle=False, without"):
-        evaluate_blocks(net, blind, tmp_path / "blind", estimators=maps, **asked)
-    ordered = evaluate_blocks(net, images, tmp_path / "ordered", estimators=maps, **asked)
+        evaluated(net, blind, maps)
+    ordered = evaluated(net, images, maps, points=4)
     seeing = DataLoader(TensorDataset(images, labels, numbers), batch_size=2, shuffle=True)
-    shuffled = evaluate_blocks(net, seeing, tmp_path / "seeing", estimators=maps, **asked)
+    shuffled = evaluated(net, seeing, maps, points=4)
     assert shuffled.indices.tolist() != ordered.indices.tolist()
     back = np.argsort(shuffled.indices)
     np.testing.assert_allclose(shuffled.mif["mine"][back], ordered.mif["mine"], rtol=1e-5)
@@ -464,9 +466,7 @@ def test_another_method_layer_or_map_is_another_evaluation(net, tmp_path):
     maps = some_images(2)[:, 0]
 
     def run(given, folder):
-        return evaluate_blocks(
-            net, some_images(2), tmp_path / folder, estimators={"it": given}, points=3, progress=False
-        )
+        return evaluated(net, some_images(2), {"it": given}, tmp_path / folder)
 
     others = {
         "captum:DeepLift": ["captum:DeepLift_abs", "captum:InputXGradient", maps],

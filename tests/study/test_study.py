@@ -15,6 +15,7 @@ from html import unescape
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -503,11 +504,6 @@ def test_commands(finished, tmp_path, capsys, monkeypatch):
     assert (tmp_path / "again" / "report.html").exists()
     for name in ("table.csv", "report.html"):
         assert (tmp_path / "again" / name).read_bytes() == Path(folder, name).read_bytes()
-    assert main(["compare", folder, folder, "--output", str(tmp_path / "both")]) == 0
-    assert files(tmp_path / "both") == [
-        "comparison.csv", "overview-signed.pdf", "overview-signed.png", "overview-unsigned.pdf",
-        "overview-unsigned.png",
-    ]  # fmt: skip
     command = [
         "evaluate",
         "shapes-fpa",
@@ -522,6 +518,16 @@ def test_commands(finished, tmp_path, capsys, monkeypatch):
     ]
     assert main(command) == 0
     assert "SG'_sum" in capsys.readouterr().out
+    assert main(["compare", folder, "one", "--output", "both"]) == 0
+    assert files(Path("both")) == [
+        "comparison.csv", "overview-signed.pdf", "overview-signed.png", "overview-unsigned.pdf",
+        "overview-unsigned.png",
+    ]  # fmt: skip
+    compared = pd.read_csv("both/comparison.csv")
+    for place, results in ((folder, finished[1]), ("one", read_results("one"))):
+        for model in results.models.values():
+            rows = compared[compared.area.round(3) == round(model.fidelity["ig_sum"].area, 3)]
+            assert "ig_sum" in set(rows.estimator), place
     assert main(["evaluate", "shapes-fap"]) == 2
     assert "did you mean 'shapes-fpa'" in capsys.readouterr().err
     assert main(["report", "nowhere"]) == 2

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -363,3 +365,18 @@ def test_maps_by_number_refuse_a_loader_that_shuffles():
     maps = {"mine": torch.rand(6, 32, 32), "random": "random"}
     with pytest.raises(InputError, match="shuffles them: use shuffle=False"):
         fpa.evaluate(fpa.load_model("shapes-fpa"), loader, maps, points=3, progress=False)
+
+
+def test_results_are_read_and_shown_without_torch(result, tmp_path):
+    """The report too: only numpy, scipy, pyarrow, pandas and jinja2 are needed."""
+    result.save(tmp_path / "mine")
+    code = (
+        "import sys; sys.modules['torch'] = sys.modules['torchvision'] = None\n"
+        "import fpa\n"
+        f"again = fpa.read_results({str(tmp_path / 'mine')!r}).first\n"
+        f"again.report({str(tmp_path / 'report.html')!r})\n"
+        "print(again)\n"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown.strip() == str(result)
+    assert (tmp_path / "report.html").stat().st_size > 10_000

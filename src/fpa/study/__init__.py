@@ -1,4 +1,4 @@
 """Whole studies: a recipe, the models it trains, their evaluations, and the folder that holds them.
 
-`run.run_study` makes one, `read.read_study` reads it back.
+Use `fpa.load_recipe`, `fpa.run_study` and `fpa.read_results`, which reads single evaluations too.
 """

@@ -21,6 +21,7 @@ from browsers import open_page
 from fpa.auditing.rule import FEWEST_IMAGES, FEWEST_PAIRS, LEAST_KEPT, MOST_OPPOSITE, Evidence, judge
 from fpa.cli.main import main
 from fpa.data.sets import load_data
+from fpa.evaluation import loop
 from fpa.explanation import PAPER, Label, Settings
 from fpa.masking import Blur
 from fpa.models.architectures import build_model
@@ -252,6 +253,32 @@ class TestMeasurement:
             area = fpa.Fidelity.from_curves(curves.mif[name], curves.lif[name], x, fractions_lif=x_lif).area
             assert found.areas["constant"][name].value == pytest.approx(area, abs=1e-3)
         assert found.made_with["features"] == 3
+
+    def test_stopped_it_continues_and_finds_the_same(self, sound, tmp_path, monkeypatch):
+        images, calls = (pictures(), torch.zeros(120, dtype=torch.int64)), []
+        real = loop.curves_of
+
+        def stops(*arguments, **named):
+            calls.append(1)
+            if len(calls) == 9:  # four maskings a block: the first block is done
+                raise KeyboardInterrupt
+            return real(*arguments, **named)
+
+        monkeypatch.setattr(loop, "curves_of", stops)
+        with pytest.raises(KeyboardInterrupt):
+            fpa.audit(Linear(weights()), images, folder=tmp_path, **QUICK)
+        done = len(list(tmp_path.glob("blocks/block-*.parquet")))
+        assert done >= 1
+        again = fpa.audit(Linear(weights()), images, folder=tmp_path, **QUICK)
+        assert again.evidence == sound.evidence
+        assert len(calls) == 9 + 4 * (4 - done)  # 120 images are four blocks
+
+    def test_what_is_not_finite_is_named(self):
+        images = pictures()
+        images[7, 0, 0, 0] = torch.nan
+        with pytest.warns(UserWarning, match=r"1 image \(image 7\) is not finite: left out"):
+            found = fpa.audit(Linear(weights()), images, **QUICK)
+        assert found.evidence.used == 119
 
     def test_a_random_map_is_a_baseline_under_any_name(self):
         images = (pictures(), torch.zeros(120, dtype=torch.int64))

@@ -24,6 +24,7 @@ import torch
 from fpa import InputError
 from fpa.cli.main import main
 from fpa.evaluation.shards import load_result
+from fpa.files import folder_lock
 from fpa.models.saved import load_model, read_card, save_model, shipped_models
 from fpa.scores.fidelity import Fidelity
 from fpa.show import write_comparison
@@ -575,3 +576,51 @@ def test_the_shipped_models_are_the_recipes():
         assert card.recipe["fpa"] == recipe["fpa"]
         assert name == f"shapes-{card.augmentation}"
         assert card.accuracy >= (0.97 if card.augmentation == "none" else 0.94)
+
+
+def test_variants_are_trained_evaluated_and_shown_under_their_names(tmp_path):
+    """Any number of them: other settings, another seed; beside the paper's, with looks of their own."""
+    variants = {
+        "strong": {"augmentation": "fpa", "fpa": {"p1_max": 0.5}},
+        "again": {"augmentation": "none", "seed": 1},
+    }
+    changes = {
+        "augmentations": ["none"],
+        "variants": variants,
+        "evaluation.estimators": ["vg_abs", "vgx_sum"],
+    }
+    results = run_study(load_recipe("tiny", changes), tmp_path, device="cpu")
+    assert list(results.models) == ["none", "strong", "again"]
+    assert {name: model.augmentation for name, model in results.models.items()} == {
+        "none": "none", "strong": "fpa", "again": "none",
+    }  # fmt: skip
+    assert results.models["strong"].about["training"]["p1_max"] == 0.5
+    assert read_card(tmp_path / "strong/model.safetensors").variant == "strong"
+    table = pd.read_csv(tmp_path / "table.csv")
+    assert set(table["model"]) == set(results.models)
+    weights = [load_model(tmp_path / name / "model.safetensors").head.weight for name in results.models]
+    assert not any(torch.equal(weights[0], other) for other in weights[1:])
+    StudyFolder(tmp_path).clear()
+    assert files(tmp_path) == []
+
+
+def test_a_second_run_says_who_is_at_work_and_touches_nothing(finished, tmp_path):
+    folder = copied(finished[0], tmp_path / "copy")
+    before = {name: (folder / name).read_bytes() for name in files(folder)}
+    command = [
+        sys.executable,
+        "-m",
+        "fpa",
+        "run",
+        "tiny",
+        "--device",
+        "cpu",
+        "--overwrite",
+        "--output",
+        str(folder),
+    ]
+    with folder_lock(folder):
+        second = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert second.returncode == 2
+    assert f"is in use by process {os.getpid()} on " in second.stderr
+    assert {name: (folder / name).read_bytes() for name in files(folder)} == before

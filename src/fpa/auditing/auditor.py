@@ -80,12 +80,12 @@ def audit(
         raise InputError(f"count must be at least 1, got {count}")
     named = _with_random(get_estimators(estimators, settings))
     normalisation = as_normalisation(normalisation)
-    judged, others = _by_name(maskings)
+    called, *others = by_name = _by_name(maskings)
     fractions = sorted({*check_fractions(points), *(share / 100 for share in MASKED)})
     plan = make_plan(
         named,
-        masking=next(iter(judged.values())),
-        maskings=others,
+        masking=by_name[called],
+        maskings={other: by_name[other] for other in others},
         fractions=fractions,
         features=features,
         outputs=("logit", "accuracy"),
@@ -104,7 +104,6 @@ def audit(
         evaluate_blocks(engine, source, plan, place, about=described, overwrite=overwrite, progress=progress)
         evaluation, about = read_evaluation(place)
     signed, size = signs(about["plan"]), (source.first.shape[2], source.first.shape[3])
-    called = next(iter(judged))
     evidence, figures = gather(
         evaluation, fractions, judged=called, baseline=baseline, signed=signed, classes=len(classes)
     )
@@ -129,8 +128,7 @@ def audit(
             "device": engine.device.type,
             **about["plan"]["precision"],
             "forms": about["made_with"].get("forms", {}),
-            "fpa": about["made_with"]["versions"]["fpa"],
-            "torch": about["made_with"]["versions"]["torch"],
+            **{package: about["made_with"]["versions"][package] for package in ("fpa", "torch")},
         },
         **figures,
     )
@@ -152,18 +150,14 @@ def _advice(
             f"{size[0]} x {size[1]} pixels: {settings}.",
         ), f"tuned = fpa.finetune(model, data, fpa=fpa.FPA({settings}{same}))"
     reasons = " ".join(stops(evidence))
-    advice = []
-    if "accuracy" in reasons:
-        advice.append("Check the labels, the order of the classes and the normalisation; or train the model.")
-    if "masking everything" in reasons:
-        advice.append("Check that the model sees the images, or judge a masking that removes more.")
-    if "few images" in reasons:
-        advice.append(f"Audit at least {FEWEST_IMAGES} images; 1,000 give narrow intervals.")
-    if "few estimators" in reasons:
-        advice.append("Audit with more estimators, such as the set paper.")
-    if not reasons:
-        advice.append("Audit more images: four times as many halve the intervals.")
-    return tuple(advice), ""
+    advice = {
+        "accuracy": "Check the labels, the order of the classes and the normalisation; or train the model.",
+        "masking everything": "Check that the model sees the images, or judge a masking that removes more.",
+        "few images": f"Audit at least {FEWEST_IMAGES} images; 1,000 give narrow intervals.",
+        "few estimators": "Audit with more estimators, such as the set paper.",
+    }
+    more = "Audit more images: four times as many halve the intervals."
+    return tuple(text for reason, text in advice.items() if reason in reasons) or (more,), ""
 
 
 def _scope(verdict: Verdict, evidence: Evidence, judged: str) -> tuple[str, ...]:
@@ -191,9 +185,7 @@ def _with_random(estimators: Mapping[str, Estimator]) -> dict[str, Estimator]:
             "an audit needs at least one signed and one unsigned estimator (as in the set paper), got "
             + (", ".join(explanations) or "none besides random")
         )
-    if "baseline" in signs.values():
-        return dict(estimators)
-    return {**get_estimators("random"), **estimators}
+    return {**({} if "baseline" in signs.values() else get_estimators("random")), **estimators}
 
 
 def _check_enough(features: str | int, images: Tensor) -> None:
@@ -207,19 +199,16 @@ def _check_enough(features: str | int, images: Tensor) -> None:
         )
 
 
-def _by_name(maskings: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The masking judged and the others, each by a name of its own."""
+def _by_name(maskings: Sequence[Any]) -> dict[str, Any]:
+    """Each masking by a name of its own."""
     listed = [maskings] if isinstance(maskings, (str, Mapping)) or callable(maskings) else list(maskings)
     names = [_called(each) for each in listed]
     if not listed or len(set(names)) < len(names):
         raise InputError(f"maskings must be one or more different ones, got {', '.join(names) or 'none'}")
-    (first, *others) = zip(names, listed, strict=True)
-    return dict([first]), dict(others)
+    return dict(zip(names, listed, strict=True))
 
 
 def _called(masking: Any) -> str:
-    if isinstance(masking, Mapping):
-        return str(masking.get("name"))
-    return (
-        masking if isinstance(masking, str) else getattr(masking, "__name__", type(masking).__name__).lower()
-    )
+    if isinstance(masking, (str, Mapping)):
+        return masking if isinstance(masking, str) else str(masking.get("name"))
+    return str(getattr(masking, "__name__", type(masking).__name__)).lower()

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from fpa.auditing.rule import MASKED, Evidence
 from fpa.evaluation.result import Evaluation
-from fpa.scores.fidelity import Fidelity
 from fpa.statistics.contradictions import ranking_agreement, reliability
 from fpa.statistics.intervals import Estimate, share_kept
 
@@ -84,7 +83,13 @@ def gather(
             for masking in evaluation.under
         },
     )
-    areas = {masking: {name: _area(each) for name, each in by.items()} for masking, by in fidelity.items()}
+    areas = {
+        masking: {
+            name: Estimate(each.area, each.area - each.interval, each.area + each.interval)
+            for name, each in by_name.items()
+        }
+        for masking, by_name in fidelity.items()
+    }
     figures = {"kept": tuple(kept[judged]), "right": tuple(right), "areas": areas, "reliability": agreeing}
     return evidence, figures
 
@@ -92,7 +97,3 @@ def gather(
 def _random(part: Evaluation, baseline: str) -> NDArray[Any]:
     """Curves [N, K] of random masking: MIF and LIF of a random map are two draws."""
     return (part.mif[baseline] + part.lif[baseline]) / 2
-
-
-def _area(fidelity: Fidelity) -> Estimate:
-    return Estimate(fidelity.area, fidelity.area - fidelity.interval, fidelity.area + fidelity.interval)

@@ -202,11 +202,7 @@ def _nothing_to_compare(fidelities: Mapping[str, Areas], alpha: float) -> Reliab
 
 
 def ranking_agreement(
-    first: Mapping[str, Areas],
-    second: Mapping[str, Areas],
-    *,
-    draws: int = 1000,
-    seed: int = 0,
+    first: Mapping[str, Areas], second: Mapping[str, Areas], *, draws: int = 1000, seed: int = 0
 ) -> Estimate:
     """Do two evaluations of the same images rank the estimators alike? Spearman's correlation of their A.
 

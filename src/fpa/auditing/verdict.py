@@ -135,12 +135,8 @@ class Audit:
             yield Padding(Text(sentence), (0, 0, 0, 2), expand=False)
         if rows := self.rows:
             numbers = (Column(name, justify="right", no_wrap=True) for name in ("found", "95 % interval"))
-            columns = (
-                Column(f"evidence, {self.evidence.used:,} images"),
-                *numbers,
-                Column("limit", no_wrap=True),
-            )
-            table = Table(*columns, "", box=None, padding=(0, 2, 0, 0), pad_edge=False)
+            first, limit = f"evidence, {self.evidence.used:,} images", Column("limit", no_wrap=True)
+            table = Table(first, *numbers, limit, "", box=None, padding=(0, 2, 0, 0), pad_edge=False)
             for group, of_group in groupby(rows, lambda row: row.group):
                 table.add_row(Text(group, style="italic"))
                 for row in of_group:

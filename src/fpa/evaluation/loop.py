@@ -79,9 +79,8 @@ def _check(plan: Plan, source: ImageSource, block: int | None) -> None:
         estimator.raw.check(name, range(source.count or 0), source.first.shape[1:])
     for score in plan.scores:
         if "masks" in score.needs and not source.has_masks:
-            raise InputError(
-                f"the score {score.name} needs known masks of the objects: {source.name} has none"
-            )
+            needs = f"the score {score.name} needs known masks of the objects"
+            raise InputError(f"{needs}: {source.name} has none")
 
 
 @dataclass
@@ -164,18 +163,15 @@ class _Evaluating:
         shown = {name: each.label(name).text for name, each in plan.estimators.items()}
         how: dict[str, Any] = {"logits": logits, "features": plan.features, "labels": truth, "shown": shown}
         curves = curves_of(task, maps, plan.fractions, outputs=plan.outputs, **how)
+        tasks = {name: replace(task, masking=masking) for name, masking in plan.maskings.items()}
         under = {
-            name: curves_of(
-                replace(task, masking=masking), maps, plan.fractions, outputs=plan.outputs[:1], **how
-            )
-            for name, masking in plan.maskings.items()
+            name: curves_of(each, maps, plan.fractions, outputs=plan.outputs[:1], **how)[plan.outputs[0]]
+            for name, each in tasks.items()
         }
         block = Block(task, part.labels, logits, plan.estimators, maps, curves=curves, masks=part.foreground)
         columns: dict[str, Tensor] = {"target": targets, "looks": looks(images)}
         first = curves[plan.outputs[0]]
-        columns |= curve_columns(
-            curves, {name: by_output[plan.outputs[0]] for name, by_output in under.items()}
-        )
+        columns |= curve_columns(curves, under)
         values = {score.name: self._checked(score(block), score.name, len(images)) for score in plan.scores}
         return _Pending(
             part,
@@ -246,9 +242,7 @@ class _Pending:
             self.done.synchronize()
         columns = {"index": np.array(self.part.indices, dtype=np.int64), "label": self.part.labels.numpy()}
         columns |= {name: each.contiguous().numpy() for name, each in self.columns.items()}
-        values = {
-            score: {name: each.numpy() for name, each in by.items()} for score, by in self.values.items()
-        }
+        values = {key: {name: each.numpy() for name, each in by.items()} for key, by in self.values.items()}
         importance = {name: each.tolist() for name, each in self.importance.items()}
         notes = {"problems": problems(self.bad, self.part.indices), "fractions": self.fractions}
         return columns, values, notes | {"importance": importance}

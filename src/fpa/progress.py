@@ -90,18 +90,15 @@ class Display:
 
     def training(self, name: str, done: float, loss: float, accuracy: float, pace: float) -> None:
         """Where the training of a model is: share done, loss and accuracy so far, images a second."""
-        if self.live:
-            self.bar(name, done, f"loss {loss:.2f} acc {100 * accuracy:.0f}% {pace:,.0f}/s")
+        self.bar(name, done, f"loss {loss:.2f} acc {100 * accuracy:.0f}% {pace:,.0f}/s")
 
     def epoch(self, name: str, epoch: int, epochs: int, row: dict[str, Any]) -> None:
         """A model has finished an epoch."""
         tested, now = row["test_accuracy"], time.monotonic()
-        before = self._epochs.get(name)
-        self._epochs[name] = now
-        if self.live:
-            if epoch == epochs:
-                self.bar(name, 1.0, "done" if tested is None else f"test accuracy {100 * tested:.1f}%")
-        elif not self.quiet:
+        before, self._epochs[name] = self._epochs.get(name), now
+        if epoch == epochs:
+            self.bar(name, 1.0, "done" if tested is None else f"test accuracy {100 * tested:.1f}%")
+        if not self.live:
             shown = "" if tested is None else f"  test {100 * tested:5.1f}%"
             left = "" if before is None else f"  {(now - before) * (epochs - epoch):.0f} s left"
             self.say(
@@ -121,17 +118,15 @@ class Display:
             task = self._task(name)
             self._progress.start_task(task)
             self._progress.update(task, completed=done, values=values)
-            taken = self._progress.tasks[task].finished_time
-            if taken is not None:
-                about = f"about {timedelta(seconds=int(taken))}"
+            tasks = self._progress.tasks
+            if (taken := tasks[task].finished_time) is not None:
                 for waiting in map(self._task, self._alike.get(name, ())):
-                    if not (self._progress.tasks[waiting].started or self._progress.tasks[waiting].completed):
-                        self._progress.update(waiting, values=about)
+                    if not (tasks[waiting].started or tasks[waiting].completed):
+                        self._progress.update(waiting, values=f"about {timedelta(seconds=int(taken))}")
 
     def unreadable(self, paths: Iterable[Path]) -> None:
         """Image files that were left out because they could not be read."""
-        names = sorted(map(str, paths))
-        if names:
+        if names := sorted(map(str, paths)):
             self.say(f"left out: {len(names)} unreadable image files")
             for name in names:
                 self.say(f"  {name}")
@@ -166,23 +161,19 @@ class Evaluating:
     def advance(self, images: int) -> None:
         """So many more images are done."""
         self.done += images
-        self._show()
-
-    def skip(self, images: int) -> None:
-        """So many more images were done before."""
-        self.done += images
-        self.skipped += images
-        self._show()
-
-    def _show(self) -> None:
         self.at("done" if self.done == self.images else self.estimator)
         now = time.monotonic()
         if not self.display.live and (now - self.told > 10 or self.done == self.images):
-            self.told = now
-            known = self.images is not None
-            of = f" of {self.images}" if known else ""
-            left = f", {((self.images or 0) - self.done) / max(self.pace, 1e-9):.0f} s left" if known else ""
+            self.told, of, left = now, "", ""
+            if self.images is not None:
+                of = f" of {self.images}"
+                left = f", {(self.images - self.done) / max(self.pace, 1e-9):.0f} s left"
             self.line(f"{self.done}{of} images, {self.pace:.1f} images/s{left}")
+
+    def skip(self, images: int) -> None:
+        """So many more images were done before."""
+        self.skipped += images
+        self.advance(images)
 
     def line(self, text: str) -> None:
         """A line that stays."""

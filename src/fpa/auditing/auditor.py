@@ -3,16 +3,18 @@
 The rule (`rule.judge`) sees only what the model says to images, masked and unmasked, not how it was trained.
 """
 
+import math
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fpa.auditing.evidence import gather
 from fpa.auditing.rule import FEWEST_IMAGES, MASKED, SAME_RANKING, Evidence, Verdict, judge, stops
 from fpa.auditing.verdict import Audit
 from fpa.data.normalisation import Normalisation, as_normalisation
@@ -21,7 +23,7 @@ from fpa.errors import InputError
 from fpa.evaluation.evaluator import class_names, model_name, open_engine, open_source
 from fpa.evaluation.loop import evaluate_blocks
 from fpa.evaluation.plan import make_plan
-from fpa.evaluation.result import signs
+from fpa.evaluation.result import Evaluation, signs
 from fpa.evaluation.shards import read_evaluation
 from fpa.explanation.estimator import Estimator, Estimators, get_estimators
 from fpa.explanation.raw import Settings
@@ -29,6 +31,9 @@ from fpa.masking import Constant, Masking
 from fpa.perturbation.curves import check_fractions
 from fpa.perturbation.features import features_of
 from fpa.progress import Tell
+from fpa.scores.fidelity import Fidelity
+from fpa.statistics.contradictions import ranking_agreement, reliability
+from fpa.statistics.intervals import Estimate, share_kept
 from fpa.training.settings import suggested_fpa
 
 MASKINGS = ("constant", "mean", "blur", "uniform")
@@ -80,12 +85,12 @@ def audit(
         raise InputError(f"count must be at least 1, got {count}")
     named = _with_random(get_estimators(estimators, settings))
     normalisation = as_normalisation(normalisation)
-    judged, others = _by_name(maskings)
+    called, *others = by_name = _by_name(maskings)
     fractions = sorted({*check_fractions(points), *(share / 100 for share in MASKED)})
     plan = make_plan(
         named,
-        masking=next(iter(judged.values())),
-        maskings=others,
+        masking=by_name[called],
+        maskings={other: by_name[other] for other in others},
         fractions=fractions,
         features=features,
         outputs=("logit", "accuracy"),
@@ -104,7 +109,6 @@ def audit(
         evaluate_blocks(engine, source, plan, place, about=described, overwrite=overwrite, progress=progress)
         evaluation, about = read_evaluation(place)
     signed, size = signs(about["plan"]), (source.first.shape[2], source.first.shape[3])
-    called = next(iter(judged))
     evidence, figures = gather(
         evaluation, fractions, judged=called, baseline=baseline, signed=signed, classes=len(classes)
     )
@@ -129,11 +133,92 @@ def audit(
             "device": engine.device.type,
             **about["plan"]["precision"],
             "forms": about["made_with"].get("forms", {}),
-            "fpa": about["made_with"]["versions"]["fpa"],
-            "torch": about["made_with"]["versions"]["torch"],
+            **{package: about["made_with"]["versions"][package] for package in ("fpa", "torch")},
         },
         **figures,
     )
+
+
+def gather(
+    evaluation: Evaluation,
+    fractions: Sequence[float],
+    *,
+    judged: str,
+    baseline: str,
+    signed: dict[str, bool],
+    classes: int,
+) -> tuple[Evidence, dict[str, Any]]:
+    """The evidence, and the numbers of the figures.
+
+    `judged` is what the evaluation's own masking is called, `baseline` the estimator that is a random map.
+    """
+    under = {judged: evaluation, **evaluation.under}
+    known, finite = evaluation.labels >= 0, np.isfinite(evaluation.unmasked)
+    everything = evaluation.mif[baseline][:, -1]
+    change = (evaluation.unmasked - everything)[finite & np.isfinite(everything)]
+    spread = evaluation.unmasked[finite]
+    evidence = Evidence(
+        images=len(evaluation.labels),
+        used=0,
+        classes=classes,
+        accuracy=evaluation.accuracy,
+        labels=int(known.sum()),
+        logit_change=float(change.mean()) if change.size else math.nan,
+        logit_spread=float(spread.std(ddof=1)) if spread.size > 1 else math.nan,
+    )
+    usable = finite & (evaluation.unmasked > 0)
+    for part in under.values():
+        for curves in (*part.mif.values(), *part.lif.values()):
+            usable &= np.isfinite(curves).all(axis=1)
+    if usable.sum() < 2:
+        return replace(evidence, used=int(usable.sum())), {}
+
+    fidelity = {
+        masking: {name: part.fidelity(name, keep=usable) for name in part.mif}
+        for masking, part in under.items()
+    }
+    explanations = {masking: {name: each[name] for name in signed} for masking, each in fidelity.items()}
+    unmasked = evaluation.unmasked[usable].astype(np.float64)
+    kept = {masking: share_kept(_random(part, baseline)[usable], unmasked) for masking, part in under.items()}
+    labelled = usable & known if known.any() else usable
+    accuracy = _random(evaluation.others["accuracy"], baseline)
+    right = share_kept(accuracy[labelled], np.ones(labelled.sum())) if labelled.sum() > 1 else []
+    at = {percent: fractions.index(percent / 100) for percent in MASKED}
+    early = [place for place, fraction in enumerate(fractions) if 0 < fraction <= MASKED[0] / 100]
+    agreeing = reliability(explanations[judged], signed)
+    pairs = [pair for pair in agreeing.pairs if pair.kind == "signed-unsigned"]
+
+    def area(each: Fidelity) -> Estimate:
+        return Estimate(each.area, each.area - each.interval, each.area + each.interval)
+
+    def rise(name: str) -> Estimate:
+        start = evaluation.lif[name][usable][:, early].mean(axis=1, keepdims=True)
+        return Estimate(*(value - 1 for value in share_kept(start, unmasked)[0]))
+
+    evidence = replace(
+        evidence,
+        used=int(usable.sum()),
+        pairs=len(pairs),
+        opposite=agreeing.opposite["signed-unsigned"],
+        contradictions=sum(pair.contradiction for pair in pairs),
+        correlation=agreeing.correlation["all"],
+        kept={percent: kept[judged][place] for percent, place in at.items()},
+        right={percent: right[place] for percent, place in {0: 0, **at}.items() if right},
+        rise={name: rise(name) for name, is_signed in signed.items() if is_signed},
+        kept_by_masking={masking: values[at[MASKED[0]]] for masking, values in kept.items()},
+        agreement={
+            masking: ranking_agreement(explanations[judged], explanations[masking])
+            for masking in evaluation.under
+        },
+    )
+    areas = {masking: {name: area(each) for name, each in by.items()} for masking, by in fidelity.items()}
+    figures = {"kept": tuple(kept[judged]), "right": tuple(right), "areas": areas, "reliability": agreeing}
+    return evidence, figures
+
+
+def _random(part: Evaluation, baseline: str) -> NDArray[Any]:
+    """Curves [N, K] of random masking: MIF and LIF of a random map are two draws."""
+    return (part.mif[baseline] + part.lif[baseline]) / 2
 
 
 def _advice(
@@ -152,18 +237,14 @@ def _advice(
             f"{size[0]} x {size[1]} pixels: {settings}.",
         ), f"tuned = fpa.finetune(model, data, fpa=fpa.FPA({settings}{same}))"
     reasons = " ".join(stops(evidence))
-    advice = []
-    if "accuracy" in reasons:
-        advice.append("Check the labels, the order of the classes and the normalisation; or train the model.")
-    if "masking everything" in reasons:
-        advice.append("Check that the model sees the images, or judge a masking that removes more.")
-    if "few images" in reasons:
-        advice.append(f"Audit at least {FEWEST_IMAGES} images; 1,000 give narrow intervals.")
-    if "few estimators" in reasons:
-        advice.append("Audit with more estimators, such as the set paper.")
-    if not reasons:
-        advice.append("Audit more images: four times as many halve the intervals.")
-    return tuple(advice), ""
+    advice = {
+        "accuracy": "Check the labels, the order of the classes and the normalisation; or train the model.",
+        "masking everything": "Check that the model sees the images, or judge a masking that removes more.",
+        "few images": f"Audit at least {FEWEST_IMAGES} images; 1,000 give narrow intervals.",
+        "few estimators": "Audit with more estimators, such as the set paper.",
+    }
+    more = "Audit more images: four times as many halve the intervals."
+    return tuple(text for reason, text in advice.items() if reason in reasons) or (more,), ""
 
 
 def _scope(verdict: Verdict, evidence: Evidence, judged: str) -> tuple[str, ...]:
@@ -191,9 +272,7 @@ def _with_random(estimators: Mapping[str, Estimator]) -> dict[str, Estimator]:
             "an audit needs at least one signed and one unsigned estimator (as in the set paper), got "
             + (", ".join(explanations) or "none besides random")
         )
-    if "baseline" in signs.values():
-        return dict(estimators)
-    return {**get_estimators("random"), **estimators}
+    return {**({} if "baseline" in signs.values() else get_estimators("random")), **estimators}
 
 
 def _check_enough(features: str | int, images: Tensor) -> None:
@@ -207,19 +286,16 @@ def _check_enough(features: str | int, images: Tensor) -> None:
         )
 
 
-def _by_name(maskings: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The masking judged and the others, each by a name of its own."""
+def _by_name(maskings: Sequence[Any]) -> dict[str, Any]:
+    """Each masking by a name of its own."""
     listed = [maskings] if isinstance(maskings, (str, Mapping)) or callable(maskings) else list(maskings)
     names = [_called(each) for each in listed]
     if not listed or len(set(names)) < len(names):
         raise InputError(f"maskings must be one or more different ones, got {', '.join(names) or 'none'}")
-    (first, *others) = zip(names, listed, strict=True)
-    return dict([first]), dict(others)
+    return dict(zip(names, listed, strict=True))
 
 
 def _called(masking: Any) -> str:
-    if isinstance(masking, Mapping):
-        return str(masking.get("name"))
-    return (
-        masking if isinstance(masking, str) else getattr(masking, "__name__", type(masking).__name__).lower()
-    )
+    if isinstance(masking, (str, Mapping)):
+        return masking if isinstance(masking, str) else str(masking.get("name"))
+    return str(getattr(masking, "__name__", type(masking).__name__)).lower()

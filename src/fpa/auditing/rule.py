@@ -1,13 +1,9 @@
 """The rule that turns evidence into a verdict."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from fpa.statistics.intervals import Estimate, above_chance
-
-if TYPE_CHECKING:
-    pass
-
 
 Verdict = Literal["reliable", "unreliable", "cannot tell"]
 
@@ -88,12 +84,16 @@ class Criterion(NamedTuple):
     good: Literal["below", "above"]
 
     @property
+    def side(self) -> Literal["below", "above", "across"]:
+        """Where the whole interval lies."""
+        return (
+            "below" if self.found.high < self.limit else "above" if self.found.low > self.limit else "across"
+        )
+
+    @property
     def state(self) -> State:
         """Whether the whole interval lies on the good side of the limit, on the bad one, or across it."""
-        below, above = self.found.high < self.limit, self.found.low > self.limit
-        if not below and not above:
-            return "unclear"
-        return "good" if below == (self.good == "below") else "bad"
+        return "unclear" if self.side == "across" else "good" if self.side == self.good else "bad"
 
 
 def criteria(evidence: Evidence) -> dict[str, Criterion]:
@@ -133,76 +133,41 @@ def judge(evidence: Evidence) -> tuple[Verdict, tuple[str, ...]]:
     elif not reasons and states == {"good"}:
         verdict = "reliable"
     worst_first = sorted(judged.items(), key=lambda item: ("bad", "unclear", "good").index(item[1].state))
-    said = [_SENTENCES[name][criterion.state](evidence) for name, criterion in worst_first]
-    return verdict, (*reasons, *said)
+    return verdict, (*reasons, *(_sentence(name, criterion, evidence) for name, criterion in worst_first))
 
 
 def stops(evidence: Evidence) -> list[str]:
     """Why there is no verdict, whatever the criteria say."""
-    found = []
-    chance = 1 / evidence.classes
-    if evidence.accuracy is not None and not above_chance(
-        evidence.accuracy, evidence.labels, evidence.classes
-    ):
-        found.append(
-            f"Nothing to explain: the accuracy, {percent(evidence.accuracy)} of {evidence.labels} images, "
-            f"is not above chance ({percent(chance)})."
-        )
-    if not abs(evidence.logit_change) > evidence.logit_spread:
-        found.append(
-            f"Nothing to explain: masking everything changes the logit by {abs(evidence.logit_change):.2g} "
-            f"on average, no more than its spread over images ({evidence.logit_spread:.2g})."
-        )
-    if evidence.used < FEWEST_IMAGES:
-        left = evidence.images - evidence.used
-        why = f" ({left} of {evidence.images} have no finite curves or no positive logit)" if left else ""
-        found.append(
-            f"Too few images: {evidence.used} could be used{why}, at least {FEWEST_IMAGES} are needed."
-        )
-    if evidence.opposite is not None and evidence.pairs < FEWEST_PAIRS:
-        found.append(
-            f"Too few estimators: {evidence.pairs} pairs of a signed and an unsigned one, "
-            f"at least {FEWEST_PAIRS} are needed."
-        )
-    return found
+    accuracy, labels, classes = evidence.accuracy, evidence.labels, evidence.classes
+    left = evidence.images - evidence.used
+    why = f" ({left} of {evidence.images} have no finite curves or no positive logit)" if left else ""
+    reasons = {
+        f"Nothing to explain: the accuracy, {percent(accuracy or 0)} of {labels} images, is not above chance "
+        f"({percent(1 / classes)}).": accuracy is not None and not above_chance(accuracy, labels, classes),
+        f"Nothing to explain: masking everything changes the logit by {abs(evidence.logit_change):.2g} "
+        f"on average, no more than its spread over images ({evidence.logit_spread:.2g}).": not (
+            abs(evidence.logit_change) > evidence.logit_spread
+        ),
+        f"Too few images: {evidence.used} could be used{why}, "
+        f"at least {FEWEST_IMAGES} are needed.": evidence.used < FEWEST_IMAGES,
+        f"Too few estimators: {evidence.pairs} pairs of a signed and an unsigned one, at least "
+        f"{FEWEST_PAIRS} are needed.": evidence.opposite is not None and evidence.pairs < FEWEST_PAIRS,
+    }
+    return [reason for reason, holds in reasons.items() if holds]
 
 
-def _opposite(ending: str) -> Any:
-    def sentence(evidence: Evidence) -> str:
-        found, limit = evidence.opposite, MOST_OPPOSITE * evidence.pairs
-        assert found is not None
+def _sentence(name: str, criterion: Criterion, evidence: Evidence) -> str:
+    (value, low, high), limit = criterion.found, f"{criterion.side} the limit of"
+    if name == "opposite":
         return (
-            f"MIF and LIF order {found.value:.0f} of {evidence.pairs} pairs of a signed and an unsigned "
-            f"estimator oppositely (95 % interval {found.low:.0f} to {found.high:.0f}, "
-            f"{evidence.contradictions} significantly; {ending} {limit:.3g})."
+            f"MIF and LIF order {value:.0f} of {evidence.pairs} pairs of a signed and an unsigned "
+            f"estimator oppositely (95 % interval {low:.0f} to {high:.0f}, "
+            f"{evidence.contradictions} significantly; {limit} {criterion.limit:.3g})."
         )
-
-    return sentence
-
-
-def _kept(ending: str) -> Any:
-    def sentence(evidence: Evidence) -> str:
-        found = evidence.kept[MASKED[0]]
-        return (
-            f"With {MASKED[0]} % of the pixels masked at random the logit keeps {percent(found.value)} of "
-            f"its size ({percent(found.low)} to {percent(found.high)}; {ending} {percent(LEAST_KEPT)})."
-        )
-
-    return sentence
-
-
-_SENTENCES = {
-    "opposite": {
-        "good": _opposite("below the limit of"),
-        "bad": _opposite("above the limit of"),
-        "unclear": _opposite("across the limit of"),
-    },
-    "kept": {
-        "good": _kept("above the limit of"),
-        "bad": _kept("below the limit of"),
-        "unclear": _kept("across the limit of"),
-    },
-}
+    return (
+        f"With {MASKED[0]} % of the pixels masked at random the logit keeps {percent(value)} of "
+        f"its size ({percent(low)} to {percent(high)}; {limit} {percent(criterion.limit)})."
+    )
 
 
 MEANINGS: dict[Verdict, str] = {

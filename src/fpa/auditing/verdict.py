@@ -4,24 +4,13 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from io import StringIO
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fpa.auditing.rule import (
-    EXIT_CODES,
-    FEWEST_IMAGES,
-    FEWEST_PAIRS,
-    LEAST_KEPT,
-    MASKED,
-    MEANINGS,
-    MOST_OPPOSITE,
-    SAME_RANKING,
-    Criterion,
-    Evidence,
-    Verdict,
-    criteria,
-    percent,
-)
+from fpa.auditing import rule
+from fpa.auditing.rule import MASKED, SAME_RANKING, Criterion, Evidence, Verdict, criteria, percent
 from fpa.files import writable_folder, write_text
 from fpa.statistics.contradictions import Reliability
 from fpa.statistics.intervals import Estimate
@@ -80,12 +69,12 @@ class Audit:
     @property
     def exit_code(self) -> int:
         """0 reliable, 3 unreliable, 4 cannot tell."""
-        return EXIT_CODES[self.verdict]
+        return rule.EXIT_CODES[self.verdict]
 
     @property
     def headline(self) -> str:
         """The verdict in a sentence."""
-        return f"{self.verdict.capitalize()}: {MEANINGS[self.verdict]}"
+        return f"{self.verdict.capitalize()}: {rule.MEANINGS[self.verdict]}"
 
     @property
     def rows(self) -> list[Row]:
@@ -107,37 +96,22 @@ class Audit:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values, as in audit.json."""
+
+        def own(names: str) -> dict[str, Any]:
+            return {name: getattr(self, name) for name in names.split()}
+
+        limits = ("FEWEST_IMAGES", "FEWEST_PAIRS", "MOST_OPPOSITE", "LEAST_KEPT", "SAME_RANKING")
         values = {
             "format": 1,
-            "name": self.name,
-            "verdict": self.verdict,
-            "exit_code": self.exit_code,
-            "headline": self.headline,
-            "because": self.because,
-            "advice": self.advice,
-            "command": self.command,
-            "thresholds": {
-                "fewest_images": FEWEST_IMAGES,
-                "fewest_pairs": FEWEST_PAIRS,
-                "most_opposite": MOST_OPPOSITE,
-                "least_kept": LEAST_KEPT,
-                "same_ranking": SAME_RANKING,
-            },
-            "evidence": {name: getattr(self.evidence, name) for name in Evidence.__dataclass_fields__},
-            "maskings": self.maskings,
-            "fractions": self.fractions,
-            "kept": self.kept,
-            "right": self.right,
-            "areas": self.areas,
-            "signed": self.signed,
-            "made_with": self.made_with,
+            **own("name verdict exit_code headline because advice command"),
+            "thresholds": {name.lower(): getattr(rule, name) for name in limits},
+            "evidence": vars(self.evidence),
+            **own("maskings fractions kept right areas signed made_with"),
             "pairs": [] if self.reliability is None else [asdict(pair) for pair in self.reliability.pairs],
         }
         return {name: _plain(value) for name, value in values.items()}
 
     def __repr__(self) -> str:
-        from io import StringIO
-
         from rich.console import Console
 
         file = StringIO()
@@ -151,7 +125,7 @@ class Audit:
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
         from rich.padding import Padding
-        from rich.table import Table
+        from rich.table import Column, Table
         from rich.text import Text
 
         from fpa.show.names import estimator_name
@@ -159,22 +133,16 @@ class Audit:
         yield Text(self.headline, style=f"bold {_COLOURS[self.verdict]}")
         for sentence in self.because:
             yield Padding(Text(sentence), (0, 0, 0, 2), expand=False)
-        rows = self.rows
-        if rows:
-            table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-            table.add_column(f"evidence, {self.evidence.used:,} images")
-            for column in ("found", "95 % interval"):
-                table.add_column(column, justify="right", no_wrap=True)
-            table.add_column("limit", no_wrap=True)
-            table.add_column("")
-            group = ""
-            for row in rows:
-                if row.group != group:
-                    group = row.group
-                    table.add_row(Text(group, style="italic"))
-                state = Text(row.state, style=_STATES.get(row.state, ""))
-                what = estimator_name(row.what, label=self.labels.get(row.what))
-                table.add_row(Text(f"  {what}"), row.found, row.interval, row.limit, state)
+        if rows := self.rows:
+            numbers = (Column(name, justify="right", no_wrap=True) for name in ("found", "95 % interval"))
+            first, limit = f"evidence, {self.evidence.used:,} images", Column("limit", no_wrap=True)
+            table = Table(first, *numbers, limit, "", box=None, padding=(0, 2, 0, 0), pad_edge=False)
+            for group, of_group in groupby(rows, lambda row: row.group):
+                table.add_row(Text(group, style="italic"))
+                for row in of_group:
+                    state = Text(row.state, style=_STATES.get(row.state, ""))
+                    what = estimator_name(row.what, label=self.labels.get(row.what))
+                    table.add_row(Text(f"  {what}"), row.found, row.interval, row.limit, state)
             yield Text()
             yield table
         yield Text()
@@ -193,8 +161,8 @@ def _rows(audit: Audit) -> Iterator[Row]:
     counted, (low, high) = f"{opposite.found.value:.0f} of {evidence.pairs}", opposite.found[1:]
     numbers = counted, f"{low:.0f} to {high:.0f}", f"under {opposite.limit:.3g}"
     yield Row("The rule", "pairs in opposite order", *numbers, opposite.state)
-    limit = f"over {percent(kept.limit)}"
-    yield Row("The rule", f"logit kept, {MASKED[0]} % masked", *_shares(kept.found), limit, kept.state)
+    numbers = *_shares(kept.found), f"over {percent(kept.limit)}"
+    yield Row("The rule", f"logit kept, {MASKED[0]} % masked", *numbers, kept.state)
     yield Row("MIF against LIF", "of them significantly", f"{evidence.contradictions}", "")
     if evidence.correlation is not None:
         yield Row("MIF against LIF", "rank correlation, all", *_correlation(evidence.correlation))
@@ -202,8 +170,7 @@ def _rows(audit: Audit) -> Iterator[Row]:
     for share in MASKED[1:]:
         yield Row(under, f"logit kept, {share} % masked", *_shares(evidence.kept[share]))
     for name in audit.maskings[1:]:
-        found = evidence.kept_by_masking[name]
-        yield Row(under, f"logit kept, {MASKED[0]} % {name}", *_shares(found))
+        yield Row(under, f"logit kept, {MASKED[0]} % {name}", *_shares(evidence.kept_by_masking[name]))
     what = "same class" if evidence.accuracy is None else "accuracy"
     for share, found in evidence.right.items():
         yield Row(under, f"{what}, {share} % masked", *_shares(found))
@@ -211,9 +178,8 @@ def _rows(audit: Audit) -> Iterator[Row]:
         word = "rises" if found.low > 0 else "falls" if found.high < 0 else "unclear"
         yield Row(f"LIF over the first {MASKED[0]} %", name, *_shares(found, "+"), state=word)
     for name, found in evidence.agreement.items():
-        state = Criterion(found, SAME_RANKING, "above").state
-        word = {"good": "survives", "bad": "differs"}.get(state, "unclear")
-        limit = f"over {SAME_RANKING:g}"
+        side = Criterion(found, SAME_RANKING, "above").side
+        word, limit = {"above": "survives", "below": "differs"}.get(side, "unclear"), f"over {SAME_RANKING:g}"
         yield Row("Ranking under another masking", name, *_correlation(found), limit, word)
 
 

@@ -146,7 +146,7 @@ def class_names(classes: Sequence[str] | None, engine: Engine, source: ImageSour
         return [str(name) for name in classes]
     labelled = getattr(getattr(model, "config", None), "id2label", None)  # Hugging Face
     by_number = {str(key): name for key, name in labelled.items()} if isinstance(labelled, Mapping) else {}
-    numbers = [str(number) for number in range(outputs)]
+    numbers = list(map(str, range(outputs)))
     named = [by_number[number] for number in numbers] if by_number.keys() == set(numbers) else None
     card = getattr(getattr(engine.model, "card", None), "classes", None)  # fpa
     known = named or card or source.classes

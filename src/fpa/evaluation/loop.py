@@ -23,21 +23,19 @@ from fpa.data.looks import looks, same_images
 from fpa.data.source import ImageBlock, ImageSource
 from fpa.engine.engine import Engine
 from fpa.errors import InputError
-from fpa.evaluation.examples import ExamplePicker
 from fpa.evaluation.plan import Plan
-from fpa.evaluation.shards import FORMAT, EvaluationFolder, block_key, curve_column
+from fpa.evaluation.result import Examples
+from fpa.evaluation.shards import EXAMPLES, FORMAT, EvaluationFolder, block_key, curve_columns
 from fpa.explanation.explainer import maps_of
 from fpa.explanation.task import Task
-from fpa.files import clear_temporaries, folder_lock
+from fpa.files import clear_temporaries, folder_lock, write_arrays
+from fpa.masking import fully_masked, noise_by_image
 from fpa.models.saved import fingerprint
-from fpa.perturbation.curves import Curves, curves_of, not_finite, problems
-from fpa.perturbation.features import features_of
+from fpa.perturbation.curves import curves_of, not_finite, problems
+from fpa.perturbation.features import features_of, ranks
 from fpa.progress import Tell, telling
 from fpa.scores.score import Block
 
-# A block holds at most this much of the noise of SmoothGrad, and at most this many images.
-_BLOCK_BYTES = {"cuda": 256 << 20}
-_BLOCK_IMAGES = {"cuda": 1024}
 _NOISY_COPIES = 15
 _PLACES = 201
 """Places of the sorted importance scores that are kept."""
@@ -81,9 +79,8 @@ def _check(plan: Plan, source: ImageSource, block: int | None) -> None:
         estimator.raw.check(name, range(source.count or 0), source.first.shape[1:])
     for score in plan.scores:
         if "masks" in score.needs and not source.has_masks:
-            raise InputError(
-                f"the score {score.name} needs known masks of the objects: {source.name} has none"
-            )
+            needs = f"the score {score.name} needs known masks of the objects"
+            raise InputError(f"{needs}: {source.name} has none")
 
 
 @dataclass
@@ -105,9 +102,9 @@ class _Evaluating:
         about = folder.about()
         if about is not None:
             folder.check_same(about, asked)
-            if block not in (None, about["block"]):
+            if block not in (None, size := about["block"]):
                 raise InputError(
-                    f"{self.path} holds blocks of {about['block']} images, not {block}: use another folder"
+                    f"{self.path} holds blocks of {size} images, not {block}: use another folder"
                 )
         size = block or (block_size(engine, source.first) if about is None else about["block"])
         about = {**asked, **(about or {}), **more, "format": FORMAT, "block": size}
@@ -124,10 +121,10 @@ class _Evaluating:
                         folder.describe(about)
                     ready = pending.pop(0)
                     columns, values, notes = ready.fetched()
-                    folder.write(ready.number, columns, values, notes, key)
+                    folder.write(ready.part.number, columns, values, notes, key)
                     for problem in notes["problems"]:
                         warnings.warn(f"{problem}: left out", stacklevel=2)
-                    tell.advance(len(ready.indices))
+                    tell.advance(len(ready.part.indices))
 
             try:
                 for part in source.blocks(size):
@@ -150,10 +147,7 @@ class _Evaluating:
                 raise InputError(
                     f"{self.path} holds blocks of more images than the {seen} given now: use another folder"
                 )
-            about |= {
-                "images": seen,
-                "made_with": {**about["made_with"], "forms": engine.forms_used},
-            }
+            about |= {"images": seen, "made_with": {**about["made_with"], "forms": engine.forms_used}}
             folder.describe(about)
             picker.write(self.path, engine, source, plan)
             tell.line(f"peak memory: {engine.peak_memory / 2**30:.2f} GiB")
@@ -169,22 +163,15 @@ class _Evaluating:
         shown = {name: each.label(name).text for name, each in plan.estimators.items()}
         how: dict[str, Any] = {"logits": logits, "features": plan.features, "labels": truth, "shown": shown}
         curves = curves_of(task, maps, plan.fractions, outputs=plan.outputs, **how)
+        tasks = {name: replace(task, masking=masking) for name, masking in plan.maskings.items()}
         under = {
-            name: curves_of(
-                replace(task, masking=masking), maps, plan.fractions, outputs=plan.outputs[:1], **how
-            )
-            for name, masking in plan.maskings.items()
+            name: curves_of(each, maps, plan.fractions, outputs=plan.outputs[:1], **how)[plan.outputs[0]]
+            for name, each in tasks.items()
         }
         block = Block(task, part.labels, logits, plan.estimators, maps, curves=curves, masks=part.foreground)
         columns: dict[str, Tensor] = {"target": targets, "looks": looks(images)}
         first = curves[plan.outputs[0]]
-        for masking, by_output in {"": curves, **under}.items():
-            for output, each in by_output.items():
-                if not masking:
-                    columns[f"unmasked/{output}"] = each.unmasked
-                columns |= _curve_columns(masking, output, each)
-        for side, shares in (("mif", first.shares_mif), ("lif", first.shares_lif)):
-            columns |= {f"share/{side}/{name}": share for name, share in (shares or {}).items()}
+        columns |= curve_columns(curves, under)
         values = {score.name: self._checked(score(block), score.name, len(images)) for score in plan.scores}
         return _Pending(
             part,
@@ -224,33 +211,27 @@ class _Evaluating:
         return True
 
 
+@dataclass
 class _Pending:
     """A block on its way from the device to the disk."""
 
-    def __init__(
-        self,
-        part: ImageBlock,
-        *,
-        columns: Mapping[str, Tensor],
-        values: Mapping[str, Mapping[str, Tensor]],
-        importance: Mapping[str, Tensor],
-        bad: Mapping[tuple[str, str], Tensor],
-        fractions: list[float],
-    ) -> None:
+    part: ImageBlock
+    columns: dict[str, Tensor]
+    values: dict[str, dict[str, Tensor]]
+    importance: dict[str, Tensor]
+    bad: Mapping[tuple[str, str], Tensor]
+    fractions: list[float]
+    done: Any = None
+
+    def __post_init__(self) -> None:
         # The copies are queued behind the block's own work and waited for when they are stored.
         def leaving(tensors: Mapping[Any, Tensor]) -> dict[Any, Tensor]:
             return {name: each.to("cpu", non_blocking=True) for name, each in tensors.items()}
 
-        self.number, self.indices, self.labels, self.fractions = (
-            part.number,
-            part.indices,
-            part.labels,
-            fractions,
-        )
-        self.columns, self.importance, self.bad = leaving(columns), leaving(importance), leaving(bad)
-        self.values = {score: leaving(by_name) for score, by_name in values.items()}
-        self.done: Any = None
-        device = columns["target"].device
+        device = self.columns["target"].device
+        self.columns, self.importance = leaving(self.columns), leaving(self.importance)
+        self.bad = leaving(self.bad)
+        self.values = {score: leaving(by_name) for score, by_name in self.values.items()}
         if device.type == "cuda":
             self.done = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self.done.record(torch.cuda.current_stream(device))
@@ -259,22 +240,12 @@ class _Pending:
         """Columns, scores and notes, once they have arrived."""
         if self.done is not None:
             self.done.synchronize()
-        columns = {"index": np.array(self.indices, dtype=np.int64), "label": self.labels.numpy()}
+        columns = {"index": np.array(self.part.indices, dtype=np.int64), "label": self.part.labels.numpy()}
         columns |= {name: each.contiguous().numpy() for name, each in self.columns.items()}
-        values = {
-            score: {name: each.numpy() for name, each in by.items()} for score, by in self.values.items()
-        }
+        values = {key: {name: each.numpy() for name, each in by.items()} for key, by in self.values.items()}
         importance = {name: each.tolist() for name, each in self.importance.items()}
-        notes = {"problems": problems(self.bad, self.indices), "fractions": self.fractions}
+        notes = {"problems": problems(self.bad, self.part.indices), "fractions": self.fractions}
         return columns, values, notes | {"importance": importance}
-
-
-def _curve_columns(masking: str, output: str, curves: Curves) -> dict[str, Tensor]:
-    return {
-        curve_column(masking, output, side, name): each
-        for side, by_name in (("mif", curves.mif), ("lif", curves.lif))
-        for name, each in by_name.items()
-    }
 
 
 def predicted(engine: Engine, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -296,8 +267,8 @@ def _sorted_sum(maps: Tensor) -> Tensor:
 
 def block_size(engine: Engine, images: Tensor) -> int:
     """Images in a block: a power of two, small enough that its noisy copies take little memory."""
-    room = _BLOCK_BYTES.get(engine.device.type, 64 << 20)
-    most = _BLOCK_IMAGES.get(engine.device.type, 32)
+    # A block holds at most this much of the noise of SmoothGrad, and at most this many images.
+    room, most = (256 << 20, 1024) if engine.device.type == "cuda" else (64 << 20, 32)
     fits = room // (4 * _NOISY_COPIES * images[0].numel())
     return 1 << (max(1, min(most, fits)).bit_length() - 1)
 
@@ -321,3 +292,53 @@ def watched_by(engine: Engine, tell: Tell) -> Iterator[None]:
         yield
     finally:
         engine.watch = before
+
+
+class ExamplePicker:
+    """Keeps a few of the images that come by: evenly over the data if their number is known."""
+
+    def __init__(self, count: int, total: int | None) -> None:
+        total = count if total is None else total
+        places = np.linspace(0, max(total - 1, 0), min(count, total)).round().astype(int)
+        self.places, self.seen = set(places.tolist()), 0
+        self.kept: list[ImageBlock] = []
+
+    def look(self, block: ImageBlock) -> None:
+        """Keep what was chosen of a block."""
+        rows = [row for row in range(len(block.indices)) if self.seen + row in self.places]
+        self.seen += len(block.indices)
+        if rows:
+            mask = None if block.foreground is None else block.foreground[rows]
+            indices = [block.indices[row] for row in rows]
+            self.kept.append(ImageBlock(block.number, block.images[rows], block.labels[rows], indices, mask))
+
+    def write(self, folder: Path, engine: Engine, source: ImageSource, plan: Plan) -> None:
+        """Write the examples, unless they are there."""
+        if self.kept and not (folder / EXAMPLES).exists():
+            write_arrays(folder / EXAMPLES, make_examples(self.kept, engine, source, plan).to_arrays())
+
+
+def make_examples(kept: list[ImageBlock], engine: Engine, source: ImageSource, plan: Plan) -> Examples:
+    """The images with the maps their curves are made of, and what a removed pixel looks like."""
+    images = engine.images(torch.cat([part.images for part in kept]))
+    indices = [index for part in kept for index in part.indices]
+    targets = engine.predict(images).argmax(1)
+    task = Task(engine, images, targets, indices, seed=plan.seed, masking=plan.masking)
+    maps = maps_of(task, plan.estimators)
+    fill = fully_masked(plan.masking, images, noise_by_image(plan.masking, images, plan.seed, indices))
+    masks = [part.foreground for part in kept if part.foreground is not None]
+
+    def placed(values: Tensor) -> NDArray[np.int32]:
+        places = ranks(values, seed=plan.seed, indices=indices, features=plan.features)
+        return places.cpu().numpy().astype(np.int32)
+
+    return Examples(
+        images=source.pictures(images.cpu()),
+        indices=np.asarray(indices, dtype=np.int64),
+        labels=torch.cat([part.labels for part in kept]).numpy(),
+        targets=targets.cpu().numpy(),
+        maps={name: values.float().cpu().numpy() for name, values in maps.items()},
+        ranks={name: placed(values) for name, values in maps.items()},
+        fill=source.pictures(fill.cpu(), like=images.cpu()),
+        foreground=torch.cat(masks).numpy() if masks else None,
+    )

@@ -4,7 +4,6 @@ Read from a folder without torch and without the model.
 """
 
 import io
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -213,17 +212,16 @@ class Result:
     @property
     def scores(self) -> dict[str, dict[str, Summary]]:
         """By score and estimator: mean and interval over the images that A is over."""
+
+        def summary(fidelity: Fidelity, values: Floats) -> Summary:
+            kept = np.asarray(values[fidelity.kept & np.isfinite(values)], dtype=np.float64)
+            mean = float(kept.mean()) if kept.size else float("nan")
+            return Summary(mean, 1.96 * standard_error(kept), kept.size)
+
         return {
-            score: {name: self._summary(self.fidelity[name], each) for name, each in values.items()}
+            score: {name: summary(self.fidelity[name], each) for name, each in values.items()}
             for score, values in self.evaluation.values.items()
         }
-
-    @staticmethod
-    def _summary(fidelity: Fidelity, values: Floats) -> Summary:
-        kept = np.asarray(values[fidelity.kept & np.isfinite(values)], dtype=np.float64)
-        return Summary(
-            float(kept.mean()) if kept.size else float("nan"), 1.96 * standard_error(kept), kept.size
-        )
 
     @property
     def results(self) -> "Results":
@@ -243,30 +241,26 @@ class Result:
         """One row per image and estimator: areas in percent (NaN where it was left out), and every score."""
         import pandas as pd
 
-        evaluation = self.evaluation
-        return pd.concat(
-            [
-                pd.DataFrame(
-                    {
-                        "estimator": name,
-                        "image": evaluation.indices,
-                        "label": evaluation.labels,
-                        "explained_class": evaluation.targets,
-                        "unmasked": evaluation.unmasked,
-                        "area_mif": fidelity.mif_areas,
-                        "area_lif": fidelity.lif_areas,
-                        "area": fidelity.lif_areas - fidelity.mif_areas,
-                        **{
-                            f"score_{score}": values[name]
-                            for score, values in evaluation.values.items()
-                            if score != "A"
-                        },
-                    }
-                )
-                for name, fidelity in self.fidelity.items()
-            ],
-            ignore_index=True,
+        evaluation, scores = (
+            self.evaluation,
+            {f"score_{name}": by for name, by in self.evaluation.values.items()},
         )
+        scores.pop("score_A", None)
+        frames = {
+            estimator: {
+                "image": evaluation.indices,
+                "label": evaluation.labels,
+                "explained_class": evaluation.targets,
+                "unmasked": evaluation.unmasked,
+                "area_mif": fidelity.mif_areas,
+                "area_lif": fidelity.lif_areas,
+                "area": fidelity.lif_areas - fidelity.mif_areas,
+                **{column: values[estimator] for column, values in scores.items()},
+            }
+            for estimator, fidelity in self.fidelity.items()
+        }
+        rows = [pd.DataFrame({"estimator": name, **columns}) for name, columns in frames.items()]
+        return pd.concat(rows, ignore_index=True)
 
     def plot(self, signed: bool | None = None) -> "Figure":
         """The mean perturbation curves, MIF above LIF, of all, the signed or the unsigned estimators."""
@@ -352,13 +346,12 @@ class Results:
 
         Under 30 images with a label nothing is said: that is too few to tell.
         """
-        weak = []
-        for name, model in self.models.items():
-            known = int((model.evaluation.labels >= 0).sum())
-            accuracy = model.accuracy
-            if known >= 30 and accuracy is not None and not above_chance(accuracy, known, len(self.classes)):
-                weak.append(name)
-        return weak
+        return [
+            name
+            for name, model in self.models.items()
+            if (known := int((model.evaluation.labels >= 0).sum())) >= 30
+            and not above_chance(model.accuracy or 0.0, known, len(self.classes))
+        ]
 
     @property
     def estimators(self) -> list[str]:
@@ -374,8 +367,3 @@ def signs(plan: Mapping[str, Any]) -> dict[str, bool]:
         for name, estimator in plan["estimators"].items()
         if estimator["sign"] != "baseline"
     }
-
-
-def to_json(value: Mapping[str, Any]) -> str:
-    """JSON as the files of an evaluation have it."""
-    return json.dumps(value, indent=2) + "\n"

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fpa.errors import DamagedError, InputError, differences
-from fpa.evaluation.result import Evaluation, Examples, Result, to_json
+from fpa.evaluation.result import Evaluation, Examples, Result
 from fpa.files import read_json, replacing, writable_folder, write_arrays, write_text
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ DESCRIPTION, EXAMPLES = "evaluation.json", "examples.npz"
 FILES = (DESCRIPTION, "blocks/block-[0-9]*.parquet", "blocks/scores-[0-9]*.parquet", EXAMPLES)
 """The names of an evaluation's files, as patterns."""
 
+SIDES = ("mif", "lif")
 Arrays = Mapping[str, NDArray[Any]]
 
 
@@ -67,7 +68,7 @@ class EvaluationFolder:
 
     def describe(self, about: Mapping[str, Any]) -> None:
         """Write evaluation.json."""
-        write_text(self.path / DESCRIPTION, to_json(about))
+        write_text(self.path / DESCRIPTION, json.dumps(about, indent=2) + "\n")
 
     def about(self) -> dict[str, Any] | None:
         """What evaluation.json says; None where there is none."""
@@ -88,39 +89,28 @@ class EvaluationFolder:
 
     def check_same(self, about: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
         """Refuse to mix another evaluation with the one that is here, and show how they differ."""
+        instead = "choose another folder (--output), or start afresh (--overwrite, or remove it)"
         if about["model"] != asked["model"]:
-            raise InputError(
-                f"{self.path} holds an evaluation of another model: choose another folder (--output), "
-                "or start afresh (--overwrite, or remove it)"
-            )
+            raise InputError(f"{self.path} holds an evaluation of another model: {instead}")
         stored, now = about["plan"], json.loads(json.dumps(asked["plan"]))
-        changed = [name for name in now if stored.get(name) != now[name]]
-        if changed:
-            lines = differences(
-                {name: now[name] for name in changed}, {name: stored.get(name) for name in changed}
-            )
+        if changed := [name for name in now if stored.get(name) != now[name]]:
+            here, there = ({name: plan.get(name) for name in changed} for plan in (now, stored))
+            lines = "; ".join(differences(here, there))
             raise InputError(
-                f"{self.path} holds an evaluation with other {', '.join(changed)} ({'; '.join(lines)}): "
-                "choose another folder (--output), or start afresh (--overwrite, or remove it)"
+                f"{self.path} holds an evaluation with other {', '.join(changed)} ({lines}): {instead}"
             )
 
     def write(
-        self,
-        number: int,
-        columns: Arrays,
-        values: Mapping[str, Arrays],
-        notes: Mapping[str, Any],
-        key: str,
+        self, number: int, columns: Arrays, values: Mapping[str, Arrays], notes: Mapping[str, Any], key: str
     ) -> None:
         """Store a block: [N] or [N, K] columns, [N] values by score and estimator, and notes of the block."""
         import pyarrow as pa
 
         writable_folder(self.path / "blocks")
         rows = [(score, name, each) for score, by_name in values.items() for name, each in by_name.items()]
-        count = len(columns["index"])
+        codes = np.repeat(np.arange(len(rows), dtype=np.int32), len(columns["index"]))
 
-        def repeated(texts: Sequence[str]) -> Any:
-            codes = np.repeat(np.arange(len(texts), dtype=np.int32), count)
+        def repeated(texts: list[str]) -> Any:
             return pa.DictionaryArray.from_arrays(codes, pa.array(texts, pa.string()))
 
         long = {
@@ -130,9 +120,8 @@ class EvaluationFolder:
             "value": np.concatenate([each for _, _, each in rows]) if rows else np.zeros(0),
         }
         _write(self.scores(number), pa.table(long), {}, key)
-        _write(
-            self.block(number), pa.table({name: _column(each) for name, each in columns.items()}), notes, key
-        )
+        table = pa.table({name: _column(each) for name, each in columns.items()})
+        _write(self.block(number), table, notes, key)
 
     def relabel(self, number: int, labels: NDArray[np.int64]) -> None:
         """Put other labels into a block."""
@@ -178,8 +167,8 @@ class EvaluationFolder:
         path, key = self.block(number), block_key(about)
         table, notes = self._read(path, key)
         if missing := sorted(set(_columns(about["plan"])) - set(table.column_names)):
-            reason = f"it is no block of this evaluation, it has no {', '.join(missing[:3])}"
-            raise DamagedError({path: reason})
+            lacks = ", ".join(missing[:3])
+            raise DamagedError({path: f"it is no block of this evaluation, it has no {lacks}"})
         long, _ = self._read(self.scores(number), key)
         try:
             columns = {name: _array(table, name) for name in table.column_names}
@@ -227,11 +216,10 @@ def read_evaluation(folder: Path | str) -> tuple[Evaluation, dict[str, Any]]:
     def column(name: str) -> NDArray[Any]:
         return np.concatenate([block.columns[name] for block in blocks])
 
+    def by_name(columns: str) -> dict[str, NDArray[Any]]:
+        return {name: column(columns + name) for name in names}
+
     uneven = f"share/mif/{names[0]}" in first.columns
-    shares = {
-        f"shares_{side}": {name: column(f"share/{side}/{name}") for name in names} if uneven else None
-        for side in ("mif", "lif")
-    }
     shared: dict[str, Any] = {
         "fractions": np.array(first.notes["fractions"]),
         "indices": column("index"),
@@ -239,33 +227,27 @@ def read_evaluation(folder: Path | str) -> tuple[Evaluation, dict[str, Any]]:
         "targets": column("target"),
         "problems": [problem for block in blocks for problem in block.notes["problems"]],
         "complete": about["images"] == sum(len(block.columns["index"]) for block in blocks),
-        **shares,
+        "shares_mif": by_name("share/mif/") if uneven else None,
+        "shares_lif": by_name("share/lif/") if uneven else None,
     }
 
     def curves(masking: str, output: str, **more: Any) -> Evaluation:
-        sides: dict[str, Any] = {
-            side: {name: column(curve_column(masking, output, side, name)) for name in names}
-            for side in ("mif", "lif")
-        }
+        sides: dict[str, Any] = {side: by_name(curve_column(masking, output, side, "")) for side in SIDES}
         start = column(f"unmasked/{output}")
         return Evaluation(**shared, **sides, unmasked=start, divided=plan["divided"][output], **more)
 
-    return (
-        curves(
-            "",
-            outputs[0],
-            values={
-                score: {
-                    name: np.concatenate([block.values[score][name] for block in blocks]) for name in names
-                }
-                for score in plan["scores"]
-            },
-            importance=_importance(blocks),
-            others={output: curves("", output) for output in outputs[1:]},
-            under={masking: curves(masking, outputs[0]) for masking in plan["maskings"]},
-        ),
-        about,
+    evaluation = curves(
+        "",
+        outputs[0],
+        values={
+            score: {name: np.concatenate([block.values[score][name] for block in blocks]) for name in names}
+            for score in plan["scores"]
+        },
+        importance=_importance(blocks),
+        others={output: curves("", output) for output in outputs[1:]},
+        under={masking: curves(masking, outputs[0]) for masking in plan["maskings"]},
     )
+    return evaluation, about
 
 
 def load_result(folder: Path | str) -> Result:
@@ -283,23 +265,9 @@ def write_result(result: Result, folder: Path) -> Path:
     target = EvaluationFolder(writable_folder(folder))
     if target.about() is not None or target.blocks:
         raise InputError(f"{folder} holds an evaluation already: choose another folder")
-    columns: dict[str, NDArray[Any]] = {
-        "index": evaluation.indices,
-        "label": evaluation.labels,
-        "target": evaluation.targets,
-    }
+    columns = {"index": evaluation.indices, "label": evaluation.labels, "target": evaluation.targets}
     outputs = {about["plan"]["outputs"][0]: evaluation, **evaluation.others}
-    for output, part in outputs.items():
-        columns[f"unmasked/{output}"] = part.unmasked
-    parts = {("", output): part for output, part in outputs.items()}
-    parts |= {(masking, next(iter(outputs))): part for masking, part in evaluation.under.items()}
-    for (masking, output), part in parts.items():
-        for side in ("mif", "lif"):
-            for name, curve in getattr(part, side).items():
-                columns[curve_column(masking, output, side, name)] = curve
-    for side in ("mif", "lif"):
-        for name, share in (getattr(evaluation, f"shares_{side}") or {}).items():
-            columns[f"share/{side}/{name}"] = share
+    columns |= curve_columns(outputs, evaluation.under)
     notes = {
         "problems": evaluation.problems,
         "fractions": evaluation.fractions.tolist(),
@@ -323,12 +291,26 @@ def curve_column(masking: str, output: str, side: str, estimator: str) -> str:
     return f"{masking}|{output}/{side}/{estimator}" if masking else f"{output}/{side}/{estimator}"
 
 
+def curve_columns(outputs: Mapping[str, Any], under: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of curves: by output, the first of them also under further maskings."""
+    first = next(iter(outputs))
+    parts = [("", output, curves) for output, curves in outputs.items()]
+    parts += [(masking, first, curves) for masking, curves in under.items()]
+    columns = {f"unmasked/{output}": curves.unmasked for output, curves in outputs.items()}
+    for side in SIDES:
+        for masking, output, curves in parts:
+            named = getattr(curves, side).items()
+            columns |= {curve_column(masking, output, side, name): curve for name, curve in named}
+        shares = getattr(outputs[first], f"shares_{side}") or {}
+        columns |= {f"share/{side}/{name}": share for name, share in shares.items()}
+    return columns
+
+
 def _columns(plan: Mapping[str, Any]) -> Iterable[str]:
     yield from ("index", "label", "target")
     for output in plan["outputs"]:
         yield f"unmasked/{output}"
-        for side in ("mif", "lif"):
-            yield from (curve_column("", output, side, name) for name in plan["estimators"])
+        yield from (curve_column("", output, side, name) for side in SIDES for name in plan["estimators"])
 
 
 def _values(long: Any, count: int) -> dict[str, dict[str, NDArray[Any]]]:
@@ -368,15 +350,11 @@ def _write(path: Path, table: Any, notes: Mapping[str, Any], key: str) -> None:
     import pyarrow.parquet as pq
 
     text = json.dumps(notes)
-    metadata = {
-        "notes": text,
-        "key": key,
-        "checksum": _checksum(text, key),
-    }  # Parquet checks its columns alone
+    # Parquet checks its columns alone.
+    metadata = {"notes": text, "key": key, "checksum": _checksum(text, key)}
     with replacing(path) as temporary:
-        named = [
-            name for name in ("score", "estimator") if name in table.column_names
-        ]  # numbers hardly repeat
+        # Numbers hardly repeat.
+        named = [name for name in ("score", "estimator") if name in table.column_names]
         how = {"use_dictionary": named or False, "compression": "zstd", "write_page_checksum": True}
         pq.write_table(table.replace_schema_metadata(metadata), temporary, **how)
 

@@ -40,20 +40,15 @@ class Area(Score):
 
         output, curves = next(iter(block.curves.items()))
         start = curves.unmasked.double()
-        scale = (
-            start.where(start > 0, float("nan")) if OUTPUTS[output].divided_by_start else start.new_ones(())
-        )
+        divided = OUTPUTS[output].divided_by_start
+        scale = start.where(start > 0, float("nan")) if divided else start.new_ones(())
         x = curves.fractions.to(start.device)
-        return {
-            name: area_between(
-                curves.mif[name].double(),
-                curves.lif[name].double(),
-                (curves.shares_mif or {}).get(name, x),
-                (curves.shares_lif or {}).get(name, x),
-            )
-            / scale
-            for name in block.maps
-        }
+
+        def area(name: str) -> "Tensor":
+            at = ((shares or {}).get(name, x) for shares in (curves.shares_mif, curves.shares_lif))
+            return area_between(curves.mif[name].double(), curves.lif[name].double(), *at) / scale
+
+        return {name: area(name) for name in block.maps}
 
 
 register(Area())

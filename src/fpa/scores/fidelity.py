@@ -14,16 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from fpa.errors import InputError, unknown
-from fpa.statistics.intervals import (
-    Arrayish,
-    Bools,
-    Floats,
-    floats,
-    percentile_ends,
-    resampled_means,
-    standard_error,
-    to_numpy,
-)
+from fpa.statistics import intervals
+from fpa.statistics.intervals import Arrayish, Bools, Floats, floats, standard_error, to_numpy
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -138,7 +130,8 @@ class Fidelity:
         scale = np.where(wrong_sign | (normalise == "none"), 1.0, unmasked)
         with np.errstate(all="ignore"):  # what is not finite is found on the next line
             mif_areas, lif_areas = (
-                100 * _integral(each / scale[:, None], at) for each, at in zip(curves, x, strict=True)
+                np.asarray(100 * np.trapezoid(each / scale[:, None], at, axis=1))
+                for each, at in zip(curves, x, strict=True)
             )
         finite &= np.isfinite(lif_areas - mif_areas)
         kept = finite & wanted & ~wrong_sign
@@ -215,7 +208,7 @@ class Fidelity:
         (0.0, 0.0)
         """
         areas = (self.lif_areas - self.mif_areas)[self.kept]
-        return percentile_ends(resampled_means(areas[None], draws, seed)[:, 0], level)
+        return intervals.percentile_ends(intervals.resampled_means(areas[None], draws, seed)[:, 0], level)
 
     def __str__(self) -> str:
         return (
@@ -254,10 +247,6 @@ def table(fidelities: Mapping[str, Fidelity]) -> "pd.DataFrame":
     numbers = [column.name for column in fields(Fidelity) if column.type in (float, int)]
     rows = [[getattr(fidelity, number) for number in numbers] for fidelity in fidelities.values()]
     return pd.DataFrame(rows, index=pd.Index(list(fidelities), name="estimator"), columns=numbers)
-
-
-def _integral(curves: Floats, fractions: Floats) -> Floats:
-    return np.asarray(np.trapezoid(curves, fractions, axis=1))
 
 
 def _curves(name: str, values: Any, points: int) -> Floats:

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from fpa.errors import InputError, unknown
+from fpa.files import load_object
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -83,12 +84,8 @@ class Score(ABC):
 
     def described(self) -> dict[str, Any]:
         """What tables and reports say about it; read back without the score."""
-        return {
-            "title": self.title,
-            "source": self.source,
-            "higher_is_better": self.higher_is_better,
-            **{key: value for key, value in vars(self).items() if not key.startswith("_")},
-        }
+        facts = {name: getattr(self, name) for name in ("title", "source", "higher_is_better")}
+        return facts | {key: value for key, value in vars(self).items() if not key.startswith("_")}
 
 
 SCORES: dict[str, Score] = {}
@@ -107,18 +104,14 @@ def get_scores(scores: "str | Score | Iterable[str | Score]" = ("A",)) -> tuple[
     >>> [score.name for score in get_scores("A")]
     ['A']
     """
-    from fpa.files import load_object
-
     chosen: dict[str, Score] = {}
     for entry in [scores] if isinstance(scores, (str, Score)) else scores:
-        score: Any = entry
-        if isinstance(entry, str) and entry in SCORES:
-            score = SCORES[entry]
-        elif isinstance(entry, str) and ":" in entry:
-            score = load_object(entry, "score")
+        score: Any = SCORES.get(entry, entry) if isinstance(entry, str) else entry
+        if isinstance(score, str):
+            if ":" not in score:
+                raise unknown("score", score, [*SCORES, "module:NAME"])
+            score = load_object(score, "score")
             score = score() if isinstance(score, type) else score
-        elif isinstance(entry, str):
-            raise unknown("score", entry, [*SCORES, "module:NAME"])
         if not isinstance(score, Score):
             raise InputError(f"a score must be a name or an fpa.scores.Score, got {type(score).__name__}")
         chosen[score.name] = score

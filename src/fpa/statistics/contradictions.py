@@ -74,17 +74,13 @@ class Reliability:
         """A row for each of `KINDS` and "all": pairs, ordered oppositely (with interval), contradictions."""
         import pandas as pd
 
-        rows = {}
-        for kind, opposite in self.opposite.items():
-            pairs = [pair for pair in self.pairs if kind in (pair.kind, "all")]
-            rows[kind] = {
-                "pairs": len(pairs),
-                "opposite": int(opposite.value),
-                "opposite_low": int(opposite.low),
-                "opposite_high": int(opposite.high),
-                "contradictions": sum(pair.contradiction for pair in pairs),
-            }
-        return pd.DataFrame.from_dict(rows, orient="index").rename_axis("kind")
+        of_kind = {kind: [p for p in self.pairs if kind in (p.kind, "all")] for kind in self.opposite}
+        rows = [
+            [len(pairs), *map(int, self.opposite[kind]), sum(pair.contradiction for pair in pairs)]
+            for kind, pairs in of_kind.items()
+        ]
+        columns = ["pairs", "opposite", "opposite_low", "opposite_high", "contradictions"]
+        return pd.DataFrame(rows, index=pd.Index(list(of_kind), name="kind"), columns=columns)
 
     def __str__(self) -> str:
         lines = [
@@ -164,6 +160,10 @@ def reliability(
     def estimate(value: Any, drawn: Floats) -> Estimate:
         return Estimate(float(value), *percentile_ends(drawn, 0.95))
 
+    def correlation(of: Bools) -> Estimate:
+        drawn = spearman(-drawn_mif[:, of], drawn_lif[:, of])
+        return estimate(spearman(-mean_mif[of], mean_lif[of]), drawn)
+
     def ranked(goodness: Floats) -> tuple[str, ...]:
         return tuple(names[i] for i in np.argsort(-goodness, kind="stable"))
 
@@ -176,12 +176,7 @@ def reliability(
             kind: estimate(opposite[of].sum(), drawn_opposite[:, of].sum(axis=1))
             for kind, of in kind_masks.items()
         },
-        correlation={
-            group: estimate(
-                spearman(-mean_mif[of], mean_lif[of]), spearman(-drawn_mif[:, of], drawn_lif[:, of])
-            )
-            for group, of in group_masks.items()
-        },
+        correlation={group: correlation(of) for group, of in group_masks.items()},
         used=int(kept.sum()),
         alpha=alpha,
     )
@@ -202,11 +197,7 @@ def _nothing_to_compare(fidelities: Mapping[str, Areas], alpha: float) -> Reliab
 
 
 def ranking_agreement(
-    first: Mapping[str, Areas],
-    second: Mapping[str, Areas],
-    *,
-    draws: int = 1000,
-    seed: int = 0,
+    first: Mapping[str, Areas], second: Mapping[str, Areas], *, draws: int = 1000, seed: int = 0
 ) -> Estimate:
     """Do two evaluations of the same images rank the estimators alike? Spearman's correlation of their A.
 

@@ -43,11 +43,9 @@ def share_kept(values: Arrayish, whole: Arrayish, *, draws: int = 1000, seed: in
         raise InputError(f"values must be [N, K] and whole [N], got {list(parts.shape)}, {list(total.shape)}")
     means = resampled_means(np.concatenate([total[None], parts.T]), draws, seed)
     drawn = means[:, 1:] / means[:, :1]
-    found = parts.mean(axis=0) / total.mean()
-    return [
-        Estimate(float(value), *percentile_ends(column, 0.95))
-        for value, column in zip(found, drawn.T, strict=True)
-    ]
+    shares = parts.mean(axis=0) / total.mean()
+    pairs = zip(shares, drawn.T, strict=True)
+    return [Estimate(float(value), *percentile_ends(column, 0.95)) for value, column in pairs]
 
 
 def spearman(x: npt.ArrayLike, y: npt.ArrayLike) -> Floats:

@@ -236,7 +236,7 @@ def test_interrupted_it_says_how_to_continue(capsys, monkeypatch, tmp_path):
         raise KeyboardInterrupt
 
     again = "fpa: stopped; run the same command again to continue\n"
-    monkeypatch.setattr("fpa.study.trainings.train_recipes", interrupt)
+    monkeypatch.setattr("fpa.study.trainings.train", interrupt)
     assert run(capsys, "train", "tiny", "--output", tmp_path)[::2] == (130, again)
     monkeypatch.setattr("fpa.auditing.auditor.audit", interrupt)
     command = ["audit", "shapes-none", "--device", "cpu", "--quiet", "--output", tmp_path]

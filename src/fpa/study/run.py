@@ -21,6 +21,7 @@ from fpa.evaluation.result import Results
 from fpa.evaluation.shards import DESCRIPTION, EXAMPLES, EvaluationFolder, read_evaluation
 from fpa.explanation.raw import Settings
 from fpa.files import folder_lock
+from fpa.masking import get_masking
 from fpa.models.saved import fingerprint, load_model
 from fpa.progress import Display, curves_stage, training_stage
 from fpa.study.folder import SHOWN, Manifest, StudyFolder
@@ -133,30 +134,16 @@ class _Study:
 
 def recipe_plan(recipe: Recipe, data: ImageData) -> Plan:
     """The plan of a recipe's evaluations."""
-    chosen = recipe.evaluation
+    chosen, scale = recipe.evaluation, data.normalisation
+    reference = get_masking("black", scale.mean, scale.std) if chosen.reference == "black" else "masked"
+    names = ("estimators", "points", "features", "outputs", "scores", "precision")
     return make_plan(
-        chosen.estimators,
-        settings=recipe_settings(recipe, data),
+        **{name: getattr(chosen, name) for name in names},
+        settings=Settings(chosen.ig_steps, chosen.sg_samples, chosen.sigma, reference),
         masking=recipe.masking,
-        points=chosen.points,
-        features=chosen.features,
-        outputs=chosen.outputs,
-        scores=chosen.scores,
         seed=recipe.seed,
-        precision=chosen.precision,
-        normalisation=data.normalisation,
+        normalisation=scale,
     )
-
-
-def recipe_settings(recipe: Recipe, data: ImageData) -> Settings:
-    """The numbers of the estimators that a recipe names."""
-    from fpa.masking import get_masking
-
-    chosen = recipe.evaluation
-    reference: Any = chosen.reference
-    if reference == "black":
-        reference = get_masking("black", data.normalisation.mean, data.normalisation.std)
-    return Settings(chosen.ig_steps, chosen.sg_samples, chosen.sigma, reference)
 
 
 def _show(results: Results, folder: Path, display: Display, manifest: Manifest) -> None:

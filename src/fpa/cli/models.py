@@ -8,6 +8,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from rich.console import Console
+
 import fpa
 from fpa.cli.options import EvaluationOptions, ModelOptions, RunOptions, default_output, show
 from fpa.errors import InputError, at_least
@@ -103,8 +105,6 @@ def audit(
         maskings: What removing a pixel means: the masking that is judged, then others to compare it with.
 
     """
-    from rich.console import Console
-
     from fpa.auditing.rule import FEWEST_IMAGES
     from fpa.data.sets import has_training_images
 
@@ -124,8 +124,7 @@ def audit(
         display.unreadable(source.lost)
         if verdict.verdict == "unreliable" and _can_be_named(model):
             if has_training_images(source.name):
-                command = _finetune_command(model, images, source.name, maskings[0])
-                verdict = replace(verdict, command=command)
+                verdict = replace(verdict, command=_finetune_command(model, images, source.name, maskings[0]))
             else:
                 verdict = replace(verdict, advice=(*verdict.advice, NO_TRAINING_IMAGES))
         verdict.save(output / "audit.json")
@@ -184,13 +183,12 @@ def finetune(
         index = class_numbers(data.classes, outputs, subject.classes, images.class_index)
     network: Any = subject.model
     card: fpa.ModelCard | None = getattr(network, "card", None)
-    mean, std = subject.normalisation.mean, subject.normalisation.std
+    scale = asdict(subject.normalisation)
     network.card = fpa.ModelCard(
         architecture=model if card is None else card.architecture,
         classes=subject.classes or [str(number) for number in range(outputs)],
         input_shape=data.input_shape,
-        mean=mean,
-        std=std,
+        **scale,
     )
     chosen = {"p": p, "p1_max": p1_max, "p2": p2, "s_max": s_max}
     settings = asdict(fpa.suggested_fpa(*data.input_shape[1:]))
@@ -204,7 +202,7 @@ def finetune(
             epochs=epochs,
             learning_rate=learning_rate,
             batch_size=batch_size,
-            fpa=fpa.FPA(**settings, masking=fpa.get_masking(masking, mean, std)),
+            fpa=fpa.FPA(**settings, masking=fpa.get_masking(masking, **scale)),
             targets=targets,
             class_index=index,
             seed=seed,

@@ -151,12 +151,9 @@ class EvaluationOptions:
         scale = normalisation.mean, normalisation.std
         reference = fpa.get_masking("black", *scale) if self.reference == "black" else "masked"
         return {
+            **{name: getattr(self, name) for name in ("points", "features", "seed", "precision")},
             "estimators": self.estimators or "paper",
             "settings": fpa.Settings(self.ig_steps, self.sg_samples, self.sigma, reference),
-            "points": self.points,
-            "features": self.features,
-            "seed": self.seed,
-            "precision": self.precision,
             "normalisation": normalisation,
         }
 

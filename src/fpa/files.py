@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -42,9 +42,8 @@ def replacing(path: Path) -> Iterator[Path]:
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        raise InputError(
-            f"the disk is full: {path} was not written; what was there before is kept"
-        ) from error
+        message = f"the disk is full: {path} was not written; what was there before is kept"
+        raise InputError(message) from error
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -71,15 +70,8 @@ def is_main_process() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-@dataclass
-class _Hold:
-    thread: int
-    descriptor: int
-    count: int = 0
-
-
-_holds: dict[Path, _Hold] = {}
-"""The lock files that this process holds."""
+_holds: dict[Path, list[int]] = {}
+"""The lock files that this process holds: of each the descriptor, and the thread as often as it holds it."""
 
 _holds_guard = threading.Lock()
 
@@ -98,22 +90,24 @@ def folder_lock(folder: Path) -> Iterator[None]:
     path, thread = writable_folder(folder).resolve() / LOCK, threading.get_ident()
     with _holds_guard:
         if path not in _holds:
-            _holds[path] = _Hold(thread, _locked_file(path, folder))
+            _holds[path] = [_locked_file(path, folder)]
         hold = _holds[path]
-        if hold.thread != thread:
-            raise InputError(
-                f"{folder} is in use by another run in this process: wait for it, or choose another --output"
-            )
-        hold.count += 1
+        if thread not in hold[1:] and len(hold) > 1:
+            raise _in_use(folder, "another run in this process")
+        hold.append(thread)
     try:
         yield
     finally:
         with _holds_guard:
-            hold.count -= 1
-            if hold.count == 0:
+            hold.pop()
+            if len(hold) == 1:
                 with suppress(OSError):  # Windows keeps a file that is open
                     path.unlink()
-                os.close(_holds.pop(path).descriptor)
+                os.close(_holds.pop(path)[0])
+
+
+def _in_use(folder: Path, holder: str) -> InputError:
+    return InputError(f"{folder} is in use by {holder}: wait for it, or choose another --output")
 
 
 def _locked_file(path: Path, folder: Path) -> int:
@@ -126,21 +120,15 @@ def _locked_file(path: Path, folder: Path) -> int:
             if error.errno in (errno.EACCES, errno.EAGAIN, errno.EDEADLK):
                 holder = _holder(descriptor)
                 os.close(descriptor)
-                raise InputError(
-                    f"{folder} is in use by {holder}: wait for it, or choose another --output"
-                ) from error
+                raise _in_use(folder, holder) from error
             # Otherwise the file system has no locks, and nobody can be kept out.
         with suppress(FileNotFoundError):  # the one who held it may just have removed it
             if os.path.samestat(os.fstat(descriptor), path.stat()):
                 break
         os.close(descriptor)
     program = Path(sys.argv[0]).name.replace("__main__.py", "fpa")
-    content = {
-        "pid": os.getpid(),
-        "host": socket.gethostname(),
-        "command": shlex.join([program, *sys.argv[1:]]),
-        "since": time.strftime("%Y-%m-%d %H:%M"),
-    }
+    content = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M")}
+    content["command"] = shlex.join([program, *sys.argv[1:]])
     os.truncate(descriptor, 0)
     os.write(descriptor, json.dumps(content).encode())
     return descriptor
@@ -200,10 +188,10 @@ def read_json(path: Path) -> dict[str, Any]:
     """A JSON file written by fpa, or an error that names it."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(values, dict):
+            raise ValueError("it holds no mapping")
     except (OSError, ValueError) as error:
         raise DamagedError({path: error}) from error
-    if not isinstance(values, dict):
-        raise DamagedError({path: "it holds no mapping"})
     return values
 
 
@@ -240,16 +228,12 @@ def load_object(spec: str, kind: str) -> Any:
     here = str(Path.cwd())
     sys.path.insert(0, here)
     try:
-        value: Any = importlib.import_module(module)
-        for part in name.split("."):
-            value = getattr(value, part)
+        return attrgetter(name)(importlib.import_module(module))
     except Exception as error:  # whatever the user's own code raises
-        raise InputError(
-            f"{spec} cannot be imported from the current folder or the environment: {first_line(error)}"
-        ) from error
+        message = f"{spec} cannot be imported from the current folder or the environment: {first_line(error)}"
+        raise InputError(message) from error
     finally:
         sys.path.remove(here)
-    return value
 
 
 def call_object(spec: str, kind: str, *arguments: Any) -> Any:
@@ -260,14 +244,12 @@ def call_object(spec: str, kind: str, *arguments: Any) -> Any:
     """
     function = load_object(spec, kind)
     if not callable(function):
-        raise InputError(
-            f"{spec} must be a function that returns a {kind}, it is a {type(function).__name__}"
-        )
+        what = type(function).__name__
+        raise InputError(f"{spec} must be a function that returns a {kind}, it is a {what}")
     try:
         return function(*arguments)
     except InputError:
         raise
     except Exception as error:  # whatever the user's own code raises
-        raise InputError(
-            f"{spec} failed with {type(error).__name__}: {first_line(error)} (--debug shows where)"
-        ) from error
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        raise InputError(f"{spec} failed with {reason} (--debug shows where)") from error

@@ -13,9 +13,9 @@ from fpa.errors import InputError, unknown
 COMMANDS = {
     "run": ("studies", "Run a whole study: train, explain, perturb, score, show."),
     "train": ("studies", "Train the models of a recipe."),
-    "evaluate": ("evaluate", "Explain, perturb and score one model."),
-    "audit": ("audit", "Can the evaluation of explanations on a model be trusted?"),
-    "finetune": ("finetune", "Train an existing model for a few epochs with FPA."),
+    "evaluate": ("models", "Explain, perturb and score one model."),
+    "audit": ("models", "Can the evaluation of explanations on a model be trusted?"),
+    "finetune": ("models", "Train an existing model for a few epochs with FPA."),
     "report": ("studies", "Make tables, figures and report again."),
     "compare": ("studies", "Put several studies and evaluations side by side."),
     "recipes": ("studies", "List the recipes that come with fpa."),

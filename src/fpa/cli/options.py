@@ -4,16 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import fpa
 from fpa.errors import InputError, at_least
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from fpa.data.normalisation import Normalisation
     from fpa.data.source import ImageSource
-    from fpa.engine import Engine, Precision
-    from fpa.evaluation.result import Results
-    from fpa.explanation.raw import Settings
 
 
 @dataclass(kw_only=True)
@@ -33,6 +30,12 @@ class RunOptions:
     overwrite: bool = False
     quiet: bool = False
 
+    def __post_init__(self) -> None:
+        if self.device is not None:
+            from fpa.engine.devices import check_device
+
+            check_device(self.device)
+
 
 class Subject(NamedTuple):
     """The model of a command, and what is known about its images."""
@@ -40,7 +43,7 @@ class Subject(NamedTuple):
     model: "nn.Module"
     name: str
     classes: list[str] | None
-    normalisation: "Normalisation"
+    normalisation: "fpa.Normalisation"
     data: str
     size: int
 
@@ -77,13 +80,10 @@ class ModelOptions:
 
     def open(self, model: str) -> Subject:
         """The model of this name, or the error that says what else must be given."""
-        from fpa.data.normalisation import Normalisation
-        from fpa.models.saved import open_model
-
         normalisation = None
         if self.mean is not None and self.std is not None:
-            normalisation = Normalisation(tuple(self.mean), tuple(self.std))
-        opened = open_model(model, self.weights, normalisation=normalisation)
+            normalisation = fpa.Normalisation(tuple(self.mean), tuple(self.std))
+        opened = fpa.open_model(model, self.weights, normalisation=normalisation)
         data = self.data or opened.data
         if data is None:
             raise InputError("say which images: --data folder:PATH, or the name of a data set")
@@ -99,22 +99,15 @@ class ModelOptions:
         """The images to evaluate the model on, and a sentence about labels that are not certain."""
         from fpa.data.labels import labels_for
         from fpa.data.sets import load_evaluation_data
-        from fpa.data.source import image_source
         from fpa.models.wrap import class_count, input_channels
 
         data = load_evaluation_data(subject.data, self.data_root, evaluation_images=count, size=subject.size)
         channels = input_channels(subject.model) or data.input_shape[0]
         outputs = class_count(subject.model, (channels, *data.input_shape[1:]))
         labels, note = labels_for(data.classes, outputs, subject.classes, self.class_index)
-        unknown = [-1] * len(data.classes)
-        source = image_source(
-            data,
-            normalisation=subject.normalisation,
-            channels=channels,
-            labels=unknown if labels is None else labels,
-            workers=self.workers,
-        )
-        return source, note
+        labels = [-1] * len(data.classes) if labels is None else labels
+        how: dict[str, Any] = {"normalisation": subject.normalisation, "workers": self.workers}
+        return fpa.image_source(data, channels=channels, labels=labels, **how), note
 
 
 @dataclass(kw_only=True)
@@ -149,45 +142,29 @@ class EvaluationOptions:
     batch_size: int | None = None
 
     def __post_init__(self) -> None:
-        if self.count is not None:
-            at_least("--count", self.count, 1)
-        if self.batch_size is not None:
-            at_least("--batch_size", self.batch_size, 1)
+        for name in ("count", "batch_size"):
+            if getattr(self, name) is not None:
+                at_least(f"--{name}", getattr(self, name), 1)
 
-    def plan(self, normalisation: "Normalisation") -> dict[str, Any]:
+    def plan(self, normalisation: "fpa.Normalisation") -> dict[str, Any]:
         """The arguments of `make_plan` and `audit` that follow from these options."""
+        scale = normalisation.mean, normalisation.std
+        reference = fpa.get_masking("black", *scale) if self.reference == "black" else "masked"
         return {
+            **{name: getattr(self, name) for name in ("points", "features", "seed", "precision")},
             "estimators": self.estimators or "paper",
-            "settings": self._settings(normalisation),
-            "points": self.points,
-            "features": self.features,
-            "seed": self.seed,
-            "precision": self._precision,
+            "settings": fpa.Settings(self.ig_steps, self.sg_samples, self.sigma, reference),
             "normalisation": normalisation,
         }
 
-    def engine(self, model: "nn.Module", source: "ImageSource", device: str | None) -> "Engine":
+    def engine(self, model: "nn.Module", source: "ImageSource", device: str | None) -> "fpa.Engine":
         """The model, ready for many passes."""
-        from fpa.engine import Engine
         from fpa.engine.devices import chosen_device
         from fpa.models.wrap import classifier
 
+        precision = None if self.precision == "auto" else fpa.Precision(self.precision, self.precision)
         network = classifier(model, source.first, chosen_device(device))
-        return Engine(network, precision=self._precision, batch_size=self.batch_size)
-
-    def _settings(self, normalisation: "Normalisation") -> "Settings":
-        from fpa.explanation.raw import Settings
-        from fpa.masking import get_masking
-
-        black = self.reference == "black"
-        reference = get_masking("black", normalisation.mean, normalisation.std) if black else "masked"
-        return Settings(self.ig_steps, self.sg_samples, self.sigma, reference)
-
-    @property
-    def _precision(self) -> "Precision | None":
-        from fpa.engine import Precision
-
-        return None if self.precision == "auto" else Precision(self.precision, self.precision)
+        return fpa.Engine(network, precision=precision, batch_size=self.batch_size)
 
 
 def default_output(command: str, name: str, count: int | None = None) -> Path:
@@ -199,7 +176,7 @@ def default_output(command: str, name: str, count: int | None = None) -> Path:
     return Path("runs") / "-".join([command, name, *([] if count is None else [str(count)])])
 
 
-def show(results: "Results", folder: Path, quiet: bool) -> int:
+def show(results: "fpa.Results", folder: Path, quiet: bool) -> int:
     """Print results and where their report is; returns the exit code."""
     if not quiet:
         from rich.console import Console

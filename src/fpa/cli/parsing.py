@@ -17,6 +17,7 @@ from typing import Any, get_origin
 import docstring_parser
 from jsonargparse import ArgumentError, ArgumentParser, Namespace
 
+import fpa
 from fpa.errors import InputError
 
 Command = Callable[..., int]
@@ -25,13 +26,15 @@ Command = Callable[..., int]
 def call(function: Command, argv: Sequence[str], command: str) -> int:
     """Call the function of a command with the options in `argv`; `command` is all that was typed."""
     parser = make_parser(function)
-    words = _with_brackets(argv, _options(parser))
+    # those that take a list are there a second time, with a + at the end
+    options = [name for action in parser._actions for name in action.option_strings if name[:2] == "--"]
+    words = _with_brackets(argv, options)
     if "recipe" in _parameters(function):
         _take_defaults_from_recipe(parser, words)
     try:
         chosen = parser.instantiate(parser.parse_args(words))
     except ArgumentError as error:
-        raise InputError(_in_words(" ".join(str(error).split()), _options(parser))) from error
+        raise InputError(_in_words(" ".join(str(error).split()), options)) from error
     chosen["command"] = command
     return int(_filled(function, chosen))
 
@@ -77,18 +80,16 @@ def _filled(source: Callable[..., Any], chosen: Namespace) -> Any:
     for name, parameter in _parameters(source).items():
         kind = parameter.annotation
         if name == "recipe":
-            from fpa.study.recipe import load_recipe, recipe_from
+            from fpa.study.recipe import recipe_from
 
-            arguments[name] = recipe_from(chosen, load_recipe(chosen.RECIPE).name)
+            arguments[name] = recipe_from(chosen, fpa.load_recipe(chosen.RECIPE).name)
         elif is_dataclass(kind):
             arguments[name] = _filled(kind, chosen)  # type: ignore[arg-type]
         elif name.upper() in chosen:  # a positional argument that is an option too
             words = [word for word in (chosen[name.upper()], chosen[name]) if word is not None]
             if len(words) != 1:
-                start = f"fpa {source.__name__}"
-                raise InputError(
-                    f"name one {name}: {start} {name.upper()}, or {start} --{name} {name.upper()}"
-                )
+                start, word = f"fpa {source.__name__}", name.upper()
+                raise InputError(f"name one {name}: {start} {word}, or {start} --{name} {word}")
             arguments[name] = words[0]
         else:
             arguments[name] = chosen[name]
@@ -97,13 +98,11 @@ def _filled(source: Callable[..., Any], chosen: Namespace) -> Any:
 
 def _take_defaults_from_recipe(parser: ArgumentParser, words: Sequence[str]) -> None:
     """Make what the named recipe says the default of every option that is a field of it."""
-    from fpa.study.recipe import load_recipe
-
     try:
         name = parser.parse_args([word for word in words if word not in ("-h", "--help")]).RECIPE
     except ArgumentError:  # it is shown when the words are parsed for good
         name = "shapes"
-    values = load_recipe(name).to_dict()
+    values = fpa.load_recipe(name).to_dict()
     parser.set_defaults({field: value for field, value in values.items() if field != "name"})
 
 
@@ -116,17 +115,11 @@ def _in_words(message: str, options: Sequence[str]) -> str:
         kind = kinds[expected[1]] if expected[1] else f"one of {expected[2].replace(chr(39), '')}"
         value = re.search(r"Got value: (.+?)(?= - |$)|Given value: (.+)", message)
         return f"--{key[1]} must be {kind}" + (f", got {value[1] or value[2]}" if value else "")
-    wrong = re.search(r"nrecognized arguments: (--[\w.\-]+)", message)
-    if wrong:
+    if wrong := re.search(r"nrecognized arguments: (--[\w.\-]+)", message):
         near = difflib.get_close_matches(wrong[1], options, n=3, cutoff=0.6)
         near = near or [name for name in options if name.rpartition(".")[2] == wrong[1].lstrip("-")]
         message += f": did you mean {' or '.join(near)}?" if near else ""
     return message
-
-
-def _options(parser: ArgumentParser) -> list[str]:
-    """All options of a parser; those that take a list are there a second time, with a + at the end."""
-    return [name for action in parser._actions for name in action.option_strings if name.startswith("--")]
 
 
 def _with_brackets(argv: Sequence[str], options: Sequence[str]) -> list[str]:

@@ -1,9 +1,14 @@
 """The commands around recipes and results: `fpa run`, `train`, `report`, `compare` and `recipes`."""
 
 from pathlib import Path
+from typing import Any
 
+from rich.console import Console
+
+import fpa
 from fpa.cli.options import RunOptions, show
 from fpa.errors import InputError
+from fpa.progress import Display
 from fpa.study.recipe import Recipe
 
 
@@ -15,18 +20,10 @@ def run(recipe: Recipe, *, repair: bool = False, where: RunOptions) -> int:
         repair: Delete damaged files and make them again.
 
     """
-    from fpa.progress import Display
-    from fpa.study.run import run_study
-
     output = where.output or _default_folder(recipe.name, recipe.seed)
     with Display(quiet=where.quiet) as display:
-        results = run_study(
-            recipe,
-            output,
-            device=where.device,
-            display=display,
-            overwrite=where.overwrite,
-            repair=repair,
+        results = fpa.run_study(
+            recipe, output, device=where.device, display=display, overwrite=where.overwrite, repair=repair
         )
     return show(results, output, where.quiet)
 
@@ -48,10 +45,7 @@ def train(
         tracker: tensorboard, wandb, mlflow or trackio.
 
     """
-    from rich.console import Console
-
     from fpa.files import is_main_process
-    from fpa.progress import Display
     from fpa.study import trainings
 
     if seeds is not None and (not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds)):
@@ -61,15 +55,10 @@ def train(
     for seed in seeds or [recipe.seed]:
         folder = where.output or _default_folder(recipe.name, seed)
         folders[seed] = folder if where.output is None or seeds is None else folder / f"seed{seed}"
+    place: dict[str, Any] = {"device": where.device, "overwrite": where.overwrite}
     with Display(quiet=where.quiet) as display:
         trained = trainings.train(
-            recipe,
-            folders,
-            variants=augment,
-            device=where.device,
-            tracker=tracker,
-            display=display,
-            overwrite=where.overwrite,
+            recipe, folders, variants=augment, tracker=tracker, display=display, **place
         )
     if not where.quiet and is_main_process():
         console = Console()
@@ -106,13 +95,10 @@ def compare(folders: list[str], *, output: Path = Path("runs/comparison"), quiet
         quiet: Show errors only.
 
     """
-    from rich.console import Console
-
     from fpa.show import write_comparison
     from fpa.show.tables import comparison
-    from fpa.study.read import read_results
 
-    several = [read_results(Path(folder)) for folder in folders]
+    several = [fpa.read_results(folder) for folder in folders]
     write_comparison(several, output)
     if not quiet:
         Console().print(comparison(several))
@@ -122,16 +108,15 @@ def compare(folders: list[str], *, output: Path = Path("runs/comparison"), quiet
 
 def recipes() -> int:
     """List the recipes that come with fpa."""
-    from rich.console import Console
     from rich.table import Table
 
-    from fpa.study.recipe import load_recipe, recipe_description, recipe_names
+    from fpa.study.recipe import recipe_description, recipe_names
 
     table = Table("recipe", "data", "model", "epochs", "about", box=None)
     for name in recipe_names():
-        recipe = load_recipe(name)
-        epochs = str(recipe.training.epochs)
-        table.add_row(name, recipe.data.name, recipe.model, epochs, recipe_description(name))
+        recipe = fpa.load_recipe(name)
+        columns = recipe.data.name, recipe.model, str(recipe.training.epochs)
+        table.add_row(name, *columns, recipe_description(name))
     Console().print(table)
     return 0
 

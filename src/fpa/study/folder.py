@@ -14,7 +14,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,73 +29,50 @@ FORMAT = 2
 """Version of the folder's layout."""
 
 FIGURES = (
-    "curves-signed",
-    "curves-unsigned",
-    "definition-of-area",
-    "fidelity",
-    "fpa-examples",
-    "lif-over-scores",
-    "ranks",
-    "sign-fluctuation",
-)
+    "curves-signed", "curves-unsigned", "definition-of-area", "fidelity", "fpa-examples", "lif-over-scores",
+    "ranks", "sign-fluctuation",
+)  # fmt: skip
 """Names of the figures a study may have."""
 
 SHOWN = ("tables", "figures", "report")
 """The stages of a study that follow from the results of the others."""
 
 TRAINED = ("model.safetensors", "checkpoint.safetensors", "training.csv")
-TABLES = ("table.csv", "table.md", "table.tex")
-SHOWN_FILES = (
-    *TABLES,
-    *(f"figures/{name}.{kind}" for name in FIGURES for kind in ("pdf", "png")),
-    "report.html",
-)
+FIGURE_FILES = [f"figures/{name}.{kind}" for name in FIGURES for kind in ("pdf", "png")]
+SHOWN_FILES = ("table.csv", "table.md", "table.tex", *FIGURE_FILES, "report.html")
 
 
 class StudyFolder:
     """The files of a study with these variants; nothing else in the folder is ever touched."""
 
     def __init__(self, path: Path, variants: Sequence[str] = AUGMENTATIONS) -> None:
-        self.path = path
-        self.variants = list(dict.fromkeys([*variants, *self._stored_variants()]))
-
-    def _stored_variants(self) -> list[str]:
-        try:
-            return list(load_recipe(str(self.path / "recipe.yaml")).trainings())
-        except InputError:  # there is none, or it cannot be read: said elsewhere
-            return []
+        self.path, self.variants = path, dict.fromkeys(variants)
+        with suppress(InputError):  # there is no recipe, or it cannot be read: said elsewhere
+            self.variants |= dict.fromkeys(load_recipe(str(path / "recipe.yaml")).trainings())
 
     @property
     def parts(self) -> tuple[str, ...]:
         """The folders of a study."""
-        inner = (part for name in self.variants for part in (f"{name}/blocks", name))
-        return ("", "figures", *inner)
+        return ("", "figures", *(part for name in self.variants for part in (f"{name}/blocks", name)))
 
     @property
     def files(self) -> list[Path]:
         """The files that have the names of a study's; the recipe last: without it the rest is not its own."""
-        patterns = [
-            "manifest.json",
-            *(f"{name}/{file}" for name in self.variants for file in (*TRAINED, *FILES)),
-            *SHOWN_FILES,
-            "recipe.yaml",
-        ]
+        inner = [f"{name}/{file}" for name in self.variants for file in (*TRAINED, *FILES)]
+        patterns = ["manifest.json", *inner, *SHOWN_FILES, "recipe.yaml"]
         return [path for pattern in patterns for path in sorted(self.path.glob(pattern)) if path.is_file()]
 
     def clear(self) -> None:
         """Remove a study's files; a folder that holds something else is refused."""
-        if not self.path.exists():
-            return
-        others = any(path.name != LOCK for path in self.path.iterdir())
+        others = self.path.exists() and any(path.name != LOCK for path in self.path.iterdir())
         if others and not (self.path / "recipe.yaml").exists():
             raise InputError(f"{self.path} is not empty and holds no study: nothing was removed")
         for path in self.files:
             path.unlink()
         self.clear_temporaries()
         for part in self.parts[1:]:
-            folder = self.path / part
-            if folder.is_dir() and not any(folder.iterdir()):
-                folder.rmdir()
+            with suppress(OSError):  # there is none, or something of somebody else's is in it
+                (self.path / part).rmdir()
 
     def clear_temporaries(self) -> None:
         """Remove what a killed run left of files it was writing."""
@@ -124,9 +101,7 @@ class StudyFolder:
                 damaged[path] = error
         return damaged
 
-    def claim(
-        self, recipe: Recipe, display: Display, *, overwrite: bool = False, repair: bool = False
-    ) -> None:
+    def claim(self, recipe: Recipe, display: Display, *, overwrite: bool, repair: bool) -> None:
         """Take the folder for this recipe, or refuse what is there; damaged files are removed on request."""
         if overwrite:
             self.clear()
@@ -136,10 +111,9 @@ class StudyFolder:
             with stored_recipe(path):
                 changed = differences(recipe.to_dict(), recipe_values(str(path)))
             if changed:
-                raise InputError(
-                    f"{self.path} holds a study of another recipe ({'; '.join(changed)}): choose another "
-                    "--output, or --overwrite to start afresh"
-                )
+                held = f"a study of another recipe ({'; '.join(changed)})"
+                remedy = "choose another --output, or --overwrite to start afresh"
+                raise InputError(f"{self.path} holds {held}: {remedy}")
         else:
             self.refuse_others()
         damaged = self.damaged()
@@ -164,8 +138,7 @@ class StudyFolder:
             if any((self.path / name / made).exists() for made in TRAINED[:2])
             for file in TRAINED
         }
-        others = [str(path.relative_to(self.path)) for path in self.files if path not in trained]
-        if others:
+        if others := [str(path.relative_to(self.path)) for path in self.files if path not in trained]:
             more = f" and {len(others) - 5} more" if len(others) > 5 else ""
             raise InputError(
                 f"{self.path} holds no study (there is no recipe.yaml), but files that would be overwritten: "
@@ -206,18 +179,14 @@ class Manifest:
         else:
             self.values = {"format": FORMAT, **here, "seeds": {"seed": seed}, **parts}
             self._write()
-
-    @property
-    def compilation(self) -> dict[str, float]:
+        self.compilation: dict[str, float] = self.values["compilation"]
         """Seconds of each stage that were spent on compiling, part of its timing."""
-        return self.values["compilation"]  # type: ignore[no-any-return]
 
     def shown(self, stage: str) -> bool:
         """Whether a stage has come to its end and its files are still there, unchanged."""
-        files, folder = self.values["files"].get(stage), self.path.parent
-        if stage not in self.values["timings"] or not isinstance(files, dict):
-            return False
-        return all((folder / name).is_file() for name in files) and files == self._checksums(files)
+        files = self.values["files"].get(stage)
+        known = stage in self.values["timings"] and isinstance(files, dict)
+        return known and files == self._checksums(files)
 
     def note_files(self, stage: str, paths: Sequence[Path]) -> None:
         """Remember the files that a stage wrote."""
@@ -225,15 +194,15 @@ class Manifest:
         self.values["files"][stage] = self._checksums(names)
 
     def _checksums(self, names: Sequence[str] | dict[str, str]) -> dict[str, str]:
-        folder = self.path.parent
-        return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest()[:16] for name in names}
+        paths = {name: self.path.parent / name for name in names}
+        contents = {name: path.read_bytes() for name, path in paths.items() if path.is_file()}
+        return {name: hashlib.sha256(content).hexdigest()[:16] for name, content in contents.items()}
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """Time a stage; what follows from it must be made again. Time before a kill is not counted."""
-        timings = self.values["timings"]
-        stale = {name, *SHOWN} if name not in SHOWN else {name}
-        self.values["timings"] = {key: value for key, value in timings.items() if key not in stale}
+        for stale in {name} if name in SHOWN else {name, *SHOWN}:
+            self.values["timings"].pop(stale, None)
         known = [{key: self.values.get(key) for key in self.here}, *self.values.get("also", [])]
         if name not in SHOWN and self.here not in known:
             self.values["also"] = [*known[1:], self.here]

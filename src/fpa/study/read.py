@@ -43,23 +43,16 @@ def read_study(folder: Path | str) -> Results:
         manifest.pop(key, None)
     evaluations = {}
     for name in recipe.trainings():
-        evaluation, about = read_evaluation(folder / name)
-        if not evaluation.complete:
+        evaluations[name] = read_evaluation(folder / name)
+        if not evaluations[name][0].complete:
             raise InputError(f"{folder / name} is not complete: run the study again to continue")
-        evaluations[name] = evaluation, about
-    first = next(iter(evaluations.values()))[0]
-    keep = common_images(*(each.unmasked for each, _ in evaluations.values())) if first.divided else None
-    models = {
-        name: Result.of(
-            name,
-            evaluation,
-            about,
-            keep=keep,
-            examples=Examples.read(folder / name / EXAMPLES),
-            history=read_history(folder / name / "training.csv"),
-        )
-        for name, (evaluation, about) in evaluations.items()
-    }
+    several = [evaluation for evaluation, _ in evaluations.values()]
+    keep = common_images(*(each.unmasked for each in several)) if several[0].divided else None
+    models = {}
+    for name, (evaluation, about) in evaluations.items():
+        part = folder / name
+        examples, history = Examples.read(part / EXAMPLES), read_history(part / "training.csv")
+        models[name] = Result.of(name, evaluation, about, keep=keep, examples=examples, history=history)
     return Results(recipe.name, models, manifest, published(recipe), recipe=recipe.to_dict(), folder=folder)
 
 
@@ -88,10 +81,8 @@ def read_history(path: Path) -> dict[str, list[float | None]]:
         if "epoch" not in names:
             raise ValueError("it has no column epoch")
         columns = zip(*rows, strict=True) if rows else [() for _ in names]
-        return {
-            name: [float(value) if value else None for value in column]
-            for name, column in zip(names, columns, strict=True)
-        }
+        values = [[float(value) if value else None for value in column] for column in columns]
+        return dict(zip(names, values, strict=True))
     except (OSError, ValueError, csv.Error) as error:
         warnings.warn(f"{path} is damaged ({error}): the history of this training is left out", stacklevel=2)
         return {}

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from functools import reduce
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -15,6 +16,8 @@ from fpa.training.settings import FPASettings, RectangleSettings, TrainingSettin
 
 Augmentation = Literal["none", "rectangle", "fpa"]
 AUGMENTATIONS: tuple[Augmentation, ...] = get_args(Augmentation)
+
+RECIPES = resources.files("fpa.study") / "recipes"
 
 RESERVED = ("curves", "figures", "variations")
 """Names of other folders, which no training may have."""
@@ -42,11 +45,9 @@ class DataSettings:
     workers: int = 8
 
     def __post_init__(self) -> None:
-        at_least("data.size", self.size, 8)
-        at_least("data.workers", self.workers, 0)
-        for name in ("train_images", "evaluation_images"):
+        for name, least in (("size", 8), ("workers", 0), ("train_images", 1), ("evaluation_images", 1)):
             if getattr(self, name) is not None:
-                at_least(f"data.{name}", getattr(self, name), 1)
+                at_least(f"data.{name}", getattr(self, name), least)
 
     def check(self) -> None:
         """Refuse, before a training, settings that contradict each other."""
@@ -117,6 +118,12 @@ class Variant:
         if self.seed is not None:
             at_least("seed", self.seed, 0)
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings of its augmentation, as plain values."""
+        settings = {"fpa": self.fpa, "rectangle": self.rectangle}.get(self.augmentation)
+        return {} if settings is None else asdict(settings)
+
 
 @dataclass
 class Recipe:
@@ -152,18 +159,15 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.name in ("", ".", "..") or set(self.name) & {"/", "\\"}:
             raise InputError(f"a recipe's name must not be a path, got {self.name!r}")
-        for name in self.augmentations:
-            if name not in AUGMENTATIONS:
-                raise unknown("augmentation", name, AUGMENTATIONS)
+        if wrong := [name for name in self.augmentations if name not in AUGMENTATIONS]:
+            raise unknown("augmentation", wrong[0], AUGMENTATIONS)
         names = [*self.augmentations, *self.variants]
         if not names or len(set(self.augmentations)) < len(self.augmentations):
             raise InputError(f"augmentations must be one or more different names, got {self.augmentations}")
         for name in self.variants:
             if not re.fullmatch(r"\w[\w.+=-]*", name) or name.casefold() in RESERVED:
-                raise InputError(
-                    f"a variant is called like its folder: letters, digits and _ . + = -, and none of "
-                    f"{', '.join(RESERVED)}; got {name!r}"
-                )
+                allowed = f"letters, digits and _ . + = -, and none of {', '.join(RESERVED)}"
+                raise InputError(f"a variant is called like its folder: {allowed}; got {name!r}")
             if [other.casefold() for other in names].count(name.casefold()) > 1:
                 raise InputError(f"two trainings are called {name!r}: give the variant another name")
         at_least("seed", self.seed, 0)
@@ -178,20 +182,15 @@ class Recipe:
         {'none': 0, 'again': 1}
         """
         known = {name: Variant(name) for name in AUGMENTATIONS} | self.variants
-        for name in names or ():
-            if name not in known:
-                raise unknown("training", name, known)
-        chosen = [*self.augmentations, *self.variants] if names is None else names
-        return {name: self.completed(known[name]) for name in chosen}
+        names = [*self.augmentations, *self.variants] if names is None else names
+        if wrong := [name for name in names if name not in known]:
+            raise unknown("training", wrong[0], known)
+        return {name: self.completed(known[name]) for name in names}
 
     def completed(self, variant: Variant) -> Variant:
         """A variant with the recipe's seed and settings where it has none of its own."""
-        return replace(
-            variant,
-            seed=self.seed if variant.seed is None else variant.seed,
-            fpa=variant.fpa or self.fpa,
-            rectangle=variant.rectangle or self.rectangle,
-        )
+        seed, fpa = self.seed if variant.seed is None else variant.seed, variant.fpa or self.fpa
+        return replace(variant, seed=seed, fpa=fpa, rectangle=variant.rectangle or self.rectangle)
 
     def description(self, variant: Variant) -> dict[str, Any]:
         """All that determines the weights of a training, as plain values."""
@@ -201,62 +200,53 @@ class Recipe:
         del values["data"]["evaluation_images"]
         values |= {"seed": variant.seed, "augmentation": variant.augmentation}
         if variant.augmentation != "none":
-            values[variant.augmentation] = _plain(asdict(getattr(variant, variant.augmentation)))
+            values[variant.augmentation] = json.loads(json.dumps(variant.settings))
         return values
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values only, as in the YAML file."""
-        values: dict[str, Any] = _plain(asdict(self))
-        return values
+        return dict(json.loads(json.dumps(asdict(self))))  # tuples become lists, as in a file
 
     def to_yaml(self) -> str:
         """The recipe as a YAML document that `load_recipe` reads back."""
         import yaml
 
-        text: str = yaml.safe_dump(self.to_dict(), sort_keys=False)
-        return text
+        return str(yaml.safe_dump(self.to_dict(), sort_keys=False))
 
 
 def recipe_names() -> list[str]:
     """The recipes that ship with the package."""
-    folder = resources.files("fpa.study") / "recipes"
-    return sorted(item.name.removesuffix(".yaml") for item in folder.iterdir() if item.name.endswith(".yaml"))
+    files = (item.name for item in RECIPES.iterdir())
+    return sorted(name.removesuffix(".yaml") for name in files if name.endswith(".yaml"))
 
 
 def recipe_description(name: str) -> str:
     """The sentence a shipped recipe begins with."""
-    return _shipped(name).splitlines()[0].removeprefix("# ")
-
-
-def _shipped(name: str) -> str:
-    return (resources.files("fpa.study") / "recipes" / f"{name}.yaml").read_text(encoding="utf-8")
+    text = (RECIPES / f"{name}.yaml").read_text(encoding="utf-8")
+    return text.splitlines()[0].removeprefix("# ")
 
 
 def recipe_values(name: str) -> dict[str, Any]:
     """The fields set in a recipe, by name or by the path of a YAML file; unknown fields are refused."""
     import yaml
 
-    source = Path(name)
-    if name in recipe_names():
-        text = _shipped(name)
-    elif source.suffix in (".yaml", ".yml") or source.is_file():
-        try:
-            text = source.read_text(encoding="utf-8")
-        except FileNotFoundError as error:
-            raise InputError(f"there is no recipe file {source}") from error
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"the recipe file {source} cannot be read: {error}") from error
-    else:
+    source = RECIPES / f"{name}.yaml" if name in recipe_names() else Path(name)
+    if not (source.name.endswith((".yaml", ".yml")) or source.is_file()):
         raise unknown("recipe", name, recipe_names())
+    try:
+        text = source.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise InputError(f"there is no recipe file {source}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"the recipe file {source} cannot be read: {error}") from error
 
     class Unique(yaml.SafeLoader):
         """Refuses a field that is given twice, of which YAML would take the last."""
 
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
             keys = [key.value for key, _ in node.value]
-            for key in keys:
-                if keys.count(key) > 1:
-                    raise yaml.YAMLError(f"{key} is given twice")
+            if twice := [key for key in keys if keys.count(key) > 1]:
+                raise yaml.YAMLError(f"{twice[0]} is given twice")
             return super().construct_mapping(node, deep)
 
     try:
@@ -281,9 +271,7 @@ def load_recipe(name: str, overrides: dict[str, Any] | None = None) -> Recipe:
     parser.add_class_arguments(Recipe)
     values = recipe_values(name)
     for path, value in (overrides or {}).items():
-        nested = value
-        for key in reversed(path.split(".")):
-            nested = {key: nested}
+        nested = reduce(lambda inner, key: {key: inner}, reversed(path.split(".")), value)
         _check_fields(Recipe, nested, "")
         values = _merged(values, nested)
     try:
@@ -315,13 +303,5 @@ def _check_fields(kind: type, values: Any, prefix: str) -> None:
 
 
 def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    result = dict(base)
-    for key, value in changes.items():
-        both = isinstance(value, dict) and isinstance(base.get(key), dict)
-        result[key] = _merged(base[key], value) if both else value
-    return result
-
-
-def _plain(value: Any) -> Any:
-    """Tuples as lists, as in a file."""
-    return json.loads(json.dumps(value))
+    both = [key for key in changes if isinstance(changes[key], dict) and isinstance(base.get(key), dict)]
+    return base | changes | {key: _merged(base[key], changes[key]) for key in both}

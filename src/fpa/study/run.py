@@ -2,7 +2,8 @@
 
 import platform
 import shlex
-from dataclasses import asdict, dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,7 @@ import numpy as np
 import torch
 
 from fpa import __version__
-from fpa.data.source import image_source
-from fpa.data.splits import ImageData
+from fpa.data import ImageData, image_source
 from fpa.engine.devices import check_device, chosen_device
 from fpa.engine.engine import Engine
 from fpa.errors import InputError
@@ -21,6 +21,7 @@ from fpa.evaluation.result import Results
 from fpa.evaluation.shards import DESCRIPTION, EXAMPLES, EvaluationFolder, read_evaluation
 from fpa.explanation.raw import Settings
 from fpa.files import folder_lock
+from fpa.masking import get_masking
 from fpa.models.saved import fingerprint, load_model
 from fpa.progress import Display, curves_stage, training_stage
 from fpa.study.folder import SHOWN, Manifest, StudyFolder
@@ -43,8 +44,7 @@ def run_study(
     `overwrite` throws away a study of another recipe first; `repair` throws away damaged files, so that they
     are made again. The folder is locked meanwhile: another run into it is refused.
     """
-    display = display or Display(quiet=True)
-    folder = Path(output)
+    display, folder = display or Display(quiet=True), Path(output)
     check_device(device)
     data = load_recipe_data(recipe)
     check_data(recipe, data)
@@ -57,7 +57,7 @@ def run_study(
     if len(data.evaluation) < 2:
         raise InputError("data.evaluation_images must be at least 2")
     with folder_lock(folder):
-        files = StudyFolder(folder, list(recipe.trainings()))
+        files = StudyFolder(folder, [*recipe.trainings()])
         files.claim(recipe, display, overwrite=overwrite, repair=repair)
         return _Study(recipe, folder, data, plan, device=device, display=display).run()
 
@@ -79,46 +79,36 @@ class _Study:
         manifest = Manifest(folder, recipe.seed, circumstances(self.device))
         variants = recipe.trainings()
         stages = {name: training_stage(name, variant.seed or 0) for name, variant in variants.items()}
-        curves = [curves_stage(name) for name in variants]
-        display.plan(list(stages.values()), curves, *([stage] for stage in SHOWN))
+        display.plan([*stages.values()], [*map(curves_stage, variants)], *([stage] for stage in SHOWN))
         missing = [name for name in variants if not (folder / name / "model.safetensors").exists()]
         for name in variants.keys() - missing:
             display.skipped(stages[name])
-        training: dict[str, Any] = {"data": self.data, "device": self.device}
-        if missing:
-            with manifest.stage("train"):
-                train(recipe, folder, display=display, timings=manifest.compilation, **training)
-        else:  # still checks that the models there are the recipe's
-            train(recipe, folder, **training)
+        shown: dict[str, Any] = {"display": display, "timings": manifest.compilation} if missing else {}
+        with manifest.stage("train") if missing else nullcontext():
+            # where none is missing, this still checks that the models there are the recipe's
+            train(recipe, folder, data=self.data, device=self.device, **shown)
         for name, variant in variants.items():
             self._evaluate(name, variant, manifest)
-        results = read_study(folder)
-        _show(results, folder, display, manifest)
-        return results
+        return _show(read_study(folder), folder, display, manifest)
 
     def _evaluate(self, name: str, variant: Variant, manifest: Manifest) -> None:
         """Explain, perturb and score with one model, unless that is done."""
         folder, display = self.folder / name, self.display
-        model: Any = load_model(
-            folder / "model.safetensors", chosen_device(self.device), architecture=self.recipe.model
-        )
-        stored = EvaluationFolder(folder)
+        path, stored = folder / "model.safetensors", EvaluationFolder(folder)
+        model: Any = load_model(path, chosen_device(self.device), architecture=self.recipe.model)
         about = stored.about()
         if about is not None and about["model"] != fingerprint(model):
             display.say(f"{name}: the curves were made with another model; making them again")
             stored.clear()
-            about = None
-        complete = about is not None and bool(stored.blocks) and read_evaluation(folder)[0].complete
-        if complete and (folder / EXAMPLES).exists():
+        elif about and stored.blocks and (folder / EXAMPLES).exists() and read_evaluation(folder)[0].complete:
             display.skipped(curves_stage(name))
             return
-        settings = {"fpa": variant.fpa, "rectangle": variant.rectangle}.get(variant.augmentation)
         described = {
             "name": name,
             "classes": model.card.classes,
             "data": self.data.name,
             "augmentation": variant.augmentation,
-            "training": {} if settings is None else asdict(settings),
+            "training": variant.settings,
         }
         engine = Engine(model, precision=self.plan.precision)
         source = image_source(self.data, workers=self.recipe.data.workers)
@@ -133,34 +123,20 @@ class _Study:
 
 def recipe_plan(recipe: Recipe, data: ImageData) -> Plan:
     """The plan of a recipe's evaluations."""
-    chosen = recipe.evaluation
+    chosen, scale = recipe.evaluation, data.normalisation
+    reference = get_masking("black", scale.mean, scale.std) if chosen.reference == "black" else "masked"
+    names = ("estimators", "points", "features", "outputs", "scores", "precision")
     return make_plan(
-        chosen.estimators,
-        settings=recipe_settings(recipe, data),
+        **{name: getattr(chosen, name) for name in names},
+        settings=Settings(chosen.ig_steps, chosen.sg_samples, chosen.sigma, reference),
         masking=recipe.masking,
-        points=chosen.points,
-        features=chosen.features,
-        outputs=chosen.outputs,
-        scores=chosen.scores,
         seed=recipe.seed,
-        precision=chosen.precision,
-        normalisation=data.normalisation,
+        normalisation=scale,
     )
 
 
-def recipe_settings(recipe: Recipe, data: ImageData) -> Settings:
-    """The numbers of the estimators that a recipe names."""
-    from fpa.masking import get_masking
-
-    chosen = recipe.evaluation
-    reference: Any = chosen.reference
-    if reference == "black":
-        reference = get_masking("black", data.normalisation.mean, data.normalisation.std)
-    return Settings(chosen.ig_steps, chosen.sg_samples, chosen.sigma, reference)
-
-
-def _show(results: Results, folder: Path, display: Display, manifest: Manifest) -> None:
-    """Make the tables, figures and report of a study, each unless it is there, unchanged."""
+def _show(results: Results, folder: Path, display: Display, manifest: Manifest) -> Results:
+    """Make the tables, figures and report of these results, each unless it is there, unchanged."""
     from fpa.show import show_all
 
     for stage in SHOWN:
@@ -170,6 +146,7 @@ def _show(results: Results, folder: Path, display: Display, manifest: Manifest) 
             with display.making(stage), manifest.stage(stage):
                 paths = show_all(results, folder, repeat_command(folder), only=[stage])[stage]
                 manifest.note_files(stage, paths)
+    return results
 
 
 def show_again(folder: Path, output: Path, *, overwrite: bool = False) -> Results:
@@ -177,18 +154,17 @@ def show_again(folder: Path, output: Path, *, overwrite: bool = False) -> Result
     from fpa.show import show_all
 
     results = read_results(folder)
-    elsewhere = output.resolve() != folder.resolve()
-    if elsewhere and any((output / name).exists() for name in ("recipe.yaml", DESCRIPTION)):
-        raise InputError(f"{output} holds another study or evaluation: choose another --output")
-    if elsewhere and not overwrite:
-        StudyFolder(output).refuse_others("or --overwrite to replace them")
+    if elsewhere := output.resolve() != folder.resolve():
+        if any((output / name).exists() for name in ("recipe.yaml", DESCRIPTION)):
+            raise InputError(f"{output} holds another study or evaluation: choose another --output")
+        if not overwrite:
+            StudyFolder(output).refuse_others("or --overwrite to replace them")
     with folder_lock(output):
         if elsewhere or results.recipe is None:
             show_all(results, output, repeat_command(folder))
         else:
             manifest = Manifest(folder, int(results.recipe["seed"]), {})
-            for stage in SHOWN:
-                manifest.values["timings"].pop(stage, None)
+            manifest.values["files"].clear()  # so that all are made
             _show(results, folder, Display(quiet=True), manifest)
     return results
 

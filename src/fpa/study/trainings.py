@@ -1,6 +1,6 @@
 """The trainings of a study: from a recipe to the jobs that the trainer runs."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -9,12 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from fpa.data.normalisation import Normalisation
-from fpa.data.sets import load_data
-from fpa.data.splits import ImageData, first_images
+from fpa.data import ImageData, Normalisation, load_data
+from fpa.data.splits import first_images
 from fpa.masking import get_masking
-from fpa.models.architectures import build_model
-from fpa.models.saved import ModelCard
+from fpa.models import ModelCard, build_model
 from fpa.progress import Display
 from fpa.seeds import Stream, derive
 from fpa.study.recipe import Recipe, Variant
@@ -46,11 +44,8 @@ def train(
     files = [folder / name / "model.safetensors" for folder in folders.values() for name in names]
     if data is None and (overwrite or not all(file.exists() for file in files)):
         data = load_recipe_data(recipe)
-    jobs = [
-        job
-        for seed, folder in folders.items()
-        for job in recipe_jobs(replace(recipe, seed=seed), folder, data, names)
-    ]
+    seeds = ((replace(recipe, seed=seed), folder) for seed, folder in folders.items())
+    jobs = [job for seeded, folder in seeds for job in recipe_jobs(seeded, folder, data, names)]
     shown: dict[str, Any] = {"tracker": tracker, "display": display, "timings": timings}
     workers = recipe.data.workers
     return train_jobs(jobs, data, device=device, workers=workers, overwrite=overwrite, **shown)
@@ -65,33 +60,20 @@ def recipe_jobs(
     """
     jobs = []
     for name, variant in recipe.trainings(names).items():
-        card, augment, seed = None, None, variant.seed or 0
-        model: Callable[[], nn.Module] = nn.Module
+        seed, made = variant.seed or 0, dict[str, Any](model=nn.Module)
         if data is not None:
             card = ModelCard(
                 architecture=recipe.model,
                 classes=data.classes,
                 input_shape=data.input_shape,
-                mean=data.normalisation.mean,
-                std=data.normalisation.std,
+                **asdict(data.normalisation),
                 augmentation=variant.augmentation,
                 variant=name,
             )
-            augment = make_augment(recipe, variant, data.normalisation)
-            model = partial(_new_model, card, derive(seed, Stream.INITIAL))
-        jobs.append(
-            Job(
-                name,
-                recipe.training,
-                seed,
-                model=model,
-                description=recipe.description(variant),
-                augment=augment,
-                folder=folder / name,
-                card=card,
-                locked=folder,
-            )
-        )
+            made = {"card": card, "augment": make_augment(recipe, variant, data.normalisation)}
+            made["model"] = partial(_new_model, card, derive(seed, Stream.INITIAL))
+        made |= {"description": recipe.description(variant), "folder": folder / name, "locked": folder}
+        jobs.append(Job(name, recipe.training, seed, **made))
     return jobs
 
 
@@ -99,11 +81,9 @@ def make_augment(recipe: Recipe, variant: Variant, normalisation: Normalisation)
     """The augmentation of a training; None for "none"."""
     variant = recipe.completed(variant)
     masking = get_masking(recipe.masking, normalisation.mean, normalisation.std)
-    if variant.augmentation == "fpa" and variant.fpa:
-        return FPA(**asdict(variant.fpa), masking=masking)
-    if variant.augmentation == "rectangle" and variant.rectangle:
-        return Rectangle(**asdict(variant.rectangle), masking=masking)
-    return None
+    if variant.augmentation == "none":
+        return None
+    return (FPA if variant.augmentation == "fpa" else Rectangle)(**variant.settings, masking=masking)
 
 
 def load_recipe_data(recipe: Recipe) -> ImageData:

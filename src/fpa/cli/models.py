@@ -1,0 +1,264 @@
+"""The commands around one model: `fpa evaluate`, `audit` and `finetune`."""
+
+import json
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.console import Console
+
+import fpa
+from fpa.cli.options import EvaluationOptions, ModelOptions, RunOptions, default_output, show
+from fpa.errors import InputError, at_least
+from fpa.files import folder_lock
+from fpa.progress import Display
+
+NO_TRAINING_IMAGES = (
+    "These images are for evaluation only. Fine-tuning (fpa finetune) needs others: in train/ beside them, "
+    "or a folder of photos, which need no labels."
+)
+
+
+def evaluate(
+    model: str,
+    *,
+    images: ModelOptions,
+    how: EvaluationOptions,
+    masking: dict[str, Any] | str | None = None,
+    outputs: list[str] = ["logit"],  # noqa: B006
+    scores: list[str] = ["A"],  # noqa: B006
+    examples: int = 8,
+    run: RunOptions,
+    command: str,
+) -> int:
+    """Explain, perturb and score one model: saved, shipped, torchvision's, timm's or your own.
+
+    If it is stopped, the same command continues. The folder gets the numbers, tables, figures and a report.
+
+    Args:
+        model: A .safetensors file written by fpa, the name of a shipped model, torchvision:NAME, timm:NAME,
+            or module:function that returns a model.
+        masking: What removing a pixel means: constant, black, mean, minimum, maximum, uniform, blur, bokeh or
+            module:Class, with parameters as in --masking.name blur --masking.sigma 4; default: the masking
+            that the model was trained with, or constant.
+        outputs: What is followed while pixels are removed: logit, probability, margin or accuracy; the first
+            is scored.
+        scores: Names of scores, or module:NAME; A is always among them.
+        examples: Images shown with their maps in figures and report.
+
+    """
+    from fpa.evaluation.evaluator import class_names, open_engine
+    from fpa.evaluation.loop import evaluate_blocks
+    from fpa.show import STAGES, show_all
+    from fpa.study.folder import SHOWN_FILES
+
+    at_least("--examples", examples, 0)
+    subject = images.open(model)
+    card = getattr(subject.model, "card", None)
+    trained, augmentation = ({}, "") if card is None else (card.recipe, card.augmentation)
+    masking = masking or trained.get("masking", "constant")
+    plan = fpa.make_plan(masking=masking, outputs=outputs, scores=scores, **how.plan(subject.normalisation))
+    source, note = images.images(subject, how.count)
+    engine = open_engine(how.engine(subject.model, source, run.device), source, plan)
+    about = {
+        "name": subject.name,
+        "classes": class_names(subject.classes, engine, source, subject.model),
+        "data": source.name,
+        "augmentation": augmentation,
+        "training": trained.get(augmentation, {}),
+        "command": command,
+    }
+    output = run.output or default_output("evaluate", subject.name, how.count)
+    stored: dict[str, Any] = {"about": about, "examples": examples, "overwrite": run.overwrite}
+    with _claimed(output, run, note) as display:
+        with display.evaluating(subject.name, source.count) as tell:
+            evaluate_blocks(engine, source, plan, output, progress=tell, **stored)
+        display.unreadable(source.lost)
+        for name in SHOWN_FILES:  # they may be of an evaluation that was overwritten
+            (output / name).unlink(missing_ok=True)
+        results = fpa.read_results(output)
+        for stage in STAGES:
+            with display.making(stage):
+                show_all(results, output, command, only=[stage])
+    return show(results, output, run.quiet)
+
+
+def audit(
+    model: str,
+    *,
+    images: ModelOptions,
+    how: EvaluationOptions,
+    maskings: list[dict[str, Any] | str] = ["constant", "mean", "blur", "uniform"],  # noqa: B006
+    run: RunOptions,
+) -> int:
+    """Can the evaluation of explanations on this model be trusted? A verdict with its evidence.
+
+    Exit code 0: reliable, 3: unreliable, 4: cannot tell, 2: bad input. If it is stopped, the same command
+    continues.
+
+    Args:
+        model: A .safetensors file written by fpa, the name of a shipped model, torchvision:NAME, timm:NAME,
+            or module:function that returns a model.
+        maskings: What removing a pixel means: the masking that is judged, then others to compare it with.
+
+    """
+    from fpa.auditing.rule import FEWEST_IMAGES
+    from fpa.data.sets import has_training_images
+
+    subject = images.open(model)
+    for masking in maskings:  # what is wrong is said before the images are looked at
+        fpa.get_masking(masking, subject.normalisation.mean, subject.normalisation.std)
+    source, note = images.images(subject, how.count)
+    engine = how.engine(subject.model, source, run.device)
+    output = run.output or default_output("audit", subject.name)
+    named = {"name": f"{subject.name} on {source.name}", **how.plan(subject.normalisation)}
+    stored: dict[str, Any] = {"folder": output, "overwrite": run.overwrite}
+    with _claimed(output, run, note) as display:
+        if source.count is not None and source.count < FEWEST_IMAGES:
+            display.say(f"{source.count} images: with fewer than {FEWEST_IMAGES} the verdict is: cannot tell")
+        with display.evaluating(subject.name, source.count) as tell:
+            verdict = fpa.audit(engine, source, maskings=maskings, progress=tell, **stored, **named)
+        display.unreadable(source.lost)
+        if verdict.verdict == "unreliable" and _can_be_named(model):
+            if has_training_images(source.name):
+                verdict = replace(verdict, command=_finetune_command(model, images, source.name, maskings[0]))
+            else:
+                verdict = replace(verdict, advice=(*verdict.advice, NO_TRAINING_IMAGES))
+        verdict.save(output / "audit.json")
+        verdict.report(output / "audit.html")
+    if not run.quiet:
+        Console().print(verdict)
+        print(f"page: {output / 'audit.html'}")
+    return verdict.exit_code
+
+
+def finetune(
+    model: str,
+    *,
+    images: ModelOptions,
+    epochs: int = 2,
+    learning_rate: float = 0.003,
+    batch_size: int = 64,
+    targets: Literal["auto", "labels", "model"] = "auto",
+    masking: dict[str, Any] | str = "constant",
+    p: float | None = None,
+    p1_max: float | None = None,
+    p2: float | None = None,
+    s_max: int | None = None,
+    seed: int = 0,
+    run: RunOptions,
+) -> int:
+    """Train an existing model for a few epochs with FPA, so that explanations can be evaluated on it.
+
+    If it is stopped, the same command continues. The folder gets model.safetensors and training.csv.
+
+    Args:
+        model: A .safetensors file written by fpa, the name of a shipped model, torchvision:NAME, timm:NAME,
+            or module:function that returns a model.
+        epochs: Passes over the training images.
+        learning_rate: Largest learning rate.
+        batch_size: Images in a step.
+        targets: What is learned: labels, model (the model's own predictions on unmasked images), or auto:
+            the labels if the classes are the model's, else the model's predictions.
+        masking: What removing a pixel means, as in fpa evaluate.
+        p: Share of the batches that are perturbed; default: the paper's value for the image size.
+        p1_max: Largest share of the pixels selected; default: the paper's value for the image size.
+        p2: Share of the selected pixels that start a square; default: the paper's value for the image size.
+        s_max: Largest side of a square; default: the paper's value for the image size.
+        seed: Seed of everything random.
+
+    """
+    from fpa.data.labels import class_numbers
+    from fpa.data.sets import has_own_test, tuning_data
+    from fpa.models.wrap import class_count
+
+    subject = images.open(model)
+    data = tuning_data(subject.data, images.data_root, size=subject.size)
+    outputs = class_count(subject.model, data.input_shape)
+    index = None
+    if images.class_index is not None:
+        index = class_numbers(data.classes, outputs, subject.classes, images.class_index)
+    network: Any = subject.model
+    card: fpa.ModelCard | None = getattr(network, "card", None)
+    scale = asdict(subject.normalisation)
+    network.card = fpa.ModelCard(
+        architecture=model if card is None else card.architecture,
+        classes=subject.classes or [str(number) for number in range(outputs)],
+        input_shape=data.input_shape,
+        **scale,
+    )
+    chosen = {"p": p, "p1_max": p1_max, "p2": p2, "s_max": s_max}
+    settings = asdict(fpa.suggested_fpa(*data.input_shape[1:]))
+    settings |= {name: value for name, value in chosen.items() if value is not None}
+    output = run.output or default_output("finetune", subject.name)
+    where: dict[str, Any] = {"device": run.device, "output": output, "overwrite": run.overwrite}
+    with Display(quiet=run.quiet) as display:
+        tuned: Any = fpa.finetune(
+            network,
+            data,
+            epochs=epochs,
+            learning_rate=learning_rate,
+            batch_size=batch_size,
+            fpa=fpa.FPA(**settings, masking=fpa.get_masking(masking, **scale)),
+            targets=targets,
+            class_index=index,
+            seed=seed,
+            data_root=images.data_root,
+            workers=images.workers,
+            display=display,
+            **where,
+        )
+    if not run.quiet:
+        by_model = tuned.card.recipe["targets"] == "model"
+        what = "agreement with the original" if by_model else "test accuracy"
+        if not has_own_test(data):
+            what = f"{what.removeprefix('test ')} on the training images"
+        same = card is not None and card.recipe.get("data", {}).get("name") == data.name
+        known = card.accuracy if card is not None and same and not by_model else None
+        before = "" if known is None else f" (before: {100 * known:.1f}%)"
+        print(f"{what} {100 * tuned.card.accuracy:.1f}%{before}  {output / 'model.safetensors'}")
+    return 0
+
+
+@contextmanager
+def _claimed(folder: Path, run: RunOptions, note: str | None) -> Iterator[Display]:
+    """Lock the folder and show what is done; one that holds something else is refused before any work."""
+    from fpa.evaluation.shards import DESCRIPTION
+    from fpa.study.folder import SHOWN_FILES
+
+    with folder_lock(folder), Display(quiet=run.quiet) as display:
+        evaluated = (folder / DESCRIPTION).exists()
+        if (folder / "recipe.yaml").exists():
+            raise InputError(f"{folder} holds a study: choose another --output")
+        if not evaluated and any((folder / name).exists() for name in SHOWN_FILES):
+            held = "tables, figures or a report of something else"
+            raise InputError(f"{folder} holds {held}: choose another --output")
+        others = any(not path.name.startswith(".fpa-") for path in folder.iterdir())
+        if run.overwrite and others and not evaluated:
+            raise InputError(f"{folder} is not empty and holds no evaluation: nothing was deleted")
+        if note:
+            display.say(note)
+        yield display
+
+
+def _can_be_named(model: str) -> bool:
+    """Whether `fpa finetune` can build the model again; one that a function returned is tuned in Python."""
+    return model.startswith(("torchvision:", "timm:")) or ":" not in model or Path(model).exists()
+
+
+def _finetune_command(model: str, images: ModelOptions, data: str, masking: dict[str, Any] | str) -> str:
+    """How to fine-tune the model that was audited, for the masking that was judged."""
+    words = ["fpa", "finetune", model, "--data", data]
+    for name in ("data_root", "weights", "mean", "std", "size", "class_index"):
+        value = getattr(images, name)
+        if value != getattr(ModelOptions, name):
+            words += [f"--{name}", ",".join(map(str, value)) if isinstance(value, list) else str(value)]
+    if isinstance(masking, dict):
+        for name, value in masking.items():
+            words += [f"--masking.{name}", value if isinstance(value, str) else json.dumps(value)]
+    elif masking != "constant":
+        words += ["--masking", masking]
+    return shlex.join(words)

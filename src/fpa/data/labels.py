@@ -77,7 +77,7 @@ def relabelled(data: ImageData, classes: list[str], numbers: Sequence[int]) -> I
 
 def _by_name(classes: Sequence[str], names: Sequence[str] | None, same: list[int] | None) -> list[int] | None:
     """The output of every class's name, if each is the name of one; `same` where all names are alike."""
-    known, wanted = ([_plain(name) for name in some] for some in (names or [], classes))
+    known, wanted = list(map(_plain, names or [])), list(map(_plain, classes))
     if wanted and wanted == known:  # also where two outputs have one name, as ImageNet's cranes
         return same
     if wanted and all(known.count(name) == 1 for name in wanted):

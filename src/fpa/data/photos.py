@@ -65,8 +65,7 @@ def file_split(
     folder: Path, classes: list[str], files: list[tuple[str, str]], size: int, listing: Path | None = None
 ) -> FileSplit:
     """A split of (class, file below `folder`) pairs; errors name `listing`, where the files stand."""
-    numbers = {name: number for number, name in enumerate(classes)}
-    filled = {name for name, _ in files}
+    numbers, filled = {name: number for number, name in enumerate(classes)}, {name for name, _ in files}
     for name in sorted(filled - set(classes)):
         raise InputError(
             f"{listing or folder} has the class {name!r}, which is not among the {len(classes)} known ones"

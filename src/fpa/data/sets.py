@@ -97,8 +97,7 @@ def tuning_data(name: str, root: Path | str = "data", *, size: int = 224) -> Ima
 
 def has_own_test(data: ImageData) -> bool:
     """Whether the test images are others than those trained on."""
-    train, test = (getattr(split, "paths", split) for split in (data.train, data.test))
-    return train is not test
+    return getattr(data.train, "paths", data.train) is not getattr(data.test, "paths", data.test)
 
 
 def has_training_images(name: str) -> bool:

@@ -113,8 +113,7 @@ class ImageSource(ABC):
             finite = (images if like is None else like).cpu().nan_to_num(posinf=0, neginf=0)
             low, high = finite.amin((1, 2, 3), keepdim=True), finite.amax((1, 2, 3), keepdim=True)
             unit = (images.cpu() - low) / (high - low).clamp(min=1e-6)
-        picture: NDArray[np.uint8] = unit.nan_to_num().mul(255).round().clamp(0, 255).byte().numpy()
-        return picture
+        return np.asarray(unit.nan_to_num().mul(255).round().clamp(0, 255).byte())
 
 
 def image_source(

@@ -136,10 +136,8 @@ def _read(path: Path, array: str | None) -> Tensor:
     try:
         arrays = _arrays(path)
         if array is None and len(arrays) != 1:
-            listed = ", ".join(sorted(arrays)[:16])
-            raise InputError(
-                f"{path} holds {len(arrays)} arrays ({listed}): name one as in maps:{path}#ARRAY"
-            )
+            held = f"{len(arrays)} arrays ({', '.join(sorted(arrays)[:16])})"
+            raise InputError(f"{path} holds {held}: name one as in maps:{path}#ARRAY")
         if array is not None and array not in arrays:
             raise unknown(f"array of {path}", array, arrays)
         return _as_tensor(arrays[array or next(iter(arrays))](), f"the maps in {path}")

@@ -20,8 +20,7 @@ from fpa.engine import Engine
 from fpa.errors import InputError
 from fpa.explanation import Estimator, Settings, explain, get_estimators
 from fpa.explanation.captum import Captum, captum_methods
-from fpa.explanation.functions import from_quantus
-from fpa.explanation.maps import Maps
+from fpa.explanation.maps import Maps, from_quantus
 from fpa.masking import Constant
 from fpa.show.names import estimator_name
 from fpa.study.read import read_study

@@ -11,19 +11,7 @@ from fpa.data.source import ImageBlock, ImageSource, image_source
 from fpa.data.splits import ArraySplit, DataRequest, FileSplit, ImageData, array_data
 
 __all__ = [
-    "ArraySplit",
-    "DataRequest",
-    "FileSplit",
-    "ImageBatches",
-    "ImageBlock",
-    "ImageData",
-    "ImageSource",
-    "Normalisation",
-    "array_data",
-    "image_source",
-    "load_data",
-    "load_evaluation_data",
-    "looks",
-    "register",
+    "ArraySplit", "DataRequest", "FileSplit", "ImageBatches", "ImageBlock", "ImageData", "ImageSource",
+    "Normalisation", "array_data", "image_source", "load_data", "load_evaluation_data", "looks", "register",
     "same_images",
-]
+]  # fmt: skip

@@ -35,21 +35,16 @@ def load_evaluation(request: DataRequest, folder: Path) -> ImageData:
     test = _test_folder(folder) or (folder / "train" if (folder / "train").is_dir() else folder)
     loose = sorted(file.name for file in test.iterdir() if file.name.lower().endswith(IMG_EXTENSIONS))
     classes, transform = photos.subfolders(test), photos.test_transform(request.size)
-    files = [(label, file) for label in classes for file in photos.images_below(test, label)]
-    left_out = ""
+    files = photos.images_below(test, classes)
     if len(loose) > len(files) or (loose and len(classes) < 2):
-        if files:
-            left_out = f"{test} holds images, so those in its subfolders are left out: {len(files)}"
+        left_out = f"{test} holds images, so those in its subfolders are left out: {len(files)}"
         classes = []
         split = FileSplit(PathList(test, loose), torch.full((len(loose),), -1), transform, request.size)
     else:
-        if loose:
-            left_out = (
-                f"{test} has a folder for each class, so the images beside them are left out: {len(loose)}, "
-                f"the first is {loose[0]}"
-            )
+        left_out = f"{test} has a folder for each class, so the images beside them are left out: {len(loose)}"
+        left_out += f", the first is {loose[0]}" if loose else ""
         split = photos.file_split(test, photos.class_folders(test), files, request.size)
-    if left_out:
+    if loose and files:
         warnings.warn(left_out, stacklevel=2)
     none = FileSplit([], torch.zeros(0, dtype=torch.int64), transform, request.size)
     return photos.file_data(request, classes, none, split)

@@ -32,12 +32,13 @@ def class_numbers(
                 "a class index was given, but the images have no classes: they are not in a folder for each"
             )
         numbers = _indexed_numbers(classes, class_index)
-        wrong = [number for number in numbers if not 0 <= number < outputs]
-        if wrong:
+        if wrong := [number for number in numbers if not 0 <= number < outputs]:
             raise InputError(f"the class index {wrong[0]} is not among the model's {outputs} outputs")
         return numbers
     same = list(range(outputs)) if classes and len(classes) == outputs else None
-    return _by_name(classes, names, same) or (None if _named(names) else same)
+    # The outputs of models that came without names are called by their numbers.
+    named = names is not None and list(names) != [str(number) for number in range(len(names))]
+    return _by_name(classes, names, same) or (None if named else same)
 
 
 def labels_for(
@@ -76,17 +77,12 @@ def relabelled(data: ImageData, classes: list[str], numbers: Sequence[int]) -> I
 
 def _by_name(classes: Sequence[str], names: Sequence[str] | None, same: list[int] | None) -> list[int] | None:
     """The output of every class's name, if each is the name of one; `same` where all names are alike."""
-    known, wanted = ([_plain(name) for name in some] for some in (names or [], classes))
+    known, wanted = list(map(_plain, names or [])), list(map(_plain, classes))
     if wanted and wanted == known:  # also where two outputs have one name, as ImageNet's cranes
         return same
     if wanted and all(known.count(name) == 1 for name in wanted):
         return [known.index(name) for name in wanted]
     return None
-
-
-def _named(names: Sequence[str] | None) -> bool:
-    """Whether outputs have names; those of models that came without any are their numbers."""
-    return names is not None and list(names) != [str(number) for number in range(len(names))]
 
 
 def _plain(name: str) -> str:
@@ -112,7 +108,6 @@ def _indexed_numbers(classes: Sequence[str], class_index: str) -> list[int]:
         elif str(key).isdigit():
             words = [value] if isinstance(value, str) else value
             numbers |= {_plain(str(word)): int(key) for word in words}
-    missing = [name for name in classes if _plain(name) not in numbers]
-    if missing:
+    if missing := [name for name in classes if _plain(name) not in numbers]:
         raise InputError(f"the class index {class_index} does not name the class {missing[0]!r}")
     return [numbers[_plain(name)] for name in classes]

@@ -39,13 +39,12 @@ def value_range(images: Tensor) -> tuple[str, float, float]:
     finite = images if whole else images[images.isfinite()]
     if finite.numel() == 0:
         return NORMALISED, float("nan"), float("nan")
-    low, high = (float(value) for value in finite.aminmax())
+    low, high = map(float, finite.aminmax())
     if whole and (low < 0 or high > 255):
         raise InputError(f"whole-numbered images must be in 0..255, they reach from {low:g} to {high:g}")
     if whole or (low >= -1 and high > _LIKE_BYTES):
         return BYTES, low, high
-    unit = low >= -_OVERSHOOT and high <= 1 + _OVERSHOOT
-    return (UNIT if unit else NORMALISED), low, high
+    return UNIT if low >= -_OVERSHOOT and high <= 1 + _OVERSHOOT else NORMALISED, low, high
 
 
 def _is_array(value: Any) -> bool:
@@ -83,10 +82,8 @@ def batch_parts(batch: Any) -> tuple[Any, Any, Any]:
     """Images, labels and numbers of a batch, None where it has none."""
     if isinstance(batch, Mapping):
         keys = {str(key).lower(): value for key, value in batch.items()}
-        image, label, index = (
-            next((keys[key] for key in known if key in keys), None)
-            for known in (IMAGE_KEYS, LABEL_KEYS, INDEX_KEYS)
-        )
+        known = (IMAGE_KEYS, LABEL_KEYS, INDEX_KEYS)
+        image, label, index = (next((keys[key] for key in some if key in keys), None) for some in known)
         if image is None:
             raise InputError(
                 f"a batch with the keys {', '.join(map(str, batch))} has no images: "
@@ -119,17 +116,15 @@ def collated(items: list[Any]) -> Any:
     try:
         return torch_data.default_collate(items)
     except (TypeError, RuntimeError):  # PIL images, or images of several sizes
-        parts = [batch_parts(item) for item in items]
-        labels = [label for _, label, _ in parts]
-        return [image for image, _, _ in parts], None if any(label is None for label in labels) else labels
+        images, labels, _ = map(list, zip(*map(batch_parts, items), strict=True))
+        return images, None if any(label is None for label in labels) else labels
 
 
 def as_batch(pixels: Any, channels: int | None) -> Tensor:
     """Any form of images as a tensor [N, C, H, W] in its own range."""
     if isinstance(pixels, (list, tuple)):
         parts = [as_batch(image, channels) for image in pixels]
-        sizes = sorted({tuple(part.shape[1:]) for part in parts})
-        if len(sizes) > 1:
+        if len(sizes := sorted({tuple(part.shape[1:]) for part in parts})) > 1:
             raise InputError(
                 f"images of different sizes, {list(sizes[0])} and {list(sizes[1])}: "
                 "resize or crop them to one size"
@@ -285,12 +280,10 @@ class ImageBatches:
         """Whether the loader may give the images in another order than the data set's."""
         self.drawn = any(isinstance(sampler, random) for sampler in _samplers(self.source))
         """Whether the loader draws the images at random, in another order every time."""
-        self.seen: set[int] = set()
-        self._shape: list[int] = []
+        self.seen, self._shape = set[int](), list[int]()
         self._numbered = self._needed = self._warned = False
         source = iter(self.source)
-        taken = list(itertools.islice(source, 1))
-        if not taken:
+        if not (taken := list(itertools.islice(source, 1))):
             raise InputError("there are no images: the loader yields nothing")
         self.first = self.converted(taken[0], 0, 0)[0]
         """The images of the first batch, normalised; a loader that can be read once loses nothing."""

@@ -34,16 +34,12 @@ def two_folders(request: DataRequest, train: Path, test: Path, official: int | N
     """Images in `train`/CLASS and `test`/CLASS; `official` as for `file_data`."""
     classes = class_folders(train)
     for here, there in ((train, test), (test, train)):
-        only = sorted(set(class_folders(here)) - set(class_folders(there)))
-        if only:
+        if only := sorted(set(class_folders(here)) - set(class_folders(there))):
             others = f" (nor are {len(only) - 1} others)" if len(only) > 1 else ""
             raise InputError(f"class {only[0]!r} is in {here} but not in {there}{others}")
-
-    def split(folder: Path) -> FileSplit:
-        files = [(label, file) for label in classes for file in images_below(folder, label)]
-        return file_split(folder, classes, files, request.size)
-
-    return file_data(request, classes, split(train), split(test), official)
+    sources = ((folder, classes, images_below(folder, classes)) for folder in (train, test))
+    splits = [file_split(*source, request.size) for source in sources]
+    return file_data(request, classes, splits[0], splits[1], official)
 
 
 def file_data(
@@ -54,24 +50,22 @@ def file_data(
     `official` is the number of classes of a published set, which is usually evaluated on 5,000 images.
     """
     evaluation = request.subset(len(test), None if official is None else _USUAL_IMAGES)
-    shape = (3, request.size, request.size)
-    if request.check:
-        _check_files(train.paths)
-        _check_files(test.paths)
+    for split in (train, test) if request.check else ():
+        _check_files(split.paths)
     if official not in (None, len(classes)):
         seen = f"{request.name} in {request.root} has {len(classes)} classes"
         warnings.warn(f"{seen}, the official set has {official}", stacklevel=4)
-    train = replace(train, transform=train_transform(request.size))
-    normalisation = minus_one_to_one(3)
-    return ImageData(request.name, classes, normalisation, shape, train, test=test, evaluation=evaluation)
+    train, shape = replace(train, transform=train_transform(request.size)), (3, request.size, request.size)
+    return ImageData(
+        request.name, classes, minus_one_to_one(3), shape, train, test=test, evaluation=evaluation
+    )
 
 
 def file_split(
     folder: Path, classes: list[str], files: list[tuple[str, str]], size: int, listing: Path | None = None
 ) -> FileSplit:
     """A split of (class, file below `folder`) pairs; errors name `listing`, where the files stand."""
-    numbers = {name: number for number, name in enumerate(classes)}
-    filled = {name for name, _ in files}
+    numbers, filled = {name: number for number, name in enumerate(classes)}, {name for name, _ in files}
     for name in sorted(filled - set(classes)):
         raise InputError(
             f"{listing or folder} has the class {name!r}, which is not among the {len(classes)} known ones"
@@ -114,20 +108,21 @@ def subfolders(folder: Path) -> list[str]:
 
 def class_folders(folder: Path) -> list[str]:
     """The subfolders, of which there must be some."""
-    names = subfolders(folder)
-    if not names:
-        raise InputError(f"{folder} has no subfolders: expected one for each class, with its images")
-    return names
+    if names := subfolders(folder):
+        return names
+    raise InputError(f"{folder} has no subfolders: expected one for each class, with its images")
 
 
-def images_below(folder: Path, label: str) -> list[str]:
-    """Image files of a class at any depth, relative to `folder`, sorted."""
-    return sorted(
-        os.path.relpath(os.path.join(parent, file), folder)
+def images_below(folder: Path, classes: list[str]) -> list[tuple[str, str]]:
+    """(class, image file) for the files at any depth, relative to `folder`, sorted in each class."""
+    found = (
+        (number, os.path.relpath(os.path.join(parent, file), folder))
+        for number, label in enumerate(classes)
         for parent, _, files in os.walk(folder / label, followlinks=True)
         for file in files
         if file.lower().endswith(IMG_EXTENSIONS)
     )
+    return [(classes[number], file) for number, file in sorted(found)]
 
 
 def file_bytes(path: Path) -> bytes:
@@ -150,8 +145,7 @@ def _check_files(paths: Sequence[Path]) -> None:
             return error
         return None
 
-    bad = [error for error in _in_threads(problem, len(paths), "looking at the images") if error]
-    if bad:
+    if bad := [error for error in _in_threads(problem, len(paths), "looking at the images") if error]:
         named = "; ".join(f"{error.path} ({error.reason})" for error in bad[:5])
         more = f"; and {len(bad) - 5} more" if len(bad) > 5 else ""
         raise InputError(f"{len(bad)} of {len(paths)} image files cannot be read: {named}{more}")

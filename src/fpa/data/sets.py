@@ -8,12 +8,13 @@ the files is said before training starts; an image that cannot be read later com
 
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from fpa.data import cifar10, digits, folder, food101, imagenet, shapes
+from fpa.data import folder
 from fpa.data.splits import ArraySplit, DataRequest, ImageData, array_data
 from fpa.errors import InputError, first_line, unknown
 from fpa.files import call_object
@@ -21,16 +22,10 @@ from fpa.files import call_object
 Load = Callable[[DataRequest], Any]
 """Loads a data set: an `ImageData`, or ((images, labels), (images, labels)) to train on and to test."""
 
-DATA_SETS: dict[str, Load] = {
-    "shapes": shapes.load,
-    "digits": digits.load,
-    "cifar10": cifar10.load,
-    "food101": food101.load,
-    "imagenet": imagenet.load,
-}
-"""The data sets known by name; a line here, or `register`, adds one."""
+_SHIPPED = ("shapes", "digits", "cifar10", "food101", "imagenet")
 
-_SHIPPED = frozenset(DATA_SETS)
+DATA_SETS: dict[str, Load] = {name: import_module(f"fpa.data.{name}").load for name in _SHIPPED}
+"""The data sets known by name, a module each; a name above, or `register`, adds one."""
 
 
 def register(name: str, load: Load) -> None:
@@ -102,8 +97,7 @@ def tuning_data(name: str, root: Path | str = "data", *, size: int = 224) -> Ima
 
 def has_own_test(data: ImageData) -> bool:
     """Whether the test images are others than those trained on."""
-    train, test = (getattr(split, "paths", split) for split in (data.train, data.test))
-    return train is not test
+    return getattr(data.train, "paths", data.train) is not getattr(data.test, "paths", data.test)
 
 
 def has_training_images(name: str) -> bool:

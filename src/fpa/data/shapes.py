@@ -38,12 +38,11 @@ def draw_shapes(count: int, seed: int) -> Drawn:
     >>> [CLASSES[label] for label in labels[:3]], images.shape, foreground.shape
     (['disc', 'square', 'diamond'], (8, 3, 32, 32), (8, 32, 32))
     """
-    parts = [
-        _draw(np.arange(start, start + _CHUNK) % len(CLASSES), np.random.PCG64([seed, start]))
-        for start in range(0, count, _CHUNK)
-    ]
-    images, labels, foreground = (np.concatenate(arrays)[:count] for arrays in zip(*parts, strict=True))
-    return images, labels, foreground
+    starts = range(0, count, _CHUNK)
+    labels = (np.arange(start, start + _CHUNK) % len(CLASSES) for start in starts)
+    parts = map(_draw, labels, (np.random.PCG64([seed, start]) for start in starts))
+    images, classes, foreground = (np.concatenate(arrays)[:count] for arrays in zip(*parts, strict=True))
+    return images, classes, foreground
 
 
 def _draw(labels: NDArray[np.int64], stream: np.random.PCG64) -> Drawn:

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ class ImageSource(ABC):
     def check_numbers(self) -> None:  # noqa: B027
         """Refuse images that cannot be told apart by number, now or when a number repeats."""
 
-    def blocks(self, size: int, wanted: Callable[[int], bool] | None = None) -> Iterator[ImageBlock]:
+    def blocks(self, size: int, wanted: Callable[[int], bool] = lambda number: True) -> Iterator[ImageBlock]:
         """The blocks of `size` images (the last may be smaller), in order.
 
         `wanted` is asked once for each block, in order and not long before the block is needed. Only the
@@ -84,7 +85,7 @@ class ImageSource(ABC):
         """
         if size < 1:
             raise InputError(f"a block must have at least 1 image, got {size}")
-        return self._blocks(size, wanted or (lambda number: True))
+        return self._blocks(size, wanted)
 
     @abstractmethod
     def _blocks(self, size: int, wanted: Callable[[int], bool]) -> Iterator[ImageBlock]: ...
@@ -112,8 +113,7 @@ class ImageSource(ABC):
             finite = (images if like is None else like).cpu().nan_to_num(posinf=0, neginf=0)
             low, high = finite.amin((1, 2, 3), keepdim=True), finite.amax((1, 2, 3), keepdim=True)
             unit = (images.cpu() - low) / (high - low).clamp(min=1e-6)
-        picture: NDArray[np.uint8] = unit.nan_to_num().mul(255).round().clamp(0, 255).byte().numpy()
-        return picture
+        return np.asarray(unit.nan_to_num().mul(255).round().clamp(0, 255).byte())
 
 
 def image_source(
@@ -161,7 +161,7 @@ def image_source(
     batches = ImageBatches(data, normalisation, channels)
     items = not is_batch(data) and hasattr(data, "__getitem__") and isinstance(data, Sized)
     if items and not isinstance(data, IterableDataset) and single_images(data) and len(batches.first) == 1:
-        loader = DataLoader(data, 1, collate_fn=_only, num_workers=workers)
+        loader = DataLoader(data, 1, collate_fn=itemgetter(0), num_workers=workers)
         return _Batched(data, batches, outputs, count, loader=loader)
     plain = type(data) is DataLoader and type(data.batch_sampler) is BatchSampler
     if plain and in_order(data) and not isinstance(data.dataset, IterableDataset):
@@ -285,13 +285,9 @@ class _Batched(_Brought, _Indexed):
         # Batches are made as the loader makes them, so that its collate_fn sees the same items together.
         making = ("collate_fn", "worker_init_fn", "multiprocessing_context")
         reading = ("num_workers", "prefetch_factor", "pin_memory", "timeout")
-        loader: DataLoader[Any] = DataLoader(
-            self._loader.dataset,
-            batch_sampler=map(list, pieces),
-            generator=torch.Generator(),  # leaves the global one alone
-            **{name: getattr(self._loader, name) for name in (*making, *reading)},
-        )
-        for raw in loader:
+        same: dict[str, Any] = {name: getattr(self._loader, name) for name in (*making, *reading)}
+        same["generator"] = torch.Generator()  # leaves the global one alone
+        for raw in DataLoader(self._loader.dataset, batch_sampler=map(list, pieces), **same):
             piece = coming.popleft()
             number = piece.start // self._size
             batch = self._batches.converted(raw, number, piece.start)
@@ -344,8 +340,3 @@ def _counted(count: int | None, total: int) -> int:
     if count is not None and count > total:
         raise InputError(f"the number of images must be in 1..{total}, got {count}")
     return count or total
-
-
-def _only(items: list[Any]) -> Any:
-    """The item of a batch of one, as it is."""
-    return items[0]

@@ -99,11 +99,10 @@ class FileSplit:
     def load(self, index: int, seed: int | None = None) -> Tensor:
         """Image `index`, uint8 [3, size, size]; random transforms are drawn from `seed` if it is given."""
         image = decode(self.paths[index])
-        if seed is None:
-            return self.transform(image)
-        with torch.random.fork_rng(devices=[]):
-            # torch.manual_seed would also reseed the GPUs, which fork_rng does not restore here.
-            torch.default_generator.manual_seed(seed)
+        with torch.random.fork_rng(devices=[], enabled=seed is not None):
+            if seed is not None:
+                # torch.manual_seed would also reseed the GPUs, which fork_rng does not restore here.
+                torch.default_generator.manual_seed(seed)
             return self.transform(image)
 
 
@@ -177,10 +176,10 @@ def array_data(
     channels, height, width = train.images.shape[1:]
     if classes is None:
         classes = [str(number) for number in range(int(max(train.labels.max(), test.labels.max())) + 1)]
-    shape, evaluation = (channels, height, width), request.subset(len(test))
-    scaled = minus_one_to_one(channels)
-    data = ImageData(request.name, list(classes), scaled, shape, train, test=test, evaluation=evaluation)
-    return replace(data, crop_padding=crop_padding, flip=flip)
+    shape, scaled = (channels, height, width), minus_one_to_one(channels)
+    splits: dict[str, Any] = {"train": train, "test": test, "evaluation": request.subset(len(test))}
+    varied: dict[str, Any] = {"crop_padding": crop_padding, "flip": flip}
+    return ImageData(request.name, list(classes), scaled, shape, **splits, **varied)
 
 
 class SeededImages(Dataset[tuple[Tensor, int, int]]):

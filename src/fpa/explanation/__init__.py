@@ -6,9 +6,8 @@ A file a family; Captum's methods, maps computed before and plain functions are 
 from fpa.explanation.captum import Captum, captum_methods
 from fpa.explanation.estimator import PAPER, SETS, Estimator, Estimators, Label, get_estimators, passes
 from fpa.explanation.explainer import explain, maps_of, raw_maps_of
-from fpa.explanation.functions import from_quantus
 from fpa.explanation.integrated import IntegratedGradients
-from fpa.explanation.maps import Maps
+from fpa.explanation.maps import Maps, from_quantus
 from fpa.explanation.random import Random
 from fpa.explanation.raw import FAMILIES, GradientMap, RawMap, Settings, register
 from fpa.explanation.smooth import SmoothGrad, SquaredSmoothGrad

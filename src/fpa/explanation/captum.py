@@ -7,7 +7,6 @@ import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from importlib.metadata import version
 from typing import Any, Self, get_args
 
@@ -62,10 +61,9 @@ class Captum(RawMap):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "reference", hashable_reference(self.reference))
-        known = captum_methods()
         if self.method in _UNFIT:
             raise InputError(f"captum:{self.method} cannot be used by name: {_UNFIT[self.method]}")
-        if self.method not in known:
+        if self.method not in (known := captum_methods()):
             raise unknown("Captum method", self.method, known)
         if self.layer is not None and not self._takes_layer:
             raise InputError(f"captum:{self.method} takes no layer, got @{self.layer}")
@@ -104,11 +102,11 @@ class Captum(RawMap):
 
     def raw_map(self, name: str, task: Task) -> Tensor:
         """What Captum says of the images, on a copy of the model that fits its hooks."""
-        fitted, first = fitted_model(task.engine, task.images), task.images[:1].to(task.engine.dtype)
-        find = (
-            partial(fitted.layer, self.layer) if self.layer else partial(fitted.last_convolution, name, first)
-        )
-        explainer = self._class(fitted, find()) if self._takes_layer else self._class(fitted)
+        fitted, arguments = fitted_model(task.engine, task.images), []
+        if self._takes_layer:
+            first = task.images[:1].to(task.engine.dtype)
+            arguments = [fitted.layer(self.layer) if self.layer else fitted.last_convolution(name, first)]
+        explainer = self._class(fitted, *arguments)
         accepted = inspect.signature(explainer.attribute).parameters
         of_layer = isinstance(explainer, _captum().LayerAttribution)
         baselines = reference_images(self.reference, task) if "baselines" in accepted else None
@@ -124,11 +122,8 @@ class Captum(RawMap):
                 "interpolate_mode": "bilinear",
                 **_windows(rows),
             }
-            raw = explainer.attribute(
-                rows.requires_grad_(),
-                target=task.targets[at],
-                **{key: value for key, value in chosen.items() if key in accepted},
-            )
+            taken = {key: value for key, value in chosen.items() if key in accepted}
+            raw = explainer.attribute(rows.requires_grad_(), target=task.targets[at], **taken)
             return _at_image_size(name, raw, rows) if of_layer else raw
 
         def seeded(rows: Tensor, at: slice) -> Tensor:
@@ -170,11 +165,7 @@ def _fits(method: Any) -> bool:
 def _required(method: Any) -> list[str]:
     """The arguments of a method that have no default, after `self`."""
     _, *entries = inspect.signature(method).parameters.values()
-    return [
-        entry.name
-        for entry in entries
-        if entry.default is entry.empty and entry.kind is not entry.VAR_KEYWORD
-    ]
+    return [item.name for item in entries if item.default is item.empty and item.kind is not item.VAR_KEYWORD]
 
 
 def _captum() -> Any:
@@ -214,9 +205,9 @@ def _translated(name: str) -> Iterator[None]:
         warnings.filterwarnings("ignore", message=r"\s*Setting (forward, )?backward hooks")
         try:
             yield
+        except torch.OutOfMemoryError:
+            raise
         except (AssertionError, AttributeError, NotImplementedError, RuntimeError, TypeError) as error:
-            if isinstance(error, torch.OutOfMemoryError):
-                raise
             reason = " ".join(str(error).split()) or type(error).__name__
             raise InputError(f"estimator {name}: Captum cannot explain this model: {reason}") from error
 
@@ -334,9 +325,8 @@ _FITTED: "weakref.WeakKeyDictionary[Engine, FittedModel]" = weakref.WeakKeyDicti
 def fitted_model(engine: Engine, images: Tensor) -> FittedModel:
     """The engine's model in a form that Captum's hooks accept; it is checked to give the same logits."""
     if engine not in _FITTED:
-        probe = images[:1].to(engine.dtype)
+        probe, expected = images[:1].to(engine.dtype), engine.predict(images[:1])
         fitted = FittedModel(engine.copy(), probe).eval().requires_grad_(False)
-        expected = engine.predict(images[:1])
         with torch.no_grad():
             logits = fitted(probe).to(expected)
         # Wide enough for half precision and TF32: what is looked for is a ReLU that got lost.

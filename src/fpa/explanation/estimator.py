@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fpa.errors import InputError, unknown
 from fpa.explanation import captum, integrated, random, smooth, vanilla  # noqa: F401 (they fill FAMILIES)
-from fpa.explanation.functions import as_raw_map
+from fpa.explanation.maps import as_raw_map
 from fpa.explanation.raw import FAMILIES, GradientMap, RawMap, Reduction, Settings
 
 Sign = Literal["signed", "unsigned", "baseline"]
@@ -141,13 +141,8 @@ def by_name(name: str) -> Estimator:
     return Estimator(raw, reduction, times_input, shown=Label(name, raw.label, times_input, reduction))
 
 
-PAPER = {
-    name: by_name(name)
-    for name in (
-        "random", "ig_sum", "ig_abs", "vg_abs", "vgx_sum", "vgx_abs", "sg_abs", "sgx_sum", "sgx_abs",
-        "sqsg_sum",
-    )
-}  # fmt: skip
+_NAMES = "random ig_sum ig_abs vg_abs vgx_sum vgx_abs sg_abs sgx_sum sgx_abs sqsg_sum"
+PAPER = {name: by_name(name) for name in _NAMES.split()}
 """The ten of the paper's tables."""
 
 
@@ -184,9 +179,8 @@ def get_estimators(
         members += SETS[source].items() if isinstance(source, str) and source in SETS else [(name, source)]
     if not members:
         raise InputError("no estimators were given")
-    repeated = [name for name, count in Counter(name for name, _ in members).items() if count > 1]
-    if repeated:
-        raise InputError(f"estimators named twice: {', '.join(sorted(repeated))}")
+    if repeated := sorted(name for name, count in Counter(name for name, _ in members).items() if count > 1):
+        raise InputError(f"estimators named twice: {', '.join(repeated)}")
     return {name: _estimator(source, settings) for name, source in members}
 
 

@@ -47,8 +47,7 @@ def explain(
     maps = maps_of(task, named)
     for name, values in maps.items():
         bad = (~values.isfinite()).flatten(1).any(1).nonzero().flatten().tolist()
-        if bad:
-            numbers = [task.indices[row] for row in bad]
+        if numbers := [task.indices[row] for row in bad]:
             warnings.warn(f"estimator {name}: {some(numbers, 'map')} not finite", stacklevel=3)
     return maps
 

@@ -8,15 +8,9 @@ from typing import Any
 
 from fpa.training.settings import FPASettings, RectangleSettings, TrainingSettings, suggested_fpa
 
-_HOME = {
-    "FPA": "augment",
-    "Job": "run",
-    "Rectangle": "augment",
-    "Trained": "run",
-    "TrainingError": "run",
-    "finetune": "finetuning",
-    "train_jobs": "trainer",
-}
+_MODULES = {"augment": "FPA Rectangle", "run": "Job Trained TrainingError"}
+_MODULES |= {"finetuning": "finetune", "trainer": "train_jobs"}
+_HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 __all__ = ["FPASettings", "RectangleSettings", "TrainingSettings", "suggested_fpa", *_HOME]
 

@@ -19,7 +19,7 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2.functional import is_pure_tensor
 
 from fpa.errors import InputError
-from fpa.masking import Masking, MaskingLike, get_masking
+from fpa.masking import MaskingLike, get_masking
 from fpa.seeds import generator as seeded
 
 Draws = dict[str, Tensor]
@@ -40,18 +40,15 @@ class _BatchMasking(v2.Transform):
     def __init__(self, p: float, masking: MaskingLike | None, generator: torch.Generator | None) -> None:
         super().__init__()
         self.p = _probability("p", p)
-        self.masking: Masking = get_masking(masking)
-        self.generator = generator
+        self.masking, self.generator = get_masking(masking), generator
         self._worker_seed: int | None = None
 
     def draw(
         self, shape: Shape, device: torch.device | str = "cpu", generator: torch.Generator | None = None
     ) -> Draws:
         """All random numbers for the mask of a batch of `shape` (N, H, W), on `device`."""
-        source = device if generator is None else generator.device
-        return self._draws(
-            shape, lambda *size: torch.rand(size, generator=generator, device=source).to(device)
-        )
+        at = device if generator is None else generator.device
+        return self._draws(shape, lambda *size: torch.rand(size, generator=generator, device=at).to(device))
 
     def _draws(self, shape: Shape, uniform: Callable[..., Tensor]) -> Draws:
         """What `draw` returns, made of uniform numbers of the sizes asked for."""
@@ -172,10 +169,9 @@ class FPA(_BatchMasking):
         self.p2 = _probability("p2", p2)
         if isinstance(s_max, bool) or not isinstance(s_max, int) or s_max < 1:
             raise InputError(f"s_max must be a whole number of at least 1, got {s_max!r}")
-        self.s_max = s_max
         if squares not in ("selected", "everywhere"):
             raise InputError(f"squares must be 'selected' or 'everywhere', got {squares!r}")
-        self.squares = squares
+        self.s_max, self.squares = s_max, squares
 
     def check(self, images: Tensor) -> None:  # noqa: D102
         super().check(images)
@@ -183,8 +179,7 @@ class FPA(_BatchMasking):
 
     def check_size(self, height: int, width: int) -> None:
         """Refuse images that the largest square would cover."""
-        largest = min(height, width) - 1
-        if self.s_max > largest:
+        if self.s_max > (largest := min(height, width) - 1):
             raise InputError(
                 f"s_max must be in 1..{largest} for images of {height}x{width}, got {self.s_max}"
             )
@@ -197,11 +192,9 @@ class FPA(_BatchMasking):
         p1, perturbed = draws["p1"], draws["perturbed"]
         if perturbed.device.type == "cpu" and not torch.compiler.is_compiling() and not perturbed:
             return torch.zeros(shape, dtype=torch.bool)
-        if self.squares == "selected":
-            square, masked = p1 * self.p2, p1
-        else:
-            square = torch.full_like(p1, self.p2)
-            masked = self.p2 + (1 - self.p2) * p1
+        masked, square = p1, p1 * self.p2
+        if self.squares == "everywhere":
+            masked, square = self.p2 + (1 - self.p2) * p1, torch.full_like(p1, self.p2)
         # A coin that says no makes both thresholds 0, and no uniform number is below 0.
         return perturbation_mask(draws["uniform"], masked * perturbed, square * perturbed, self.s_max)
 
@@ -257,8 +250,7 @@ def _grow_squares(selected: Tensor, uniform: Tensor, square_below: Tensor, s_max
     # The reach of the largest square must fit.
     reach = torch.where(selected & ~starts, 1.0, side).to(torch.int8 if s_max <= 127 else torch.int16)
     for _ in range(s_max - 1):
-        from_left = torch.nn.functional.pad(reach[:, :, :-1], (1, 0))
-        row = torch.maximum(reach, from_left)
+        row = torch.maximum(reach, torch.nn.functional.pad(reach[:, :, :-1], (1, 0)))  # from the left
         from_above = torch.nn.functional.pad(row[:, :-1], (0, 0, 1, 0))
         reach = torch.maximum(reach, torch.maximum(row, from_above) - 1)
     return reach > 0
@@ -326,8 +318,7 @@ class Rectangle(_BatchMasking):
         rows, columns = (torch.arange(side, device=tall.device) for side in (height, width))
         inside_rows = (rows >= top) & (rows < top + tall) & drawn
         inside_columns = (columns >= left) & (columns < left + wide)
-        mask: Tensor = inside_rows[:, :, None] & inside_columns[:, None, :]
-        return mask
+        return torch.logical_and(inside_rows[:, :, None], inside_columns[:, None, :])
 
 
 def _probability(name: str, value: float) -> float:

@@ -8,37 +8,43 @@ which reads nothing back and can be captured in a CUDA graph.
 import itertools
 import math
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import DataLoader
 
 from fpa.data.splits import UNREADABLE, ArraySplit, FileSplit, ImageData, SeededImages, unreadable
 from fpa.errors import InputError
 from fpa.seeds import Stream, derive, generator
 
 
-class Batches(Protocol):
+class Batches(ABC):
     """What training needs of the images."""
 
     steps: int
     """Steps of an epoch."""
     batch_size: int
     """Images of a step, over all processes together."""
-    mine: slice
+    mine = slice(None)
     """This process's share of a batch."""
+    _images: Tensor
+    _labels: Tensor
 
+    @abstractmethod
     def start(self, epoch: int, step: int) -> None:
         """Begin an epoch, or continue in the middle of it at `step`."""
 
     def advance(self) -> bool:
         """The host's part of the next batch; False: there is nothing to learn from it."""
+        return True
 
     def batch(self, draws: torch.Generator) -> tuple[Tensor, Tensor]:
         """The device's part: images [N, C, H, W], bytes or normalised, and labels [N]."""
+        return self._images, self._labels
 
 
 def training_batches(
@@ -69,8 +75,11 @@ def _order(images: int, batch_size: int, seed: int, epoch: int) -> Tensor:
     return order[: steps * batch_size].view(steps, batch_size)
 
 
-class ArrayBatches:
-    """A data set that lives on the device as uint8, cropped and flipped there, each image its own way."""
+class ArrayBatches(Batches):
+    """A data set that lives on the device as uint8, cropped and flipped there, each image its own way.
+
+    The device counts its own steps.
+    """
 
     def __init__(
         self, split: ArraySplit, data: ImageData, batch_size: int, seed: int, mine: slice = slice(None)
@@ -85,10 +94,6 @@ class ArrayBatches:
     def start(self, epoch: int, step: int) -> None:  # noqa: D102
         self._order.copy_(_order(len(self.split), self.batch_size, self.seed, epoch))
         self._step.fill_(step)
-
-    def advance(self) -> bool:
-        """Nothing to do: the device counts its own steps."""
-        return True
 
     def batch(self, draws: torch.Generator) -> tuple[Tensor, Tensor]:  # noqa: D102
         chosen = self._order.index_select(0, self._step)[0]
@@ -124,20 +129,18 @@ def crop_and_flip(images: Tensor, chosen: Tensor, shift: Tensor, flipped: Tensor
     return picked * inside[:, None].to(picked.dtype)
 
 
-class FileBatches:
+class FileBatches(Batches):
     """Image files, decoded and cropped by worker processes, copied to fixed places on the device."""
 
     def __init__(
         self, data: ImageData, batch_size: int, seed: int, *, mine: slice, device: torch.device, workers: int
     ) -> None:
         assert isinstance(data.train, FileSplit)
-        self.split, self.unreadable = data.train, set[Path]()
-        split, self.batch_size, self.mine = data.train, batch_size, mine
-        self.steps = len(split) // batch_size
-        self._sampler = _EpochSampler(len(split), batch_size, seed, mine)
+        self.split, self.unreadable, self.steps = data.train, set[Path](), len(data.train) // batch_size
+        self.batch_size, self.seed, self.mine, self._keys = batch_size, seed, mine, _Keys()
         self._loader: DataLoader[Any] = DataLoader(
-            SeededImages(split, derive(seed, Stream.WORKERS)),
-            batch_sampler=self._sampler,
+            SeededImages(data.train, derive(seed, Stream.WORKERS)),
+            batch_sampler=self._keys,
             num_workers=min(workers, os.cpu_count() or 1),
             persistent_workers=workers > 0,
             pin_memory=device.type == "cuda",
@@ -149,7 +152,8 @@ class FileBatches:
         self._labels = torch.zeros(share, dtype=torch.int64, device=device)
 
     def start(self, epoch: int, step: int) -> None:  # noqa: D102
-        self._sampler.epoch, self._sampler.first_step = epoch, step
+        order = _order(len(self.split), self.batch_size, self.seed, epoch)[step:, self.mine]
+        self._keys.rest = ([(epoch, index) for index in batch.tolist()] for batch in order)
         self._next = iter(self._loader)
 
     def advance(self) -> bool:  # noqa: D102
@@ -159,27 +163,17 @@ class FileBatches:
         self._labels.copy_(labels, non_blocking=True)
         return True
 
-    def batch(self, draws: torch.Generator) -> tuple[Tensor, Tensor]:  # noqa: D102
-        return self._images, self._labels
 
-
-class _EpochSampler(Sampler[list[tuple[int, int]]]):
+class _Keys:
     """Batches of (epoch, index): with the epoch, a worker knows the randomness of an image."""
 
-    def __init__(self, images: int, batch_size: int, seed: int, mine: slice) -> None:
-        self.images, self.batch_size, self.seed, self.mine = images, batch_size, seed, mine
-        self.epoch = self.first_step = 0
+    rest: Iterator[list[tuple[int, int]]] = iter(())
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        epoch = self.epoch
-        for batch in _order(self.images, self.batch_size, self.seed, epoch)[self.first_step :]:
-            yield [(epoch, index) for index in batch[self.mine].tolist()]
-
-    def __len__(self) -> int:
-        return self.images // self.batch_size - self.first_step
+        return self.rest
 
 
-class LoaderBatches:
+class LoaderBatches(Batches):
     """A user's own loader: normalised float images in batches of any size, in the loader's own order.
 
     A batch without labels is passed over, and so is a batch of one image where there are others: one image
@@ -187,8 +181,6 @@ class LoaderBatches:
     labels do not matter, as for a model that teaches itself. To continue in the middle of an epoch, the
     loader is read again from the start of it.
     """
-
-    mine = slice(None)
 
     def __init__(
         self, loader: Iterable[tuple[Tensor, Tensor, Tensor]], steps: int, index: Tensor | None
@@ -223,6 +215,3 @@ class LoaderBatches:
         self._images, self._labels = images.to(self.device, torch.float32), labels.to(self.device)
         self.batch_size = len(images)
         return True
-
-    def batch(self, draws: torch.Generator) -> tuple[Tensor, Tensor]:  # noqa: D102
-        return self._images, self._labels

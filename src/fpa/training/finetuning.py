@@ -12,6 +12,7 @@ What is chosen, and why:
 """
 
 import copy
+import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
@@ -96,14 +97,9 @@ def finetune(
     check_device(device)
     if targets not in TARGETS:
         raise unknown("targets", targets, TARGETS)
+    chosen: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate}
     try:
-        settings = TrainingSettings(
-            epochs=epochs,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            weight_decay=0.0,
-            schedule="warm-cosine",
-        )
+        settings = TrainingSettings(**chosen, weight_decay=0.0, schedule="warm-cosine")
     except InputError as error:  # here they are arguments, not fields of a recipe
         raise InputError(str(error).replace("training.", "")) from error
     original = unwrapped(model)
@@ -144,13 +140,18 @@ def finetune(
     outputs = class_count(network, shape)
     names = [str(number) for number in range(outputs)] if card is None else card.classes
     index: list[int] | None = None
-    if targets != "model" and isinstance(data, ImageData):
+    if targets != "model" and isinstance(data, ImageData) and class_index is not None:
+        index = _given_index(class_index, data.classes, outputs)
+    elif targets != "model" and isinstance(data, ImageData):
         known = None if card is None else card.classes
-        index = _matched(data.classes, outputs, class_index, targets=targets, display=display, names=known)
+        index = _matched(data.classes, outputs, targets=targets, display=display, names=known)
     elif targets == "auto" and bool((labels < 0).all()):
         display.say("the images have no labels: learning the model's own predictions")
+    elif isinstance(class_index, Mapping) and targets != "model":
+        raise InputError("with a loader, class_index must be a list: the model's class for each label")
     elif targets != "model":
-        index = _index_of_labels(class_index, outputs)
+        each = range(outputs) if class_index is None else class_index
+        index = _given_index(each, [str(label) for label in range(len(each))], outputs)
     augment = FPA(**asdict(suggested_fpa(*shape[1:]))) if fpa is None else fpa
     masking = masking_json(augment.masking)
     if output is not None:
@@ -192,15 +193,12 @@ def finetune(
     network.load_state_dict(trained.state())
     result = original if inplace else copy.deepcopy(original)
     with torch.no_grad():
-        for old, new in zip(_tensors(result), _tensors(tuned), strict=True):
+        both = (itertools.chain(each.parameters(), each.buffers()) for each in (result, tuned))
+        for old, new in zip(*both, strict=True):
             old.copy_(new)
     if job.card is not None:
         result.card = replace(job.card, accuracy=trained.accuracy, recipe=job.description)  # type: ignore[assignment]
     return (model if inplace else result).eval()
-
-
-def _tensors(model: nn.Module) -> list[Tensor]:
-    return [*model.parameters(), *model.buffers()]
 
 
 def _batches(
@@ -233,17 +231,9 @@ def _batches(
 
 
 def _matched(
-    classes: list[str],
-    outputs: int,
-    class_index: ClassIndex | None,
-    *,
-    targets: Targets,
-    display: Display,
-    names: list[str] | None,
+    classes: list[str], outputs: int, *, targets: Targets, display: Display, names: list[str] | None
 ) -> list[int] | None:
     """The model's class for each class of the data; None: they have nothing to do with each other."""
-    if class_index is not None:
-        return _given_index(class_index, classes, outputs)
     index = class_numbers(classes, outputs, names)
     if index is not None and (len(classes) == outputs or targets == "labels"):
         return index
@@ -255,15 +245,6 @@ def _matched(
         raise InputError(f"{reason}: give class_index, or targets='model' to do without labels")
     display.say(f"{reason}: learning the model's own predictions instead of the labels")
     return None
-
-
-def _index_of_labels(class_index: ClassIndex | None, outputs: int) -> list[int]:
-    """The model's class for each label of a loader."""
-    if isinstance(class_index, Mapping):
-        raise InputError("with a loader, class_index must be a list: the model's class for each label")
-    if class_index is None:
-        return list(range(outputs))
-    return _given_index(class_index, [str(label) for label in range(len(class_index))], outputs)
 
 
 def _given_index(class_index: ClassIndex, classes: list[str], outputs: int) -> list[int]:
@@ -286,10 +267,7 @@ def _shuffled(data: Dataset[Any], batch_size: int) -> DataLoader[Any]:
     count = len(data)  # type: ignore[arg-type]
     if count == 0:
         raise InputError("there are no images: the data set is empty")
-    few = count < batch_size
-    return DataLoader(
-        data, count if few else batch_size, shuffle=True, drop_last=not few, collate_fn=collated
-    )
+    return DataLoader(data, min(count, batch_size), shuffle=True, drop_last=True, collate_fn=collated)
 
 
 def _channels_last(network: nn.Module, shape: tuple[int, int, int]) -> nn.Module:

@@ -93,6 +93,10 @@ class Job:
         """The file of the trained model."""
         return None if self.folder is None else self.folder / "model.safetensors"
 
+    def trained(self, accuracy: float | None, model: nn.Module | None = None) -> Trained:
+        """The finished run of this job."""
+        return Trained(self.name, self.seed, self.path, accuracy, model)
+
     @property
     def stage(self) -> str:
         """What the training is called on the screen."""
@@ -118,7 +122,7 @@ class Run:
     batches: Batches
     normalisation: Callable[[Tensor], Tensor]
     draws: torch.Generator
-    totals: Tensor
+    totals: Tensor = field(init=False)
     """Over all processes: loss summed over images, images right, images seen, first bad step or -1, steps."""
     teacher: nn.Module | None = None
     epoch: int = 0
@@ -126,6 +130,9 @@ class Run:
     history: list[Epoch] = field(default_factory=list)
     saved: float = field(default_factory=time.monotonic)
     random: dict[str, Tensor] | None = None  # states of the generators at a checkpoint, until it continues
+
+    def __post_init__(self) -> None:
+        self.totals = torch.zeros(5, device=self.draws.device)
 
     @property
     def position(self) -> tuple[int, int]:
@@ -173,8 +180,7 @@ class Run:
 
     def check(self, totals: Tensor) -> None:
         """Refuse to continue after a loss that is not finite."""
-        bad = int(totals[3])
-        if bad >= 0:
+        if (bad := int(totals[3])) >= 0:
             rate = self.job.settings.learning_rate_at(self.epoch + 0.5)
             kept = f"the last checkpoint in {self.job.folder} is kept; " if self.job.folder else ""
             raise TrainingError(
@@ -190,6 +196,12 @@ class Run:
         }
         weights = {f"model.{name}": value for name, value in self.model.state_dict().items()}
         return weights | momenta | {"totals": self.totals}
+
+    @torch.no_grad()
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        """Give the live tensors these values."""
+        for name, value in self.tensors().items():
+            value.copy_(tensors[name])
 
     def snapshot(self) -> Callable[[], None]:
         """Copy the state of this moment; the function returned writes it, while training may go on.
@@ -226,11 +238,8 @@ class Run:
             raise InputError(f"{path} is not a checkpoint written by fpa")
         self.job.refuse_other(card["description"], path)
         self.random = {name: stored.pop(name) for name in list(stored) if name.startswith("random.")}
-        mine = self.tensors()
-        check_same_tensors(path, str(self.job.description.get("model")), mine, stored)
-        with torch.no_grad():
-            for name, value in mine.items():
-                value.copy_(stored[name])
+        check_same_tensors(path, str(self.job.description.get("model")), self.tensors(), stored)
+        self.load(stored)
         self.epoch, self.step = card["epoch"], card["step"]
         self.history = [Epoch(**row) for row in card["history"]]
 
@@ -268,9 +277,3 @@ def write_history(history: list[Epoch], path: Path) -> None:
     rows = [["" if value is None else f"{value:.6g}" for value in asdict(row).values()] for row in history]
     names = [item.name for item in fields(Epoch)]
     write_text(path, "".join(",".join(row) + "\n" for row in [names, *rows]))
-
-
-def clear_training(folder: Path) -> None:
-    """Remove what training left of a model, and nothing else."""
-    for file in ("model.safetensors", "checkpoint.safetensors", "training.csv"):
-        (folder / file).unlink(missing_ok=True)

@@ -50,10 +50,8 @@ class CapturedSteps:
         self.parameters = [
             [parameter for parameter in run.model.parameters() if parameter.requires_grad] for run in group
         ]
-        kept = [
-            ({name: value.clone() for name, value in run.tensors().items()}, run.draws.get_state())
-            for run in group
-        ]
+        kept = [{name: value.clone() for name, value in run.tensors().items()} for run in group]
+        draws = [run.draws.get_state() for run in group]
         streams = [torch.cuda.Stream() for _ in group]  # type: ignore[no-untyped-call]
         for warm_up in range(3):
             for run in group:
@@ -67,11 +65,9 @@ class CapturedSteps:
             self.graph.register_generator_state(run.draws)
         with torch.cuda.graph(self.graph):
             self._side_by_side(streams)
-        for run, (tensors, draws) in zip(group, kept, strict=True):
-            with torch.no_grad():
-                for name, value in run.tensors().items():
-                    value.copy_(tensors[name])
-            run.draws.set_state(draws)
+        for run, tensors, state in zip(group, kept, draws, strict=True):
+            run.load(tensors)
+            run.draws.set_state(state)
 
     def __call__(self) -> None:  # noqa: D102
         for run in self.group:
@@ -106,13 +102,8 @@ def next_batch(run: Run, precision: str, captured: bool = False) -> tuple[Tensor
         noise = augment.masking.noise(images.new_empty((batch_size, *images.shape[1:])), run.draws)
         noise = None if noise is None else noise[run.batches.mine]
     prepared = _compiled_prepare if captured else prepare
-    whole: dict[str, Any] = {
-        "draws": draws,
-        "noise": noise,
-        "batch_size": batch_size,
-        "mine": run.batches.mine,
-    }
-    perturbed = prepared(images, run.normalisation, augment, **whole)
+    whole: dict[str, Any] = {"draws": draws, "noise": noise, "batch_size": batch_size}
+    perturbed = prepared(images, run.normalisation, augment, mine=run.batches.mine, **whole)
     if run.teacher is None:
         return perturbed, labels, labels
     taught = _compiled_taught if captured else taught_by
@@ -152,8 +143,7 @@ def taught_by(teacher: nn.Module, images: Tensor, labels: Tensor, precision: str
     with torch.no_grad(), torch.autocast(images.device.type, torch.bfloat16, enabled=precision == "bfloat16"):
         logits = teacher(images)
     readable = labels >= 0
-    probabilities = logits.float().softmax(1) * readable[:, None]
-    return torch.where(readable, logits.argmax(1), labels), probabilities
+    return torch.where(readable, logits.argmax(1), labels), logits.float().softmax(1) * readable[:, None]
 
 
 _compiled_taught = compiled(taught_by, repeatable=True)
@@ -176,8 +166,7 @@ def count(
     reduce: Callable[[Tensor], Tensor] | None = None,
 ) -> None:
     """Add a step to a run's totals, on the device; `reduce` sums what several processes have seen of it."""
-    seen = (labels >= 0).sum()
-    right = (logits.argmax(1) == labels).sum()
+    seen, right = (labels >= 0).sum(), (logits.argmax(1) == labels).sum()
     step = torch.stack([loss * seen, right.float(), seen.float(), (~torch.isfinite(loss)).float()])
     if reduce is not None:
         step = reduce(step)

@@ -27,7 +27,7 @@ from fpa.models.wrap import class_count
 from fpa.progress import Display
 from fpa.training.augment import FPA
 from fpa.training.batches import LoaderBatches, training_batches
-from fpa.training.run import Job, Run, Trained, clear_training, write_history
+from fpa.training.run import Job, Run, Trained, write_history
 from fpa.training.settings import TrainingSettings
 from fpa.training.steps import CapturedSteps, EagerSteps
 
@@ -71,7 +71,7 @@ def train_jobs(
                 job.refuse_other(card.recipe, job.path)
                 if is_main_process():
                     (job.folder / "checkpoint.safetensors").unlink(missing_ok=True)
-                finished[id(job)] = Trained(job.name, job.seed, job.path, card.accuracy)
+                finished[id(job)] = job.trained(card.accuracy)
         if missing := [job for job in jobs if id(job) not in finished]:
             check_device(device)
             check_tracker(tracker)
@@ -79,7 +79,8 @@ def train_jobs(
             check_jobs(missing, data)
             for job in missing:
                 if overwrite and job.folder is not None and is_main_process():
-                    clear_training(job.folder)
+                    for file in ("model.safetensors", "checkpoint.safetensors", "training.csv"):
+                        (job.folder / file).unlink(missing_ok=True)
             how: dict[str, Any] = {"tracker": tracker, "display": display, "workers": workers}
             trainer = Trainer(missing[0].settings, device, output=missing[0].locked, **how)
             finished |= zip(map(id, missing), trainer.train(missing, data), strict=True)
@@ -153,16 +154,12 @@ class Trainer:
                 if group[0].position < until:
                     self._advance(group, until, data)
                 self._written()
-                for run in group:
-                    if run.epoch >= self.settings.epochs:
-                        unfinished.remove(run)
-                        self._finish(run)
+                for run in [run for run in group if run.epoch >= self.settings.epochs]:
+                    unfinished.remove(run)
+                    self._finish(run)
         for tracker in self.accelerator.trackers:  # not end_training(), which parts the processes for good
             tracker.finish()
-        return [
-            Trained(run.job.name, run.job.seed, run.job.path, run.history[-1].test_accuracy, run.model)
-            for run in runs
-        ]
+        return [run.job.trained(run.history[-1].test_accuracy, run.model) for run in runs]
 
     def start(self, job: Job, data: ImageData | LoaderBatches) -> Run:
         """A run of this job, at its beginning or where its checkpoint stands."""
@@ -174,29 +171,15 @@ class Trainer:
             optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
         network = self.accelerator.prepare_model(model) if self.processes > 1 else model
         share = {"rank": self.accelerator.process_index, "processes": self.processes, "workers": self.workers}
-        run = Run(
-            job,
-            model,
-            network=network.train(),
-            optimizer=optimizer,
-            batches=training_batches(data, settings.batch_size, job.seed, self.device, **share),
-            normalisation=data.normalisation if isinstance(data, ImageData) else nn.Identity(),
-            draws=torch.Generator(self.device),
-            totals=torch.zeros(5, device=self.device),
-            teacher=None if job.teacher is None else copy.deepcopy(job.teacher).to(self.device).eval(),
-        )
+        batches = training_batches(data, settings.batch_size, job.seed, self.device, **share)
+        images: dict[str, Any] = {"batches": batches, "normalisation": nn.Identity()}
+        if isinstance(data, ImageData):
+            images["normalisation"] = data.normalisation
+        run = Run(job, model, network.train(), optimizer, **images, draws=torch.Generator(self.device))
+        if job.teacher is not None:
+            run.teacher = copy.deepcopy(job.teacher).to(self.device).eval()
         run.restore()
         return run
-
-    def _steps(self, group: list[Run]) -> CapturedSteps | EagerSteps:
-        if not self.captured:
-            return EagerSteps(group, self)
-        began = time.monotonic()
-        steps = CapturedSteps(group, self)
-        self.compile_seconds += time.monotonic() - began
-        for run in group:  # what was compiled is no progress that a checkpoint could save
-            run.saved = time.monotonic()
-        return steps
 
     def _next_group(self, unfinished: list[Run]) -> tuple[list[Run], tuple[int, int]]:
         """The runs to advance now and the position to stop at.
@@ -211,7 +194,12 @@ class Trainer:
         return group, places[1] if len(places) > 1 else end
 
     def _advance(self, group: list[Run], until: tuple[int, int], data: ImageData | LoaderBatches) -> None:
-        settings, steps = self.settings, self._steps(group)
+        settings, began = self.settings, time.monotonic()
+        steps = CapturedSteps(group, self) if self.captured else EagerSteps(group, self)
+        if self.captured:
+            self.compile_seconds += time.monotonic() - began
+            for run in group:  # what was compiled is no progress that a checkpoint could save
+                run.saved = time.monotonic()
         patience = PATIENCE.get(self.device.type, 0.0)
         while group[0].position < until:
             for run in group:
@@ -220,9 +208,8 @@ class Trainer:
             last = until[1] if until[0] == epoch else group[0].batches.steps
             began = looked = now = time.monotonic()
             for step in range(first, last):
-                if settings.schedule == "warm-cosine":
-                    for run in group:
-                        run.set_rate()
+                for run in group if settings.schedule == "warm-cosine" else ():
+                    run.set_rate()
                 steps()
                 for run in group:
                     run.step = step + 1
@@ -239,9 +226,12 @@ class Trainer:
             for run, total in zip(group, totals, strict=True):
                 run.check(total)
                 tested = epoch + 1 == settings.epochs or (epoch + 1) % settings.test_every == 0
-                accuracy = self._test(run, data) if tested and isinstance(data, ImageData) else None
+                share = None
+                if tested and isinstance(data, ImageData):
+                    with self._arithmetic(tf32=False):
+                        share = accuracy(run.model, data, self.device, workers=self.workers)
                 pace = (last - first) * run.batches.batch_size * len(group) / seconds
-                run.end_epoch(total, accuracy, pace)
+                run.end_epoch(total, share, pace)
                 self._tell(run)
             if group[0].epoch < settings.epochs and now - group[0].saved > settings.checkpoint_seconds:
                 self._save(group)
@@ -288,10 +278,6 @@ class Trainer:
             (job.folder / "checkpoint.safetensors").unlink(missing_ok=True)
         self.accelerator.wait_for_everyone()
 
-    def _test(self, run: Run, data: ImageData) -> float:
-        with self._arithmetic(tf32=False):
-            return accuracy(run.model, data, self.device, workers=self.workers)
-
     def _arithmetic(self, tf32: bool) -> AbstractContextManager[None]:
         """Whether float32 products on CUDA may be rounded to TF32; put back afterwards."""
         return cuda_arithmetic(tf32, benchmark=False) if self.device.type == "cuda" else nullcontext()
@@ -305,9 +291,8 @@ def accuracy(
     training = model.training
     model.eval()
     right = seen = torch.zeros((), dtype=torch.int64, device=device)
-    for _, images, labels in read_batches(
-        data.test, torch.split(data.evaluation, batch_size), device, workers
-    ):
+    chosen = torch.split(data.evaluation, batch_size)
+    for _, images, labels in read_batches(data.test, chosen, device, workers):
         predicted = model(data.normalisation(images)).argmax(1)
         right = right + (predicted == labels).sum()
         seen = seen + (labels >= 0).sum()
@@ -336,12 +321,9 @@ def check_jobs(jobs: Sequence[Job], data: ImageData | LoaderBatches) -> None:
         )
     classes = len(data.classes)
     for split in (data.train, data.test):
-        labels = split.labels
-        if len(labels) and (int(labels.min()) < 0 or int(labels.max()) >= classes):
-            raise InputError(
-                f"labels must be in 0..{classes - 1} for {classes} classes, "
-                f"found {int(labels.min())}..{int(labels.max())}"
-            )
+        low, high = map(int, split.labels.aminmax()) if len(split) else (0, 0)
+        if len(split) and (low < 0 or high >= classes):
+            raise InputError(f"labels must be in 0..{classes - 1} for {classes} classes, found {low}..{high}")
         if isinstance(split, ArraySplit) and split.images.dtype != torch.uint8:
             raise InputError(f"images must be uint8, got {split.images.dtype}")
     for job in jobs:

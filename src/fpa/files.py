@@ -230,8 +230,10 @@ def load_object(spec: str, kind: str) -> Any:
     try:
         return attrgetter(name)(importlib.import_module(module))
     except Exception as error:  # whatever the user's own code raises
-        message = f"{spec} cannot be imported from the current folder or the environment: {first_line(error)}"
-        raise InputError(message) from error
+        raise InputError(
+            f"the {kind} {spec} cannot be imported from the current folder or the environment: "
+            f"{first_line(error)}"
+        ) from error
     finally:
         sys.path.remove(here)
 

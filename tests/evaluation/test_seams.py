@@ -41,26 +41,22 @@ def images(count=6, seed=0):
 
 
 def test_a_masking_that_depends_on_the_whole_mask_and_on_the_image(net, tmp_path):
-    names = ["vg_abs", "ig_sum"]
-    whole = fpa.evaluate(
-        net, images(), names, masking=Speckle(2.0), folder=tmp_path, outputs="probability", **QUICK
-    )
+    names, how = ["vg_abs", "ig_sum"], {"outputs": "probability", **QUICK}
+    whole = fpa.evaluate(net, images(), names, masking=Speckle(2.0), folder=tmp_path, **how)
     assert whole.plan["masking"]["strength"] == 2.0
     # A few of the images, with their own numbers, and in batches of another size: the same.
     for engine in (fpa.Engine(net, batch_size=3), net):
         for index in (0, 4):
             chosen = slice(index, index + 2)
             part = [(images()[chosen], torch.zeros(2).long(), torch.arange(6)[chosen])]
-            two = fpa.evaluate(
-                engine, part, names, masking=Speckle(2.0), outputs="probability", **QUICK
-            ).evaluation
+            two = fpa.evaluate(engine, part, names, masking=Speckle(2.0), **how).evaluation
             for name in names:
                 expected = whole.evaluation.mif[name][chosen]
                 np.testing.assert_allclose(two.mif[name], expected, rtol=1e-4, atol=1e-5)
-    other = fpa.evaluate(net, images(), names, masking=Speckle(2.0), seed=1, outputs="probability", **QUICK)
+    other = fpa.evaluate(net, images(), names, masking=Speckle(2.0), seed=1, **how)
     assert not np.allclose(other.evaluation.mif["vg_abs"], whole.evaluation.mif["vg_abs"])
     with pytest.raises(fpa.InputError, match=r"other masking \(masking.strength: 2.0 -> 1.0\)"):
-        fpa.evaluate(net, images(), names, masking=Speckle(), folder=tmp_path, outputs="probability", **QUICK)
+        fpa.evaluate(net, images(), names, masking=Speckle(), folder=tmp_path, **how)
 
 
 def test_an_output_is_one_function(net):

@@ -661,3 +661,14 @@ def test_items_that_are_only_iterated_or_listed_are_batched(data):
     model = linear()
     tuned = finetune(model, data, epochs=1, batch_size=4, learning_rate=0.1, device="cpu")
     assert not same(tuned, model)
+
+
+def test_an_engine_is_accepted_in_place_of_its_model():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 8 * 8, 4))
+    data = torch.randn(32, 3, 8, 8), torch.arange(32) % 4
+    tuned = [
+        finetune(each, data, epochs=1, batch_size=8, device="cpu") for each in (model, fpa.Engine(model))
+    ]
+    assert torch.equal(tuned[0][1].weight, tuned[1][1].weight)
+    assert not torch.equal(tuned[0][1].weight, model[1].weight)

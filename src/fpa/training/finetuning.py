@@ -29,6 +29,7 @@ from fpa.data.normalisation import Normalisation, as_normalisation
 from fpa.data.sets import tuning_data
 from fpa.data.splits import ImageData, read_batches
 from fpa.engine.devices import check_device, chosen_device
+from fpa.engine.engine import Engine
 from fpa.errors import InputError, unknown
 from fpa.masking import get_masking, masking_json
 from fpa.models.saved import ModelCard, fingerprint
@@ -47,7 +48,7 @@ ClassIndex = Mapping[str, int] | Sequence[int]
 
 
 def finetune(
-    model: nn.Module,
+    model: nn.Module | Engine,
     data: Any,
     *,
     epochs: int = 2,
@@ -102,6 +103,7 @@ def finetune(
         settings = TrainingSettings(**chosen, weight_decay=0.0, schedule="warm-cosine")
     except InputError as error:  # here they are arguments, not fields of a recipe
         raise InputError(str(error).replace("training.", "")) from error
+    model = model.model if isinstance(model, Engine) else model
     original = unwrapped(model)
     tuned = copy.deepcopy(original).float()
     if not any(parameter.requires_grad for parameter in tuned.parameters()):

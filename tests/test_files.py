@@ -129,6 +129,7 @@ class TestLock:
 
     def test_the_other_processes_of_a_run_belong_to_the_first(self, tmp_path, holder, monkeypatch):
         monkeypatch.setenv("RANK", "1")
+        monkeypatch.setenv("WORLD_SIZE", "2")
         with folder_lock(tmp_path):
             pass
         assert (tmp_path / LOCK).exists()

@@ -67,7 +67,7 @@ def writable_folder(path: Path) -> Path:
 
 def is_main_process() -> bool:
     """Whether this process may write: the only one, or the first of those that torchrun has started."""
-    return os.environ.get("RANK", "0") == "0"
+    return os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK", "0") == "0"
 
 
 _holds: dict[Path, list[int]] = {}

@@ -8,7 +8,12 @@ import pytest
 
 from fpa import __version__
 from fpa.cli.main import COMMANDS, main
+from fpa.data.sets import DATA_SETS
+from fpa.explanation.raw import FAMILIES
+from fpa.masking import MASKINGS
 from fpa.models.saved import read_card
+from fpa.perturbation.outputs import OUTPUTS
+from fpa.scores import SCORES
 
 
 def run(capsys, *arguments):
@@ -254,9 +259,14 @@ def test_the_documentation_runs(tmp_path, monkeypatch):
     for page in pages:
         blocks = page.read_text().split("```python\n")[1:]
         names: dict = {"__name__": "documentation"}
+        registries = (OUTPUTS, SCORES, FAMILIES, MASKINGS, DATA_SETS)
+        before = [dict(registry) for registry in registries]
         for block in blocks:
             source = block.split("```")[0]
             if ">>>" not in source:
                 exec(compile(source, page.name, "exec"), names)
                 ran += 1
+        for registry, content in zip(registries, before, strict=True):
+            registry.clear()
+            registry.update(content)
     assert ran > 0

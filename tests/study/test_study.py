@@ -468,9 +468,14 @@ def test_overwriting_an_evaluation_leaves_everything_else(finished, tmp_path, ca
     assert evaluate(folder / "fpa/model.safetensors", folder, "--count", 4, "--overwrite") == 2
     assert "study" in capsys.readouterr().err
     assert files(folder) == files(finished[0])
-    assert evaluate(folder / "fpa/model.safetensors", folder / "fpa", "--count", 4, "--overwrite") == 0
-    assert (folder / "fpa/model.safetensors").exists()
-    assert (folder / "fpa/training.csv").exists()
+    part = folder / "fpa"
+    assert evaluate(part / "model.safetensors", part, "--count", 4, "--overwrite") == 2
+    assert "holds a study, or a part of one" in capsys.readouterr().err
+    assert files(folder) == files(finished[0])
+    assert evaluate(part / "model.safetensors", tmp_path / "alone", "--count", 4) == 0
+    (tmp_path / "alone/mine.txt").write_text("mine")
+    assert evaluate(part / "model.safetensors", tmp_path / "alone", "--count", 5, "--overwrite") == 0
+    assert (tmp_path / "alone/mine.txt").read_text() == "mine"
 
 
 def test_classes_of_other_names_are_assumed_to_have_the_models_order(tmp_path, capsys):

@@ -6,7 +6,7 @@ The rule (`rule.judge`) sees only what the model says to images, masked and unma
 import math
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from fpa.auditing.rule import FEWEST_IMAGES, MASKED, SAME_RANKING, Evidence, Verdict, judge, stops
 from fpa.auditing.verdict import Audit
 from fpa.data.normalisation import Normalisation, as_normalisation
+from fpa.described import described_fields
 from fpa.engine import Engine
 from fpa.errors import InputError
 from fpa.evaluation.evaluator import class_names, model_name, open_engine, open_source
@@ -128,7 +129,7 @@ def audit(
         made_with={
             "images": f"{size[0]} x {size[1]} pixels",
             "features": plan.features,
-            **asdict(settings or Settings()),
+            **described_fields(settings or Settings()),
             "seed": seed,
             "device": engine.device.type,
             **about["plan"]["precision"],
@@ -297,5 +298,7 @@ def _by_name(maskings: Sequence[Any]) -> dict[str, Any]:
 
 def _called(masking: Any) -> str:
     if isinstance(masking, (str, Mapping)):
-        return masking if isinstance(masking, str) else str(masking.get("name"))
+        rest = {} if isinstance(masking, str) else {key: masking[key] for key in masking if key != "name"}
+        name = masking if isinstance(masking, str) else str(masking.get("name"))
+        return " ".join([name, *(f"{key}={value}" for key, value in rest.items())])
     return str(getattr(masking, "__name__", type(masking).__name__)).lower()

@@ -21,6 +21,8 @@ NO_TRAINING_IMAGES = (
     "or a folder of photos, which need no labels."
 )
 
+AUDIT_FILES = ("audit.json", "audit.html")
+
 
 def evaluate(
     model: str,
@@ -77,7 +79,7 @@ def evaluate(
         with display.evaluating(subject.name, source.count) as tell:
             evaluate_blocks(engine, source, plan, output, progress=tell, **stored)
         display.unreadable(source.lost)
-        for name in SHOWN_FILES:  # they may be of an evaluation that was overwritten
+        for name in (*SHOWN_FILES, *AUDIT_FILES):  # they may be of an evaluation that was overwritten
             (output / name).unlink(missing_ok=True)
         results = fpa.read_results(output)
         for stage in STAGES:
@@ -107,6 +109,7 @@ def audit(
     """
     from fpa.auditing.rule import FEWEST_IMAGES
     from fpa.data.sets import has_training_images
+    from fpa.study.folder import SHOWN_FILES
 
     subject = images.open(model)
     for masking in maskings:  # what is wrong is said before the images are looked at
@@ -122,13 +125,15 @@ def audit(
         with display.evaluating(subject.name, source.count) as tell:
             verdict = fpa.audit(engine, source, maskings=maskings, progress=tell, **stored, **named)
         display.unreadable(source.lost)
+        for name in SHOWN_FILES:  # of an evaluation that was overwritten
+            (output / name).unlink(missing_ok=True)
         if verdict.verdict == "unreliable" and _can_be_named(model):
             if has_training_images(source.name):
                 verdict = replace(verdict, command=_finetune_command(model, images, source.name, maskings[0]))
             else:
                 verdict = replace(verdict, advice=(*verdict.advice, NO_TRAINING_IMAGES))
-        verdict.save(output / "audit.json")
-        verdict.report(output / "audit.html")
+        verdict.save(output / AUDIT_FILES[0])
+        verdict.report(output / AUDIT_FILES[1])
     if not run.quiet:
         Console().print(verdict)
         print(f"page: {output / 'audit.html'}")
@@ -231,8 +236,8 @@ def _claimed(folder: Path, run: RunOptions, note: str | None) -> Iterator[Displa
 
     with folder_lock(folder), Display(quiet=run.quiet) as display:
         evaluated = (folder / DESCRIPTION).exists()
-        if (folder / "recipe.yaml").exists():
-            raise InputError(f"{folder} holds a study: choose another --output")
+        if any((place / "recipe.yaml").exists() for place in (folder, folder.absolute().parent)):
+            raise InputError(f"{folder} holds a study, or a part of one: choose another --output")
         if not evaluated and any((folder / name).exists() for name in SHOWN_FILES):
             held = "tables, figures or a report of something else"
             raise InputError(f"{folder} holds {held}: choose another --output")

@@ -46,6 +46,8 @@ class ImageSource(ABC):
     """Images in numbered blocks, from `image_source`; all that an evaluation reads its images from."""
 
     name: str
+    numbers: Sequence[int] = ()
+    """Of the images in their data set, where they are known beforehand."""
     has_masks: bool = False
     """Whether the true pixels of the objects are known."""
     count: int | None
@@ -227,6 +229,7 @@ class _Evaluation(_Indexed):
         self._data, self._normalised, self._outputs, self._workers = data, normalised, outputs, 0
         self._foreground: Tensor | None = getattr(data.test, "foreground", None)
         self.has_masks = self._foreground is not None
+        self.numbers = data.evaluation[:count].tolist()
         self.count, self.normalisation = _counted(count, len(data.evaluation)), normalised.normalisation
         few = [range(place, min(place + _PROBE, self.count)) for place in range(0, self.count, _PROBE)]
         some = (rows[1] for _, rows in self._read(few, deque(few)) if len(rows[1]))

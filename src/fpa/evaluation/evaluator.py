@@ -123,8 +123,12 @@ def open_engine(
 ) -> Engine:
     """The model made ready for many passes over such images; refuses one that cannot take them."""
     if isinstance(model, Engine):
-        if device is not None and torch.device(device).type != model.device.type:
+        if device is not None and torch.empty(0, device=device).device != model.device:
             raise InputError(f"the engine is on {model.device}: make one on {device} or leave out device")
+        if plan.precision not in (None, model.precision):
+            raise InputError(
+                f"the engine works in {model.precision}: leave out precision, or make another engine"
+            )
         engine = model
     else:
         engine = Engine(classifier(model, source.first, device), precision=plan.precision)

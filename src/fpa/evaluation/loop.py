@@ -22,10 +22,10 @@ from fpa import __version__
 from fpa.data.looks import looks, same_images
 from fpa.data.source import ImageBlock, ImageSource
 from fpa.engine.engine import Engine
-from fpa.errors import InputError
+from fpa.errors import DamagedError, InputError
 from fpa.evaluation.plan import Plan
 from fpa.evaluation.result import Examples
-from fpa.evaluation.shards import EXAMPLES, FORMAT, EvaluationFolder, block_key, curve_columns
+from fpa.evaluation.shards import DESCRIPTION, EXAMPLES, FORMAT, EvaluationFolder, block_key, curve_columns
 from fpa.explanation.explainer import maps_of
 from fpa.explanation.task import Task
 from fpa.files import clear_temporaries, folder_lock, write_arrays
@@ -76,7 +76,7 @@ def _check(plan: Plan, source: ImageSource, block: int | None) -> None:
     if plan.needs_numbers:
         source.check_numbers()
     for name, estimator in plan.estimators.items():
-        estimator.raw.check(name, range(source.count or 0), source.first.shape[1:])
+        estimator.raw.check(name, source.numbers or range(source.count or 0), source.first.shape[1:])
     for score in plan.scores:
         if "masks" in score.needs and not source.has_masks:
             needs = f"the score {score.name} needs known masks of the objects"
@@ -99,7 +99,10 @@ class _Evaluating:
         clear_temporaries(self.path)
         clear_temporaries(self.path / "blocks")
         asked = {"plan": plan.to_json(engine), "model": fingerprint(engine.model)}
-        about = folder.about()
+        about, done = folder.about(), set(folder.blocks)
+        if about is None and done:
+            reason = f"no {DESCRIPTION} describes it"
+            raise DamagedError({folder.block(number): reason for number in sorted(done)})
         if about is not None:
             folder.check_same(about, asked)
             if block not in (None, size := about["block"]):
@@ -130,7 +133,7 @@ class _Evaluating:
                 for part in source.blocks(size):
                     picker.look(part)
                     seen += len(part.indices)
-                    if folder.block(part.number).exists() and self._keeps(folder, part):
+                    if part.number in done and self._keeps(folder, part):
                         tell.skip(len(part.indices))
                     elif part.indices:
                         pending.append(self._compute(part))
@@ -192,6 +195,10 @@ class _Evaluating:
     def _keeps(self, folder: EvaluationFolder, part: ImageBlock) -> bool:
         """Whether a block on disk can stay. It must be of these images; other labels are put into it."""
         stored = folder.columns(part.number, ("index", "label", "looks"))
+        if "looks" not in stored:
+            raise InputError(
+                f"{folder.path} was written by Result.save and cannot be continued: use another folder"
+            )
         if stored["index"].tolist() != part.indices:
             raise InputError(
                 f"{folder.block(part.number)} was made of other images: use another folder or remove it"
@@ -205,7 +212,8 @@ class _Evaluating:
         if np.array_equal(stored["label"], labels):
             return True
         predicted(self.engine, self.engine.images(part.images), part.labels)  # refuses labels that cannot be
-        if "accuracy" in self.plan.outputs:  # its curves depend on the labels
+        plain = {"logit", "probability", "margin"} >= set(self.plan.outputs)
+        if not plain or len(self.plan.scores) > 1:  # outputs and scores other than A may depend on the labels
             return False
         folder.relabel(part.number, labels)
         return True
@@ -313,8 +321,12 @@ class ExamplePicker:
             self.kept.append(ImageBlock(block.number, block.images[rows], block.labels[rows], indices, mask))
 
     def write(self, folder: Path, engine: Engine, source: ImageSource, plan: Plan) -> None:
-        """Write the examples, unless they are there."""
-        if self.kept and not (folder / EXAMPLES).exists():
+        """Write the examples, unless the same ones are there."""
+        stored = Examples.read(folder / EXAMPLES)
+        indices = [index for part in self.kept for index in part.indices]
+        labels = [label for part in self.kept for label in part.labels.tolist()]
+        same = stored and (stored.indices.tolist(), stored.labels.tolist()) == (indices, labels)
+        if self.kept and not same:
             write_arrays(folder / EXAMPLES, make_examples(self.kept, engine, source, plan).to_arrays())
 
 

@@ -117,10 +117,13 @@ def make_plan(
         precision = None if precision == "auto" else Precision(precision, precision)  # type: ignore[arg-type]
     if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
         raise InputError(f"seed must be a whole number of at least 0, got {seed!r}")
+    shares = check_fractions(points, fractions)
+    if len(shares) < 2 or shares[0] != 0:
+        raise InputError(f"fractions must be two or more and begin with 0, the whole image; got {shares}")
     return Plan(
         named,
         get_masking("constant" if masking is None else masking, *scale),
-        tuple(check_fractions(points, fractions)),
+        tuple(shares),
         features=features,
         outputs=tuple(outputs),
         scores=chosen,

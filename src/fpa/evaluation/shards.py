@@ -63,8 +63,9 @@ class EvaluationFolder:
 
     @property
     def blocks(self) -> list[int]:
-        """The numbers of the blocks that are there."""
-        return sorted(int(path.stem.partition("-")[2]) for path in self.path.glob(FILES[1]))
+        """The numbers of the blocks that are there, with their scores."""
+        numbers = sorted(int(path.stem.partition("-")[2]) for path in self.path.glob(FILES[1]))
+        return [number for number in numbers if self.scores(number).exists()]
 
     def describe(self, about: Mapping[str, Any]) -> None:
         """Write evaluation.json."""
@@ -76,9 +77,11 @@ class EvaluationFolder:
         if not path.exists():
             return None
         about = read_json(path)
-        if about.get("format") != FORMAT:
+        if "format" not in about:
+            raise DamagedError({path: "it does not say its format"})
+        if about["format"] != FORMAT:
             raise InputError(
-                f"{path} was written by another version of fpa (format {about.get('format')}, this one reads "
+                f"{path} was written by another version of fpa (format {about['format']}, this one reads "
                 f"{FORMAT}): evaluate into another folder"
             )
         kinds = {"plan": dict, "model": str, "block": int, "images": int | None, "classes": list}
@@ -139,9 +142,9 @@ class EvaluationFolder:
         return block_key(about)
 
     def columns(self, number: int, names: Iterable[str]) -> dict[str, NDArray[Any]]:
-        """Some columns of a block."""
+        """Some columns of a block, those that it has."""
         table, _ = self._read(self.block(number), self.key)
-        return {name: _array(table, name) for name in names}
+        return {name: _array(table, name) for name in names if name in table.column_names}
 
     def read(self) -> tuple[dict[str, Any] | None, list["StoredBlock"]]:
         """evaluation.json, None where there is none, and the blocks; names all files that are damaged."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from fpa.described import described
 from fpa.errors import InputError, unknown
 from fpa.files import load_object
 
@@ -85,8 +86,10 @@ class Score(ABC):
     def described(self) -> dict[str, Any]:
         """What tables and reports say about it; read back without the score."""
         facts = {name: getattr(self, name) for name in ("title", "source", "higher_is_better")}
-        return facts | {key: value for key, value in vars(self).items() if not key.startswith("_")}
+        return facts | {key: described(value) for key, value in vars(self).items() if not key.startswith("_")}
 
+
+_SAYS = ("name", "title", "source", "higher_is_better")
 
 SCORES: dict[str, Score] = {}
 """The scores by name."""
@@ -114,6 +117,8 @@ def get_scores(scores: "str | Score | Iterable[str | Score]" = ("A",)) -> tuple[
             score = score() if isinstance(score, type) else score
         if not isinstance(score, Score):
             raise InputError(f"a score must be a name or an fpa.scores.Score, got {type(score).__name__}")
+        if missing := [name for name in _SAYS if not hasattr(score, name)]:
+            raise InputError(f"the score {type(score).__name__} does not say its {', '.join(missing)}")
         chosen[score.name] = score
     if not chosen:
         raise InputError("no scores were given")

@@ -20,7 +20,7 @@ from typing import Any
 
 from fpa.errors import DamagedError, InputError, differences
 from fpa.evaluation.result import Examples
-from fpa.evaluation.shards import EXAMPLES, FILES, EvaluationFolder
+from fpa.evaluation.shards import DESCRIPTION, EXAMPLES, FILES, EvaluationFolder
 from fpa.files import LOCK, clear_temporaries, read_json, writable_folder, write_text
 from fpa.progress import Display
 from fpa.study.recipe import AUGMENTATIONS, Recipe, load_recipe, recipe_values
@@ -89,11 +89,12 @@ class StudyFolder:
         readers: list[tuple[Path, Callable[[Path], Any]]] = [(self.path / "manifest.json", read_json)]
         for part in (self.path / name for name in self.variants):
             readers += [(part / name, read_tensors) for name in TRAINED[:2]]
-            readers += [(part, lambda path: EvaluationFolder(path).read()), (part / EXAMPLES, Examples.read)]
+            readers.append((part / DESCRIPTION, lambda path: EvaluationFolder(path.parent).read()))
+            readers.append((part / EXAMPLES, Examples.read))
         damaged: dict[Path, object] = {}
         for path, read in readers:
             try:
-                if path.exists():
+                if path.exists() or (path.name == DESCRIPTION and path.parent.exists()):
                     read(path)
             except DamagedError as error:
                 damaged |= error.reasons
@@ -121,7 +122,7 @@ class StudyFolder:
             raise DamagedError(damaged)
         for file, reason in damaged.items():
             display.say(f"removed a damaged file: {file} ({reason})")
-            file.unlink()
+            file.unlink(missing_ok=True)
         writable_folder(self.path)
         self.clear_temporaries()
         if not path.exists():

@@ -100,9 +100,16 @@ class _Study:
         if about is not None and about["model"] != fingerprint(model):
             display.say(f"{name}: the curves were made with another model; making them again")
             stored.clear()
-        elif about and stored.blocks and (folder / EXAMPLES).exists() and read_evaluation(folder)[0].complete:
-            display.skipped(curves_stage(name))
-            return
+            about = None
+        engine = Engine(model, precision=self.plan.precision)
+        if about is not None:
+            asked = {"plan": self.plan.to_json(engine), "model": about["model"]}
+            stored.check_same(about, asked)
+        if about and stored.blocks and (folder / EXAMPLES).exists():
+            evaluation = read_evaluation(folder)[0]
+            if evaluation.complete and evaluation.indices.tolist() == self.data.evaluation.tolist():
+                display.skipped(curves_stage(name))
+                return
         described = {
             "name": name,
             "classes": model.card.classes,
@@ -110,7 +117,6 @@ class _Study:
             "augmentation": variant.augmentation,
             "training": variant.settings,
         }
-        engine = Engine(model, precision=self.plan.precision)
         source = image_source(self.data, workers=self.recipe.data.workers)
         how: dict[str, Any] = {"about": described, "examples": self.recipe.evaluation.examples}
         with manifest.stage(f"evaluate {name}"), display.evaluating(name, source.count) as tell:

@@ -1,0 +1,72 @@
+"""What is in the folder of an evaluation is continued, made again, or refused: never mixed up."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import fpa
+
+NAMES = ["vg_abs", "ig_sum"]
+QUICK = {"settings": fpa.Settings(ig_steps=2, sg_samples=2), "points": 3, "examples": 2, "progress": False}
+IMAGES = torch.randn(40, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(scope="module")
+def net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 4)).eval()
+
+
+def test_a_block_without_its_scores_is_made_again(net, tmp_path):
+    first = fpa.evaluate(net, IMAGES, NAMES, folder=tmp_path, **QUICK)
+    for damage in ("missing", "garbage"):
+        path = tmp_path / "blocks/scores-000000.parquet"
+        if damage == "garbage":
+            path.write_bytes(b"garbage")
+            with pytest.raises(fpa.InputError, match=r"scores-000000.parquet is damaged .*: remove it"):
+                fpa.load_result(tmp_path)
+        path.unlink()
+        again = fpa.evaluate(net, IMAGES, NAMES, folder=tmp_path, **QUICK)
+        before, after = (each.evaluation.values["A"]["ig_sum"] for each in (first, again))
+        assert np.array_equal(before, after, equal_nan=True)
+
+
+def test_blocks_that_nothing_describes_are_named(net, tmp_path):
+    fpa.evaluate(net, IMAGES, NAMES, folder=tmp_path, **QUICK)
+    (tmp_path / "evaluation.json").unlink()
+    with pytest.raises(fpa.InputError, match=r"block-000000.parquet is damaged \(no evaluation.json"):
+        fpa.evaluate(net, IMAGES, NAMES, folder=tmp_path, **QUICK)
+
+
+def test_a_saved_result_is_no_evaluation_to_continue(net, tmp_path):
+    fpa.evaluate(net, IMAGES, NAMES, **QUICK).save(tmp_path)
+    with pytest.raises(fpa.InputError, match=r"was written by Result.save and cannot be continued"):
+        fpa.evaluate(net, IMAGES, NAMES, folder=tmp_path, **QUICK)
+
+
+def test_examples_follow_labels_and_number(net, tmp_path):
+    for label, count in ((0, 2), (1, 2), (1, 3)):
+        data = IMAGES, torch.full((40,), label)
+        result = fpa.evaluate(net, data, NAMES, folder=tmp_path, **QUICK | {"examples": count})
+        assert result.examples.labels.tolist() == [label] * count
+        assert set(result.evaluation.labels) == {label}
+
+
+@pytest.mark.parametrize("fractions", [[0.5, 1.0], [0.0]])
+def test_fractions_that_could_not_be_scored_are_refused_before_any_work(net, fractions):
+    with pytest.raises(fpa.InputError, match="fractions must be two or more and begin with 0"):
+        fpa.evaluate(net, IMAGES, NAMES, fractions=fractions, **QUICK)
+
+
+def test_an_engine_has_its_own_precision(net):
+    with pytest.raises(fpa.InputError, match=r"the engine works in .*float32.*: leave out precision"):
+        fpa.evaluate(fpa.Engine(net), IMAGES, NAMES, precision="bfloat16", **QUICK)
+
+
+def test_maskings_of_one_name_differ_by_their_parameters(net, tmp_path):
+    maskings = [{"name": "blur", "sigma": 1}, {"name": "blur", "sigma": 2}]
+    settings = fpa.Settings(ig_steps=2, sg_samples=2, reference=torch.zeros(3, 1, 1))
+    audit = fpa.audit(net, IMAGES, maskings=maskings, settings=settings, points=3, progress=False)
+    assert audit.maskings == ("blur sigma=1", "blur sigma=2")
+    audit.save(tmp_path / "audit.json")

@@ -117,7 +117,7 @@ def test_a_folder_that_holds_no_result_is_refused(result, tmp_path):
     result.save(tmp_path / "mine")
     with pytest.raises(InputError, match="mine holds an evaluation already: choose another folder"):
         result.save(tmp_path / "mine")
-    (tmp_path / "mine/evaluation.json").write_text("{}")
+    (tmp_path / "mine/evaluation.json").write_text('{"format": 1}')
     with pytest.raises(InputError, match=r"evaluation.json was written by another version of fpa"):
         fpa.load_result(tmp_path / "mine")
 

@@ -163,7 +163,7 @@ def _rows(audit: Audit) -> Iterator[Row]:
     yield Row("The rule", "pairs in opposite order", *numbers, opposite.state)
     numbers = *_shares(kept.found), f"over {percent(kept.limit)}"
     yield Row("The rule", f"logit kept, {MASKED[0]} % masked", *numbers, kept.state)
-    yield Row("MIF against LIF", "of them significantly", f"{evidence.contradictions}", "")
+    yield Row("MIF against LIF", "significantly opposite pairs", f"{evidence.contradictions}", "")
     if evidence.correlation is not None:
         yield Row("MIF against LIF", "rank correlation, all", *_correlation(evidence.correlation))
     under = "Random masking"

@@ -9,9 +9,11 @@ run: $(VENV)/.fpa
 	$(BIN)/fpa run shapes
 
 # In the tests a waiting thread sleeps instead of spinning: other work on the machine then slows them far less.
+# One process for each core, with one thread each: most tests are too small for more.
 test: export OMP_WAIT_POLICY ?= passive
+test: export OMP_NUM_THREADS ?= 1
 test: $(VENV)/.test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from fpa.data.splits import UNREADABLE, ArraySplit, FileSplit, ImageData, SeededImages, unreadable
@@ -115,18 +115,13 @@ def crop_and_flip(images: Tensor, chosen: Tensor, shift: Tensor, flipped: Tensor
     [[[[3, 2], [0, 0]]]]
     """
     height, width = images.shape[2:]
-    rows = torch.arange(height, device=images.device) + shift[0, :, None]
-    columns = torch.arange(width, device=images.device)
+    channels, rows, columns = (torch.arange(size, device=images.device) for size in images.shape[1:])
+    rows = rows + shift[0, :, None]
     columns = torch.where(flipped[:, None], width - 1 - columns, columns) + shift[1, :, None]
     inside = ((rows >= 0) & (rows < height))[:, :, None] & ((columns >= 0) & (columns < width))[:, None, :]
-    channels = torch.arange(images.shape[1], device=images.device)
-    picked = images[
-        chosen[:, None, None, None],
-        channels[None, :, None, None],
-        rows.clamp(0, height - 1)[:, None, :, None],
-        columns.clamp(0, width - 1)[:, None, None, :],
-    ]
-    return picked * inside[:, None].to(picked.dtype)
+    rows, columns = rows.clamp(0, height - 1), columns.clamp(0, width - 1)
+    place = (chosen[:, None, None, None], channels[:, None, None], rows[:, None, :, None])
+    return images[*place, columns[:, None, None]] * inside[:, None].to(images.dtype)
 
 
 class FileBatches(Batches):
@@ -181,6 +176,8 @@ class LoaderBatches(Batches):
     labels do not matter, as for a model that teaches itself. To continue in the middle of an epoch, the
     loader is read again from the start of it.
     """
+
+    normalisation = nn.Identity()
 
     def __init__(
         self, loader: Iterable[tuple[Tensor, Tensor, Tensor]], steps: int, index: Tensor | None

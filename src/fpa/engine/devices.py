@@ -62,9 +62,7 @@ def cuda_arithmetic(tf32: bool, benchmark: bool) -> Iterator[None]:
         known.cudnn.benchmark = tuned
 
 
-def arithmetic_on(
-    device: torch.device, *, tf32: bool, benchmark: bool = False
-) -> AbstractContextManager[None]:
+def arithmetic_on(device: torch.device, tf32: bool, benchmark: bool = False) -> AbstractContextManager[None]:
     """`cuda_arithmetic` where the device is CUDA; nothing anywhere else."""
     return cuda_arithmetic(tf32, benchmark) if device.type == "cuda" else nullcontext()
 

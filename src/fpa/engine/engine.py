@@ -24,6 +24,7 @@ from fpa.engine.devices import arithmetic_on
 from fpa.engine.folding import private_copy
 from fpa.engine.forms import DEFAULT_PRECISION, Kind, Precision, Runner
 from fpa.errors import InputError, at_least
+from fpa.models.wrap import unwrapped
 
 _Result = TypeVar("_Result")
 
@@ -69,14 +70,11 @@ class Engine:
         compile: bool | None = None,  # noqa: A002
         expected_rows: int = 0,
     ) -> None:
-        if not isinstance(model, nn.Module):
-            raise InputError(f"the model must be a torch.nn.Module, got {type(model).__name__}")
         at_least("batch_size", 1 if batch_size is None else batch_size, 1)
-        self.model: nn.Module = getattr(model, "_orig_mod", model)
+        self.model = unwrapped(model)
         tensors = [*self.model.parameters(), *self.model.buffers()]
-        floating = [t for t in tensors if t.is_floating_point()]
         self.device = tensors[0].device if tensors else torch.device("cpu")
-        self.dtype = floating[0].dtype if floating else torch.float32
+        self.dtype = next((t.dtype for t in tensors if t.is_floating_point()), torch.float32)
         self.precision = precision or DEFAULT_PRECISION.get(self.device.type, Precision())
         self.memory, self.compile, self.expected_rows = memory, compile, expected_rows
         self._fixed_batch_size = batch_size
@@ -141,9 +139,7 @@ class Engine:
         if len(images) == 0:
             raise InputError("there are no images: got an empty batch")
         if not images.is_floating_point():
-            raise InputError(
-                f"images must be floating point, normalised as the model takes them, got {images.dtype}"
-            )
+            raise InputError(f"images must be floating point, normalised for the model, got {images.dtype}")
         images = images.clone() if images.is_inference() else images.detach()
         return images.to(self.device, self.accumulate, non_blocking=True)
 
@@ -163,10 +159,9 @@ class Engine:
         classes = whole_numbers(name, targets, count if np.ndim(targets) else 1).expand(count)
         outside = ((classes < 0) | (classes >= outputs)).nonzero().flatten().tolist()
         if outside:
-            raise InputError(
-                f"{name} must be in 0..{outputs - 1}; {int(classes[outside[0]])} of image {outside[0]} "
-                "is not" + (f" (and {len(outside) - 1} more)" if len(outside) > 1 else "")
-            )
+            more = f" (and {len(outside) - 1} more)" if len(outside) > 1 else ""
+            wrong = f"{int(classes[outside[0]])} of image {outside[0]} is not{more}"
+            raise InputError(f"{name} must be in 0..{outputs - 1}; {wrong}")
         return classes.to(self.device, torch.int64)
 
     def gradients(self, works: Sequence[Work]) -> None:
@@ -180,14 +175,12 @@ class Engine:
     def batch_size(self, kind: Kind, row: Tensor) -> int:
         """Rows in a batch of passes of this kind over rows like `row` [1, C, H, W]."""
         key = (kind, row.shape)
-        if key not in self._batch_sizes:
-            runner, self._peak = (
-                self._runner(kind, row),
-                self.peak_memory,
-            )  # measuring resets CUDA's own record
-            fitting = self._fixed_batch_size or forms.fitting_batch(runner, kind, row, self.memory)
-            self._batch_sizes[key] = fitting
-        return self._batch_sizes[key]
+        size = self._batch_sizes.get(key, self._fixed_batch_size)
+        if size is None:
+            runner = self._runner(kind, row)
+            self._peak = self.peak_memory  # measuring resets CUDA's own record
+            size = self._batch_sizes[key] = forms.fitting_batch(runner, kind, row, self.memory)
+        return size
 
     def _run(self, kind: Kind, works: Sequence[Work]) -> None:
         works = [work for work in works if work.count]

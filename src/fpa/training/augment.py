@@ -26,6 +26,8 @@ from fpa.seeds import generator as seeded
 Draws = dict[str, Tensor]
 Shape = tuple[int, int, int]
 
+_PLACE = "put it after v2.ToImage(), v2.ToDtype(torch.float32, scale=True) and v2.Normalize(...)"
+
 
 class _BatchMasking(v2.Transform):
     """A transform that removes random pixels of a batch; a subclass says which.
@@ -66,23 +68,19 @@ class _BatchMasking(v2.Transform):
 
     def check(self, images: Tensor) -> None:
         """Refuse what cannot be perturbed."""
+        needs = f"{type(self).__name__} needs"
         if images.ndim != 4:
             raise InputError(
-                f"{type(self).__name__} needs images [N, C, H, W] or one image [C, H, W], "
-                f"got shape {list(images.shape)}"
+                f"{needs} images [N, C, H, W] or an image [C, H, W], got shape {list(images.shape)}"
             )
         if not images.is_floating_point():
-            raise InputError(
-                f"{type(self).__name__} needs normalised floating-point images, got {images.dtype}: "
-                "put it after the conversion and the normalisation"
-            )
+            raise InputError(f"{needs} normalised floating-point images, got {images.dtype}: {_PLACE}")
 
-    def transform(self, inpt: Tensor | PIL.Image.Image, params: dict[str, Any]) -> Tensor:
-        if isinstance(inpt, PIL.Image.Image):
-            raise InputError(
-                f"{type(self).__name__} needs normalised tensors, got a PIL image: put it after "
-                "v2.ToImage(), v2.ToDtype(torch.float32, scale=True) and v2.Normalize(...)"
-            )
+    def check_inputs(self, flat_inputs: list[Any]) -> None:
+        if any(isinstance(value, PIL.Image.Image) for value in flat_inputs):
+            raise InputError(f"{type(self).__name__} needs normalised tensors, got a PIL image: {_PLACE}")
+
+    def transform(self, inpt: Tensor, params: dict[str, Any]) -> Tensor:
         images = inpt.as_subclass(Tensor)
         batch, generator = images[None] if images.ndim == 3 else images, self._own_generator()
         mask = self.mask(batch, generator)
@@ -163,10 +161,8 @@ class FPA(_BatchMasking):
     def check(self, images: Tensor) -> None:  # noqa: D102
         super().check(images)
         height, width = images.shape[2:]
-        if self.s_max > (largest := min(height, width) - 1):  # the largest square would cover the image
-            raise InputError(
-                f"s_max must be in 1..{largest} for images of {height}x{width}, got {self.s_max}"
-            )
+        if self.s_max > (most := min(height, width) - 1):  # the largest square would cover the image
+            raise InputError(f"s_max must be in 1..{most} for images of {height}x{width}, got {self.s_max}")
 
     def _draws(self, shape: Shape, uniform: Callable[..., Tensor]) -> Draws:
         coin, p1 = uniform(2)

@@ -21,6 +21,9 @@ from fpa.data.splits import UNREADABLE, ArraySplit, FileSplit, ImageData, Seeded
 from fpa.errors import InputError
 from fpa.seeds import Stream, derive, generator
 
+REMEDY = "give class_index, or targets='model' to do without labels"
+"""What helps where the labels of the images are not the model's classes."""
+
 
 class Batches(ABC):
     """What training needs of the images."""
@@ -62,7 +65,7 @@ def training_batches(
         data.device, data.seed = device, seed
         return data
     size = math.ceil(batch_size / processes)
-    mine = slice(rank * size, min(batch_size, (rank + 1) * size))
+    mine = slice(rank * size, (rank + 1) * size)
     if isinstance(data.train, ArraySplit):
         return ArrayBatches(data.train.to(device), data, batch_size, seed, mine)
     return FileBatches(data, batch_size, seed, mine=mine, device=device, workers=workers)
@@ -119,9 +122,9 @@ def crop_and_flip(images: Tensor, chosen: Tensor, shift: Tensor, flipped: Tensor
     rows = rows + shift[0, :, None]
     columns = torch.where(flipped[:, None], width - 1 - columns, columns) + shift[1, :, None]
     inside = ((rows >= 0) & (rows < height))[:, :, None] & ((columns >= 0) & (columns < width))[:, None, :]
-    rows, columns = rows.clamp(0, height - 1), columns.clamp(0, width - 1)
-    place = (chosen[:, None, None, None], channels[:, None, None], rows[:, None, :, None])
-    return images[*place, columns[:, None, None]] * inside[:, None].to(images.dtype)
+    rows, columns = rows.clamp(0, height - 1)[:, None, :, None], columns.clamp(0, width - 1)[:, None, None]
+    picked = images[chosen[:, None, None, None], channels[:, None, None], rows, columns]
+    return picked * inside[:, None].to(picked.dtype)
 
 
 class FileBatches(Batches):
@@ -199,11 +202,8 @@ class LoaderBatches(Batches):
         if len(images) == 0 or (len(images) == 1 and self.steps > 1):
             return False
         if self.index is not None:
-            if int(labels.max()) >= len(self.index):
-                raise InputError(
-                    f"labels must be in 0..{len(self.index) - 1}, found {int(labels.max())}: give "
-                    "class_index, or targets='model' to do without labels"
-                )
+            if (largest := int(labels.max())) > (last := len(self.index) - 1):
+                raise InputError(f"labels must be in 0..{last}, found {largest}: {REMEDY}")
             if not (labels >= 0).any():
                 return False
             labels = torch.where(labels >= 0, self.index[labels.clamp(min=0)], UNREADABLE)

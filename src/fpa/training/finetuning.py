@@ -37,7 +37,7 @@ from fpa.models.wrap import class_count, classifier, input_channels, unwrapped
 from fpa.progress import Display
 from fpa.seeds import Stream, derive
 from fpa.training.augment import FPA
-from fpa.training.batches import LoaderBatches
+from fpa.training.batches import REMEDY, LoaderBatches
 from fpa.training.run import Job
 from fpa.training.settings import FPASettings, TrainingSettings, suggested_fpa
 from fpa.training.trainer import predictions, train_jobs
@@ -146,11 +146,10 @@ def finetune(
         display.say("the images have no labels: learning the model's own predictions")
     elif targets != "model" and class_index is not None:
         index = _checked_index(class_index, classes, outputs)
+    elif targets != "model" and classes is not None:
+        index = _matched(classes, outputs, None if card is None else names, targets, display)
     elif targets != "model":
-        known = None if card is None else names
-        index = (
-            list(range(outputs)) if classes is None else _matched(classes, outputs, known, targets, display)
-        )
+        index = list(range(outputs))
     augment = FPA(**asdict(suggested_fpa(*shape[1:]))) if fpa is None else fpa
     augment.check(first)
     masking = masking_json(augment.masking)
@@ -219,8 +218,6 @@ def _batches(
         raise InputError(
             f"the loader must have a length, the learning rate depends on it: {type(data).__name__} has none"
         ) from error
-    if steps == 0:
-        raise InputError("there are no images: the loader is empty")
     return ImageBatches(data, normalisation, channels, numbers=False), steps
 
 
@@ -236,7 +233,7 @@ def _matched(
     if not classes:
         reason = "the images have no labels (they are not in one folder per class)"
     if targets == "labels":
-        raise InputError(f"{reason}: give class_index, or targets='model' to do without labels")
+        raise InputError(f"{reason}: {REMEDY}")
     display.say(f"{reason}: learning the model's own predictions instead of the labels")
     return None
 

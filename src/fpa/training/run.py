@@ -126,13 +126,9 @@ class Run:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=rate, fused=captured, **numbers)
         for parameter in self.model.parameters():  # so that a first step is like every other
             self.optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
-        several = trainer.processes > 1
-        self.network = (trainer.accelerator.prepare_model(self.model) if several else self.model).train()
-        share = {
-            "rank": trainer.accelerator.process_index,
-            "processes": trainer.processes,
-            "workers": trainer.workers,
-        }
+        accelerator, processes = trainer.accelerator, trainer.processes
+        self.network = (accelerator.prepare_model(self.model) if processes > 1 else self.model).train()
+        share = {"rank": accelerator.process_index, "processes": processes, "workers": trainer.workers}
         self.batches = training_batches(data, settings.batch_size, job.seed, device, **share)
         self.normalisation: Callable[[Tensor], Tensor] = data.normalisation
         self.teacher = None if job.teacher is None else copy.deepcopy(job.teacher).to(device).eval()
@@ -153,9 +149,8 @@ class Run:
         self.batches.start(self.epoch, self.step)
         self.set_rate()
         if self.step == 0:
-            seed = self.job.seed
-            self.draws.manual_seed(derive(seed, Stream.AUGMENT, self.epoch))
-            torch.manual_seed(derive(seed, Stream.DROPOUT, self.epoch))
+            self.draws.manual_seed(derive(self.job.seed, Stream.AUGMENT, self.epoch))
+            torch.manual_seed(derive(self.job.seed, Stream.DROPOUT, self.epoch))
             self.totals.zero_()
             self.totals[3] = -1
         elif self.random is not None:

@@ -108,9 +108,8 @@ class Trainer:
 
         if PartialState._shared_state and PartialState().num_processes == 1:
             AcceleratorState._reset_state(reset_partial_state=True)  # an earlier training's device
-        self.accelerator = Accelerator(
-            cpu=device == "cpu", log_with=tracker, project_dir=output if tracker else None
-        )
+        folder = output if tracker else None
+        self.accelerator = Accelerator(cpu=device == "cpu", log_with=tracker, project_dir=folder)
         self.settings, self.tracker, self.workers = settings, tracker, workers
         self.processes: int = self.accelerator.num_processes
         self.device: torch.device = self.accelerator.device
@@ -128,12 +127,10 @@ class Trainer:
 
     def train(self, jobs: list[Job], data: ImageData | LoaderBatches) -> list[Trained]:
         """Train these models to the end."""
-        cuda, batch_size = self.device.type == "cuda", self.settings.batch_size
-        if isinstance(data, ImageData) and batch_size % self.processes:
-            raise InputError(
-                f"training.batch_size {batch_size} cannot be shared equally by {self.processes} processes: "
-                f"choose a multiple of {self.processes}"
-            )
+        cuda, size = self.device.type == "cuda", self.settings.batch_size
+        if isinstance(data, ImageData) and size % self.processes:
+            several = f"{self.processes}, the number of processes"
+            raise InputError(f"training.batch_size must be a multiple of {several}, got {size}")
         if self.tracker:
             recipe = {"recipe": jobs[0].description.get("name"), "seed": jobs[0].seed}
             self.accelerator.init_trackers("fpa", recipe)
@@ -170,9 +167,8 @@ class Trainer:
         end = (self.settings.epochs, 0)
         if not self.captured:
             return unfinished[:1], end
-        places = sorted({run.position for run in unfinished})
-        group = [run for run in unfinished if run.position == places[0]]
-        return group, places[1] if len(places) > 1 else end
+        first, until, *_ = [*sorted({run.position for run in unfinished}), end]
+        return [run for run in unfinished if run.position == first], until
 
     def _advance(self, group: list[Run], until: tuple[int, int], data: ImageData | LoaderBatches) -> None:
         settings, began = self.settings, time.monotonic()
@@ -210,10 +206,10 @@ class Trainer:
                         share = accuracy(run.model, data, self.device, workers=self.workers)
                 pace = (last - first) * run.batches.batch_size * len(group) / seconds
                 run.end_epoch(total, share, pace)
-                row, stage = vars(run.history[-1]), run.job.stage
-                self.display.epoch(stage, epoch + 1, settings.epochs, row)
-                told = {f"{stage}/{name}": row[name] for name in list(row)[1:] if row[name] is not None}
-                self.accelerator.log(told, step=epoch + 1)
+                row, stage = dict(vars(run.history[-1])), run.job.stage
+                self.display.epoch(stage, row.pop("epoch"), settings.epochs, row)
+                values = {f"{stage}/{name}": value for name, value in row.items() if value is not None}
+                self.accelerator.log(values, step=run.epoch)
             if group[0].epoch < settings.epochs and now - self.saved > settings.checkpoint_seconds:
                 self._save(group)
 
@@ -263,9 +259,11 @@ def predictions(
     return predicted, labels
 
 
-def accuracy(model: nn.Module, data: ImageData, device: torch.device, **batches: int) -> float:
-    """Share of the evaluation images that the model classifies correctly; `batches` as for `predictions`."""
-    predicted, labels = predictions(model, data, device, **batches)
+def accuracy(
+    model: nn.Module, data: ImageData, device: torch.device, *, batch_size: int = 500, workers: int = 0
+) -> float:
+    """Share of the evaluation images that the model classifies correctly, in float32."""
+    predicted, labels = predictions(model, data, device, batch_size=batch_size, workers=workers)
     return int((predicted == labels).sum()) / max(int((labels >= 0).sum()), 1)
 
 
@@ -275,12 +273,9 @@ def check_jobs(jobs: Sequence[Job], data: ImageData | LoaderBatches) -> None:
     settings.check()
     if isinstance(data, LoaderBatches):  # which says what is wrong with a batch when it comes
         return
-    if settings.batch_size > len(data.train):
-        raise InputError(
-            f"training.batch_size is {settings.batch_size}, "
-            f"but there are only {len(data.train)} training images"
-        )
-    classes = len(data.classes)
+    size, images, classes = settings.batch_size, len(data.train), len(data.classes)
+    if size > images:
+        raise InputError(f"training.batch_size is {size}, but there are only {images} training images")
     for split in (data.train, data.test):
         low, high = map(int, split.labels.aminmax()) if len(split) else (0, 0)
         if len(split) and (low < 0 or high >= classes):

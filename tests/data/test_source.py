@@ -282,7 +282,7 @@ def test_one_sentence_says_what_is_wrong(data, said):
 
 
 def test_a_block_without_images_is_refused():
-    with pytest.raises(InputError, match="a block must have at least 1 image, got 0"):
+    with pytest.raises(InputError, match="number of images in a block must be at least 1, got 0"):
         image_source(IMAGES).blocks(0)
 
 

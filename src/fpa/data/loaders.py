@@ -3,7 +3,7 @@
 import itertools
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +70,9 @@ def is_batch(loader: Any) -> bool:
 
 
 def single_images(items: Any) -> bool:
-    """Whether a sequence holds single images, with labels or without, instead of batches."""
-    if len(items) == 0:
+    """Whether something that can be indexed holds single images, with labels or without, and not batches."""
+    indexed = isinstance(items, Sized) and hasattr(items, "__getitem__") and not is_batch(items)
+    if not indexed or isinstance(items, torch_data.IterableDataset) or len(items) == 0:
         return False
     image, label, _ = batch_parts(items[0])
     alone = isinstance(image, Image.Image) or (_is_array(image) and image.ndim < 4)

@@ -3,6 +3,7 @@
 import itertools
 import math
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import Any
@@ -32,13 +33,11 @@ BYTES, UNIT, NORMALISED = "like bytes (0..255)", "like 0..1", "normalised"
 
 
 def value_range(images: Tensor) -> tuple[str, float, float]:
-    """What the values look like, and their smallest and largest."""
-    if images.dtype == torch.bool:
-        return UNIT, 0.0, 1.0
-    whole = not images.is_floating_point()
+    """What the values look like, and their smallest and largest; "" where none is finite."""
+    whole = not images.is_floating_point() and images.dtype != torch.bool
     finite = images if whole else images[images.isfinite()]
     if finite.numel() == 0:
-        return NORMALISED, float("nan"), float("nan")
+        return "", math.nan, math.nan
     low, high = map(float, finite.aminmax())
     if whole and (low < 0 or high > 255):
         raise InputError(f"whole-numbered images must be in 0..255, they reach from {low:g} to {high:g}")
@@ -190,7 +189,7 @@ class Normaliser:
     def __init__(self, normalisation: Any = None, channels: int | None = None) -> None:
         self.normalisation = as_normalisation(normalisation)
         self.channels = channels or (len(self.normalisation.mean) if self.normalisation else None)
-        self._range: str | None = None
+        self._range = ""
 
     def __call__(self, images: Tensor, number: int = 0) -> Tensor:
         """Images [N, C, H, W], normalised; `number` is that of their batch, for errors."""
@@ -202,35 +201,30 @@ class Normaliser:
                 )
             images = images.expand(-1, self.channels, -1, -1)
         kind, low, high = value_range(images)
-        if self._range is None and not math.isnan(low):
-            self._range = kind
-            if self.normalisation is None:
-                _explain(kind, low, high)
         # A dark batch of bytes or a pale one of normalised images may look like 0..1; else none differs.
-        elif not math.isnan(low) and kind not in (self._range, UNIT):
+        if self._range and kind not in (self._range, UNIT, ""):
             raise InputError(
                 f"batch {number} reaches from {low:.3g} to {high:.3g}, the first one looked {self._range}: "
                 "give all images in the same range"
             )
+        if not self._range and self.normalisation is None:
+            remedy = "pass normalisation=fpa.data.Normalisation(mean, std)"
+            if kind == BYTES:
+                raise InputError(
+                    f"the images are not normalised (they reach from {low:.3g} to {high:.3g}): normalise "
+                    f"them as in training, or {remedy}, for pixels in 0..1"
+                )
+            if kind == UNIT:
+                warnings.warn(
+                    "the images lie in 0..1 and are used as they are; if the model was trained on "
+                    f"normalised images, {remedy}",
+                    stacklevel=2,
+                )
+        self._range = self._range or kind
         images = images if images.dtype == torch.float64 else images.float()
         if self.normalisation is None or self._range == NORMALISED:
             return images
         return self.normalisation(images / 255 if self._range == BYTES else images)
-
-
-def _explain(kind: str, low: float, high: float) -> None:
-    """Say what the range of images without a normalisation means, if anything has to be said."""
-    if kind == BYTES:
-        raise InputError(
-            f"the images are not normalised (they reach from {low:.3g} to {high:.3g}): normalise them as in "
-            "training, or pass normalisation=fpa.data.Normalisation(mean, std), for pixels in 0..1"
-        )
-    if kind == UNIT:
-        warnings.warn(
-            "the images lie in 0..1 and are used as they are; if the model was trained on normalised "
-            "images, pass normalisation=fpa.data.Normalisation(mean, std)",
-            stacklevel=2,
-        )
 
 
 class ImageBatches:
@@ -266,9 +260,7 @@ class ImageBatches:
             )
         self.source = [loader] if is_batch(loader) else loader
         if hasattr(self.source, "__getitem__") and not hasattr(self.source, "__iter__"):
-            self.source = torch_data.DataLoader(
-                loader, batch_size=None, collate_fn=lambda item: item, generator=torch.Generator()
-            )
+            self.source = torch_data.DataLoader(loader, batch_size=None, generator=torch.Generator())
         try:
             self.one_pass = iter(self.source) is self.source
         except TypeError as error:
@@ -330,14 +322,12 @@ class ImageBatches:
 
     def _check_new(self, numbers: list[int]) -> None:
         """Refuse numbers of images that came before: then they number something else, or images repeat."""
-        repeated = next((number for number in numbers if number in self.seen), None)
-        if repeated is None and len(set(numbers)) < len(numbers):
-            repeated = max(numbers, key=numbers.count)
+        repeated = [value for value, times in Counter(numbers).items() if times > 1 or value in self.seen]
         self.seen.update(numbers)
-        if repeated is None or self._warned:
+        if not repeated or self._warned:
             return
         problem = (
-            f"the number {repeated} came with two images: the third part of a batch (or its index) "
+            f"the number {repeated[0]} came with two images: the third part of a batch (or its index) "
             "numbers the images, so leave it out, or give every image a number of its own once"
         )
         if self._needed:

@@ -112,9 +112,7 @@ def read_card(path: Path | str) -> ModelCard:
     with open_tensors(path) as file:
         text = (file.metadata() or {}).get("fpa")
     if text is None:
-        raise InputError(
-            f"{path} was not written by fpa: it does not say which architecture its weights are of"
-        )
+        raise InputError(f"{path} was not written by fpa: it does not name the architecture of its weights")
     try:
         values = json.loads(text)
         if values.pop("format", None) == FORMAT:
@@ -163,14 +161,12 @@ def load_model(
 
 def check_same_tensors(path: Path, model: str, expected: dict[str, Any], state: dict[str, Any]) -> None:
     """Refuse a file whose tensors are not those that an architecture has."""
+    both = sorted(expected.keys() & state.keys())
+    shapes = {name: (list(state[name].shape), list(expected[name].shape)) for name in both}
     kinds = {
         "missing": sorted(expected.keys() - state.keys()),
         "unexpected": sorted(state.keys() - expected.keys()),
-        "of another shape": sorted(
-            f"{name} {list(state[name].shape)} instead of {list(expected[name].shape)}"
-            for name in expected.keys() & state.keys()
-            if expected[name].shape != state[name].shape
-        ),
+        "of another shape": [f"{name} {a} instead of {b}" for name, (a, b) in shapes.items() if a != b],
     }
     problems = [
         f"{kind}: {', '.join(names[:3])}" + (f" and {len(names) - 3} more" if len(names) > 3 else "")
@@ -264,26 +260,23 @@ def open_model(
         if weights is not None:
             _load(opened.model, _state_dict(Path(weights)), Path(weights), spec)
     elif weights is None:
-        raise InputError(
-            f"{spec} needs weights: give a .safetensors file or a state dict saved with torch.save"
-        )
+        raise InputError(f"{spec} needs weights: a .safetensors file or a state dict saved with torch.save")
     else:
         opened = _with_weights(name, Path(weights), classes)
     return replace(opened, model=opened.model.eval(), normalisation=normalisation or opened.normalisation)
 
 
 def _saved(spec: str) -> Opened:
-    path = Path(spec)
-    if not path.suffix and not path.exists() and spec not in shipped_models():
+    if not Path(spec).suffix and not Path(spec).exists() and spec not in shipped_models():
         raise unknown_model(spec, [*shipped_models(), "a .safetensors file"])
     path = model_path(spec)
     card = read_card(path)
     data = card.recipe.get("data")
     data = data.get("name") if isinstance(data, dict) else None
-    data = data if is_plain_name(data) else None
     name = path.stem if path.stem != "model" else path.absolute().parent.name  # training names all alike
     size, normalisation = card.input_shape[-1], Normalisation(card.mean, card.std)
-    return Opened(load_model(path), name, normalisation, size, card.classes, data=data)
+    known = data if is_plain_name(data) else None
+    return Opened(load_model(path), name, normalisation, size, card.classes, data=known)
 
 
 def _with_weights(name: ModelName, path: Path, classes: int | None) -> Opened:
@@ -291,7 +284,11 @@ def _with_weights(name: ModelName, path: Path, classes: int | None) -> Opened:
     state, channels = _state_dict(path), 3
     if name.kind == "own":
         channels = next((values.shape[1] for values in state.values() if values.ndim == 4), channels)
-    usual = _shapes_of(name, channels)
+    try:
+        with torch.device("meta"):  # the shapes are enough
+            usual = build(name, None, channels, initialise=False).state_dict()
+    except Exception:  # some architectures compute numbers from tensors while they are built
+        usual = build(name, None, channels, initialise=False).state_dict()
     state = _stripped(state, usual)
     classes = classes or _classes(usual, state)
     model = build(name, classes, channels, initialise=False)
@@ -306,15 +303,6 @@ def _with_weights(name: ModelName, path: Path, classes: int | None) -> Opened:
     transform, names = entry.transforms(), list(entry.meta["categories"])
     known = names if classes in (None, len(names)) else None
     return Opened(model, name.name, as_normalisation(transform), int(transform.crop_size[0]), known)
-
-
-def _shapes_of(name: ModelName, channels: int) -> dict[str, Tensor]:
-    """The tensors an architecture has by default, without their values where it can be built so."""
-    try:
-        with torch.device("meta"):
-            return build(name, None, channels, initialise=False).state_dict()
-    except Exception:  # some architectures compute numbers from tensors while they are built
-        return build(name, None, channels, initialise=False).state_dict()
 
 
 def _state_dict(path: Path) -> dict[str, Tensor]:

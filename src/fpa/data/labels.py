@@ -28,9 +28,7 @@ def class_numbers(
     """
     if class_index is not None:
         if not classes:
-            raise InputError(
-                "a class index was given, but the images have no classes: they are not in a folder for each"
-            )
+            raise InputError("the images have no classes to index: they are not in a folder for each class")
         numbers = _indexed_numbers(classes, class_index)
         if wrong := [number for number in numbers if not 0 <= number < outputs]:
             raise InputError(f"the class index {wrong[0]} is not among the model's {outputs} outputs")
@@ -89,14 +87,12 @@ def _plain(name: str) -> str:
     return name.lower().replace("_", " ").replace("-", " ").strip()
 
 
-def _indexed_numbers(classes: Sequence[str], class_index: str) -> list[int]:
-    path = Path(class_index)
+def _indexed_numbers(classes: Sequence[str], index: str) -> list[int]:
+    path = Path(index)
     try:
-        content = json.loads(path.read_text(encoding="utf-8") if path.is_file() else class_index)
+        content = json.loads(path.read_text(encoding="utf-8") if path.is_file() else index)
     except (OSError, ValueError) as error:
-        raise InputError(
-            f"the class index must be a list as [0,217] or a JSON file, got {class_index!r}"
-        ) from error
+        raise InputError(f"the class index must be like [0,217] or a JSON file, got {index!r}") from error
     if isinstance(content, list):
         if len(content) != len(classes) or not all(isinstance(number, int) for number in content):
             raise InputError(f"the class index must be {len(classes)} whole numbers, one for each class")
@@ -109,5 +105,5 @@ def _indexed_numbers(classes: Sequence[str], class_index: str) -> list[int]:
             words = [value] if isinstance(value, str) else value
             numbers |= {_plain(str(word)): int(key) for word in words}
     if missing := [name for name in classes if _plain(name) not in numbers]:
-        raise InputError(f"the class index {class_index} does not name the class {missing[0]!r}")
+        raise InputError(f"the class index {index} does not name the class {missing[0]!r}")
     return [numbers[_plain(name)] for name in classes]

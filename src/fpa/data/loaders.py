@@ -85,10 +85,8 @@ def batch_parts(batch: Any) -> tuple[Any, Any, Any]:
         known = (IMAGE_KEYS, LABEL_KEYS, INDEX_KEYS)
         image, label, index = (next((keys[key] for key in some if key in keys), None) for some in known)
         if image is None:
-            raise InputError(
-                f"a batch with the keys {', '.join(map(str, batch))} has no images: "
-                f"expected one of {', '.join(IMAGE_KEYS)}"
-            )
+            names, expected = ", ".join(map(str, batch)), ", ".join(IMAGE_KEYS)
+            raise InputError(f"a batch with the keys {names} has no images: expected one of {expected}")
         return image, label, index
     if _is_image(batch) or _is_array(batch):
         return batch, None, None
@@ -124,11 +122,8 @@ def as_batch(pixels: Any, channels: int | None) -> Tensor:
     """Any form of images as a tensor [N, C, H, W] in its own range."""
     if isinstance(pixels, (list, tuple)):
         parts = [as_batch(image, channels) for image in pixels]
-        if len(sizes := sorted({tuple(part.shape[1:]) for part in parts})) > 1:
-            raise InputError(
-                f"images of different sizes, {list(sizes[0])} and {list(sizes[1])}: "
-                "resize or crop them to one size"
-            )
+        for number, part in enumerate(parts):
+            check_size(f"image {number}", part, list(parts[0].shape[1:]))
         return torch.cat(parts)
     if isinstance(pixels, Image.Image):
         grey = channels == 1 or (channels is None and pixels.mode in ("L", "1"))
@@ -155,6 +150,13 @@ def as_batch(pixels: Any, channels: int | None) -> Tensor:
     return images.permute(0, 3, 1, 2) if last else images
 
 
+def check_size(what: str, images: Tensor, expected: list[int]) -> None:
+    """Refuse images [N, C, H, W] of another shape than the first ones have."""
+    if (shape := list(images.shape[1:])) != expected:
+        problem = f"images of different sizes: {what} has {shape}, the first one {expected}"
+        raise InputError(f"{problem}: resize or crop them to one size")
+
+
 def are_numbers(batches: Sequence[Any], channels: int | None) -> bool:
     """Whether the third parts of these batches number the images; they may be paths or anything else."""
     try:
@@ -176,10 +178,8 @@ def whole_numbers(name: str, values: Any, count: int) -> Tensor:
     if numbers.ndim == 0 or numbers.shape == (count, 1):
         numbers = numbers.reshape(-1)
     if numbers.shape != (count,) or numbers.is_floating_point() or numbers.dtype == torch.bool:
-        raise InputError(
-            f"{name} must be whole numbers [{count}], one for each image, got {numbers.dtype} "
-            f"{list(numbers.shape)}"
-        )
+        kind = f"{numbers.dtype} {list(numbers.shape)}"
+        raise InputError(f"{name} must be whole numbers [{count}], one for each image, got {kind}")
     return numbers.to(torch.int64)
 
 
@@ -195,31 +195,23 @@ class Normaliser:
         """Images [N, C, H, W], normalised; `number` is that of their batch, for errors."""
         if self.channels is not None and images.shape[1] != self.channels:
             if images.shape[1] != 1:
-                raise InputError(
-                    f"the model takes {self.channels} channels, the images have {images.shape[1]} "
-                    f"({list(images.shape)}): convert them"
-                )
+                problem = f"the model takes {self.channels} channels, the images have {images.shape[1]}"
+                raise InputError(f"{problem} ({list(images.shape)}): convert them")
             images = images.expand(-1, self.channels, -1, -1)
         kind, low, high = value_range(images)
+        span = f"from {low:.3g} to {high:.3g}"
         # A dark batch of bytes or a pale one of normalised images may look like 0..1; else none differs.
         if self._range and kind not in (self._range, UNIT, ""):
-            raise InputError(
-                f"batch {number} reaches from {low:.3g} to {high:.3g}, the first one looked {self._range}: "
-                "give all images in the same range"
-            )
+            problem = f"batch {number} reaches {span}, the first one looked {self._range}"
+            raise InputError(f"{problem}: give all images in the same range")
         if not self._range and self.normalisation is None:
             remedy = "pass normalisation=fpa.data.Normalisation(mean, std)"
             if kind == BYTES:
-                raise InputError(
-                    f"the images are not normalised (they reach from {low:.3g} to {high:.3g}): normalise "
-                    f"them as in training, or {remedy}, for pixels in 0..1"
-                )
+                problem = f"the images are not normalised (they reach {span})"
+                raise InputError(f"{problem}: normalise them as in training, or {remedy}, for pixels in 0..1")
             if kind == UNIT:
-                warnings.warn(
-                    "the images lie in 0..1 and are used as they are; if the model was trained on "
-                    f"normalised images, {remedy}",
-                    stacklevel=2,
-                )
+                problem = "the images lie in 0..1 and are used as they are; if the model was trained on"
+                warnings.warn(f"{problem} normalised images, {remedy}", stacklevel=2)
         self._range = self._range or kind
         images = images if images.dtype == torch.float64 else images.float()
         if self.normalisation is None or self._range == NORMALISED:
@@ -307,13 +299,8 @@ class ImageBatches:
         """A batch as it came, as (images, labels, indices); it has this number and begins at image `at`."""
         pixels, labels, numbers = batch_parts(raw)
         images = self._normalised(as_batch(pixels, self._normalised.channels), number)
-        shape = list(images.shape[1:])
-        self._shape = self._shape or shape
-        if shape != self._shape:
-            raise InputError(
-                f"images of different sizes: batch {number} has {shape}, the first one {self._shape}: "
-                "resize or crop them to one size"
-            )
+        self._shape = self._shape or list(images.shape[1:])
+        check_size(f"batch {number}", images, self._shape)
         count, indices = len(images), torch.arange(at, at + len(images))
         if self._numbered:
             indices = whole_numbers("indices", numbers, count)

@@ -43,9 +43,8 @@ class Normalisation:
 
     def _channels(self, values: tuple[float, ...], images: Tensor) -> Tensor | float:
         if images.ndim < 3 or images.shape[-3] != len(values):
-            raise InputError(
-                f"images must be [..., {len(values)}, H, W] for this normalisation, got {list(images.shape)}"
-            )
+            shape = list(images.shape)
+            raise InputError(f"this normalisation takes images [..., {len(values)}, H, W], got {shape}")
         if len(set(values)) == 1:
             return values[0]
         return torch.cat([images.new_full((1, 1, 1), value, dtype=torch.float32) for value in values])

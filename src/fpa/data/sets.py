@@ -103,7 +103,7 @@ def has_own_test(data: ImageData) -> bool:
 def has_training_images(name: str) -> bool:
     """Whether a data set has images to fine-tune on, besides those to evaluate on."""
     path = photos.folder_path(name)
-    return path is None or photos.has_training_images(path)
+    return path is None or (path / "train").is_dir() or photos.test_folder(path) is None
 
 
 def is_plain_name(name: object) -> bool:

@@ -110,11 +110,8 @@ class ImageSource(ABC):
         """Labels of the data as outputs of the model; -1 stays -1."""
         if self._outputs is None or len(labels) == 0:
             return labels
-        if int(labels.max()) >= len(self._outputs) - 1:
-            raise InputError(
-                f"an image has the label {int(labels.max())}, but labels names outputs of the model for "
-                f"{len(self._outputs) - 1} classes"
-            )
+        if (label := int(labels.max())) >= (known := len(self._outputs) - 1):
+            raise InputError(f"an image has the label {label}, but labels names outputs for {known} classes")
         return self._outputs[labels.clamp(min=-1)]
 
     def pictures(self, images: Tensor, like: Tensor | None = None) -> NDArray[np.uint8]:
@@ -168,10 +165,8 @@ def image_source(
     outputs = None if labels is None else torch.tensor([*labels, -1])
     if isinstance(data, ImageData):
         if labels is not None and data.classes and len(labels) != len(data.classes):
-            raise InputError(
-                f"labels must name an output of the model for each of the {len(data.classes)} classes, "
-                f"got {len(labels)}"
-            )
+            known = len(data.classes)
+            raise InputError(f"labels must name an output for each of the {known} classes, got {len(labels)}")
         normalised = Normaliser(normalisation or data.normalisation, channels)
         return _Evaluation(data, normalised, outputs, count, workers)
     batches = ImageBatches(data, normalisation, channels)
@@ -292,10 +287,8 @@ class _Batched(_Brought, _Indexed):
             number = piece.start // self._size
             batch = self._batches.converted(raw, number, piece.start)
             if len(batch[0]) > len(piece):
-                raise InputError(
-                    f"batch {number} holds {len(batch[0])} images, but is made of {len(piece)} "
-                    "items of the data set: every item must be one image"
-                )
+                seen = f"batch {number} holds {len(batch[0])} images, but is made of {len(piece)} items"
+                raise InputError(f"{seen} of the data set: every item must be one image")
             piece = range(piece.start, min(piece.stop, self.count))
             yield piece, self._rows((part[: len(piece)] for part in batch), piece.start)
 
@@ -315,10 +308,7 @@ class _Stream(_Brought):
 
     def _read(self, size: int, asked: Callable[[int], bool]) -> Iterator[tuple[range, Rows]]:
         if self._read_before and self._batches.one_pass:
-            raise InputError(
-                "the images were read before and cannot be read again: give a list, a data set or a loader "
-                "instead of an iterator"
-            )
+            raise InputError("an iterator cannot be read again: give a list, a data set or a loader")
         self._read_before, at = True, 0
         for batch in self._batches:
             left = len(batch[0]) if self._limit is None else min(len(batch[0]), self._limit - at)

@@ -21,9 +21,8 @@ class SmallResNet(nn.Module):
 
     def __init__(self, classes: int, channels: int) -> None:
         super().__init__()
-        self.stem = nn.Sequential(
-            nn.Conv2d(channels, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU(inplace=True)
-        )
+        first = nn.Conv2d(channels, 16, 3, padding=1, bias=False)
+        self.stem = nn.Sequential(first, nn.BatchNorm2d(16), nn.ReLU(inplace=True))
         self.blocks = nn.Sequential(_block(16, 16, 1), _block(16, 32, 2), _block(32, 64, 2))
         self.head = nn.Linear(64, classes)
 

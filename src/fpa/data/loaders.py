@@ -98,10 +98,8 @@ def batch_parts(batch: Any) -> tuple[Any, Any, Any]:
         if len(batch) <= 3 and (_is_image(batch[0]) or _are_images(batch[0])):
             return batch[0], *(batch[n] if len(batch) > n else None for n in (1, 2))
     what = f"{type(batch).__name__} of {len(batch)}" if hasattr(batch, "__len__") else type(batch).__name__
-    raise InputError(
-        "a batch must be images, (images, labels), (images, labels, indices) or a dict of them, with images "
-        f"as tensors, arrays or PIL images; got {what}"
-    )
+    forms = "images, (images, labels), (images, labels, indices) or a dict of them"
+    raise InputError(f"a batch must be {forms}, with images as tensors, arrays or PIL images; got {what}")
 
 
 def collated(items: list[Any]) -> Any:
@@ -256,10 +254,8 @@ class ImageBatches:
         try:
             self.one_pass = iter(self.source) is self.source
         except TypeError as error:
-            raise InputError(
-                "the images must be a tensor, an array, a list, or a loader that yields batches of them, got "
-                f"{type(loader).__name__}"
-            ) from error
+            expected = "a tensor, an array, a list, or a loader that yields batches of them"
+            raise InputError(f"the images must be {expected}, got {type(loader).__name__}") from error
         random = (torch_data.RandomSampler, torch_data.SubsetRandomSampler, torch_data.WeightedRandomSampler)
         self.shuffled = not in_order(self.source)
         """Whether the loader may give the images in another order than the data set's."""

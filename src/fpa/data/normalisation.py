@@ -24,10 +24,8 @@ class Normalisation:
 
     def __post_init__(self) -> None:
         if len(self.mean) != len(self.std) or not self.mean or min(self.std) <= 0:
-            raise InputError(
-                "a normalisation needs a mean and a positive standard deviation for each channel, "
-                f"got mean {list(self.mean)} and std {list(self.std)}"
-            )
+            values = f"mean {list(self.mean)} and std {list(self.std)}"
+            raise InputError(f"a normalisation needs a mean and a positive std for every channel: {values}")
 
     def __call__(self, images: Tensor) -> Tensor:
         """Bytes, or floats in 0..1, [..., C, H, W] to normalised float32."""

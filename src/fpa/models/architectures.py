@@ -164,10 +164,8 @@ def build(name: ModelName, classes: int | None, channels: int = 3, *, initialise
         how |= {} if channels == 3 else {"in_chans": channels}
         return import_timm(name.spec).create_model(name.name, pretrained=False, **how)  # type: ignore[no-any-return]
     if channels != 3:
-        raise InputError(
-            f"model {name.spec!r} takes images of 3 channels, these have {channels}: "
-            f"use one of {', '.join(OWN)} or a timm model"
-        )
+        remedy = f"use one of {', '.join(OWN)} or a timm model"
+        raise InputError(f"model {name.spec!r} takes images of 3 channels, these have {channels}: {remedy}")
     if not initialise and name.name in ("googlenet", "inception_v3"):
         how["init_weights"] = False  # they warn about a default that weights from a file make meaningless
     return torchvision_models.get_model(name.name, weights=None, **how)  # type: ignore[no-any-return]

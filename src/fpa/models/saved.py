@@ -97,10 +97,8 @@ def model_path(name: Path | str) -> Path:
     if str(name) in shipped_models():
         return PRETRAINED / f"{name}.safetensors"
     if path.suffix in (".pth", ".pt", ".bin", ".ckpt"):
-        raise InputError(
-            f"{path} is not a model file of fpa (.safetensors): name its architecture too, with "
-            f"--model torchvision:NAME --weights {path}"
-        )
+        options = f"--model torchvision:NAME --weights {path}"
+        raise InputError(f"{path} is not a .safetensors file of fpa: name its architecture, with {options}")
     if path.suffix or path.is_file() or path.parent != Path():
         return path
     raise unknown("model file or shipped model", str(name), shipped_models())
@@ -143,10 +141,9 @@ def load_model(
     name = parse_model_name(card.architecture)
     size = len(card.classes), card.input_shape[0]
     if name.kind == "function" and architecture != card.architecture:
-        raise InputError(
-            f"{path} was built by the function {card.architecture}, which is not run only because a file "
-            f"names it: name it yourself, with load_model(path, architecture={card.architecture!r})"
-        )
+        function = card.architecture
+        problem = f"{path} was built by the function {function}, not to be run just because a file names it"
+        raise InputError(f"{problem}: name it yourself, with load_model(path, architecture={function!r})")
     # The weights that building draws are thrown away: on the meta device they cost nothing.
     with torch.device("cpu" if name.kind == "function" else "meta"):
         model = build(name, *size)

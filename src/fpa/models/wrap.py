@@ -36,11 +36,9 @@ def classifier(
     network = unwrapped(model)
     half = sorted({str(p.dtype) for p in network.parameters() if p.dtype in HALF})
     if half:
-        warnings.warn(
-            f"the model's weights are {' and '.join(half).replace('torch.', '')}: "
-            "a float32 copy is evaluated, its logits have more digits",
-            stacklevel=2,
-        )
+        kinds = " and ".join(half).replace("torch.", "")
+        note = "a float32 copy is evaluated, its logits have more digits"
+        warnings.warn(f"the model's weights are {kinds}: {note}", stacklevel=2)
         network = _copied(network).float()
     if device is not None and any(p.device != _placed(device) for p in network.parameters()):
         network = (network if half else _copied(network)).to(device)
@@ -123,9 +121,8 @@ def _copied(model: nn.Module) -> nn.Module:
     try:
         return copy.deepcopy(model)
     except Exception as error:
-        raise InputError(
-            f"the model cannot be copied ({error}): give it in float32, on the device it is to run on"
-        ) from error
+        remedy = "give it in float32, on the device it is to run on"
+        raise InputError(f"the model cannot be copied ({error}): {remedy}") from error
 
 
 def _placed(device: torch.device | str) -> torch.device:

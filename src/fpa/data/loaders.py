@@ -1,7 +1,6 @@
 """Loaders, data sets, tensors and lists people bring, in whatever form, as normalised batches."""
 
 import itertools
-import math
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Sized
@@ -37,7 +36,7 @@ def value_range(images: Tensor) -> tuple[str, float, float]:
     whole = not images.is_floating_point() and images.dtype != torch.bool
     finite = images if whole else images[images.isfinite()]
     if finite.numel() == 0:
-        return "", math.nan, math.nan
+        return "", 0.0, 0.0
     low, high = map(float, finite.aminmax())
     if whole and (low < 0 or high > 255):
         raise InputError(f"whole-numbered images must be in 0..255, they reach from {low:g} to {high:g}")

@@ -89,14 +89,14 @@ class ImageSource(ABC):
         return self._blocks(size, wanted)
 
     def _blocks(self, size: int, wanted: Callable[[int], bool]) -> Iterator[ImageBlock]:
-        asked = cache(wanted)  # by an indexed source, to read the images, and here, when they have come
+        asked = cache(wanted)  # an indexed source asks before it reads, all ask when the images have come
         held: list[list[Tensor]] = []
         for piece, rows in self._read(size, asked):
             for number in filter(asked, range(piece.start // size, -(-piece.stop // size))):
                 ends = torch.tensor([number * size, (number + 1) * size])
                 inside = slice(*torch.searchsorted(rows[0], ends).tolist())
                 held.append([values[inside] for values in rows[1:]])
-                if ends[1] <= piece.stop:
+                if (number + 1) * size <= piece.stop:
                     yield _joined(number, held)
                     held = []
         if held:

@@ -5,7 +5,6 @@ is refused.
 """
 
 import hashlib
-import importlib
 import json
 import pickle
 from collections.abc import Mapping
@@ -23,7 +22,7 @@ from fpa.data.normalisation import Normalisation, as_normalisation
 from fpa.data.sets import is_plain_name
 from fpa.errors import InputError, first_line, unknown
 from fpa.files import check_torch_file, replacing, what_it_is
-from fpa.models.architectures import ModelName, build, parse_model_name, unknown_model
+from fpa.models.architectures import ModelName, build, import_timm, parse_model_name, unknown_model
 
 FORMAT = 1
 """Version of the metadata in a model file."""
@@ -64,17 +63,17 @@ class ModelCard:
     recipe: dict[str, Any] = field(default_factory=dict)
     variant: str = ""
 
-    def check(self) -> None:
-        """Raise TypeError or ValueError where a value is not of its kind, as in a forged file."""
+    def __post_init__(self) -> None:
+        """Refuse values that are not of their kind, as those of a forged file may be."""
         words = [self.architecture, self.augmentation, *self.classes]
         numbers = [*self.input_shape, *self.mean, *self.std, self.accuracy or 0.0]
         channels, _, _ = self.input_shape
         if not all(isinstance(word, str) for word in words) or not isinstance(self.recipe, dict):
-            raise TypeError("names must be text, the recipe a mapping")
+            raise InputError("names must be text, the recipe a mapping")
         if not all(isinstance(number, int | float) for number in numbers):
-            raise TypeError("sizes, mean, std and accuracy must be numbers")
+            raise InputError("sizes, mean, std and accuracy must be numbers")
         if not len(self.mean) == len(self.std) == channels:
-            raise ValueError(f"mean and std must have {channels} numbers, one for each channel")
+            raise InputError(f"mean and std must have {channels} numbers, one for each channel")
 
 
 def save_model(model: nn.Module, card: ModelCard, path: Path | str) -> None:
@@ -115,9 +114,7 @@ def read_card(path: Path | str) -> ModelCard:
         values = json.loads(text)
         if values.pop("format", None) == FORMAT:
             tuples = {name: tuple(values[name]) for name in ("input_shape", "mean", "std")}
-            card = ModelCard(**values | tuples)
-            card.check()
-            return card
+            return ModelCard(**values | tuples)
     except (ValueError, TypeError, AttributeError, KeyError) as error:
         raise InputError(f"{path} is damaged: what it says about itself cannot be read ({error})") from error
     raise InputError(f"{path} was written by another version of fpa (this one reads format {FORMAT})")
@@ -293,7 +290,7 @@ def _with_weights(name: ModelName, path: Path, classes: int | None) -> Opened:
     if name.kind == "own":
         return Opened(model, name.name)
     if name.kind == "timm":
-        config: Any = importlib.import_module("timm.data").resolve_model_data_config(model)
+        config: Any = import_timm(name.spec).data.resolve_model_data_config(model)
         normalisation = as_normalisation((config["mean"], config["std"]))
         return Opened(model, name.name, normalisation, int(config["input_size"][-1]))
     entry = next(iter(torchvision_models.get_model_weights(name.name)))

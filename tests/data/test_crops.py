@@ -55,7 +55,7 @@ def test_decoded_photos_are_cut_as_files_are(height, width, size):
     crop = RandomCrop(size)
     images = [photo(seed, height, width) for seed in range(6)]
     uniform = torch.rand(6, crop.draws, generator=torch.Generator().manual_seed(0))
-    from_files = torch.stack([crop(*pair) for pair in zip(images, uniform.tolist(), strict=True)])
+    from_files = torch.stack([crop(*pair) for pair in zip(images, uniform, strict=True)])
     # Photos of other sizes share the tensor: what lies beyond a photo must not matter.
     decoded = torch.full((6, 3, height + 7, width + 5), 255, dtype=torch.uint8)
     decoded[:, :, :height, :width] = torch.stack([functional.pil_to_tensor(image) for image in images])
@@ -79,7 +79,7 @@ def test_a_box_is_cut_resized_and_flipped_as_torchvision_does_it():
             functional.resized_crop(image, top, left, height, width, [32, 32])
         )
         expected = expected.flip(2) if flip < 0.5 else expected
-        assert torch.equal(crop(image, [*uniform, flip]), expected)
+        assert torch.equal(crop(image, torch.tensor([*uniform, flip])), expected)
 
 
 def test_areas_ratios_places_and_flips_spread_as_they_should():

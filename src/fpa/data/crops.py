@@ -12,6 +12,8 @@ from PIL import Image
 from torch import Tensor
 from torchvision.transforms.v2.functional import pil_to_tensor
 
+from fpa.seeds import derive, uniform_by_index
+
 _ATTEMPTS = 10
 _AREA = (0.08, 1.0)
 _RATIO = (math.log(3 / 4), math.log(4 / 3))
@@ -51,10 +53,18 @@ class RandomCrop:
         box = [torch.where(fits.any(1), drawn, otherwise) for drawn, otherwise in columns]
         return torch.stack([*box, rest[:, 2] < 0.5], 1).long()
 
-    def __call__(self, image: Image.Image, uniform: Sequence[float]) -> Tensor:
-        """The part of a photo that these numbers stand for, uint8 [3, size, size]."""
+    def uniform(self, seed: int, epoch: int, indices: Sequence[int]) -> Tensor:
+        """The numbers [N, draws] of these photos in this epoch."""
+        return uniform_by_index(derive(seed, epoch), indices, self.draws)
+
+    def __call__(self, image: Image.Image, uniform: Tensor | None = None) -> Tensor:
+        """The part of a photo that these numbers [draws] stand for, uint8 [3, size, size].
+
+        Without numbers, PyTorch's global generator draws them.
+        """
         width, height = image.size
-        boxes = self.boxes(torch.tensor([uniform]), torch.tensor([height]), torch.tensor([width]))
+        numbers = torch.rand(self.draws) if uniform is None else uniform
+        boxes = self.boxes(numbers[None], torch.tensor([height]), torch.tensor([width]))
         top, left, tall, wide, flipped = boxes[0].tolist()
         part = image.crop((left, top, left + wide, top + tall))
         part = part.resize((self.size, self.size), Image.Resampling.BILINEAR)

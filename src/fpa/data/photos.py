@@ -19,6 +19,7 @@ from torch import Tensor
 from torchvision.datasets.folder import IMG_EXTENSIONS, make_dataset
 from torchvision.transforms import v2
 
+from fpa.data.crops import RandomCrop
 from fpa.data.normalisation import Normalisation, minus_one_to_one
 from fpa.data.splits import DataRequest, FileSplit, ImageData, PathList, Transform, UnreadableImage, decode
 from fpa.errors import InputError
@@ -127,7 +128,7 @@ def file_split(
 
 def train_transform(size: int) -> Transform:
     """What is done to the files of a training set: random crops and flips, drawn anew every epoch."""
-    return v2.Compose([v2.RandomResizedCrop(size), v2.RandomHorizontalFlip(), v2.PILToTensor()])  # type: ignore[no-any-return]
+    return RandomCrop(size)
 
 
 def test_transform(size: int) -> Transform:
@@ -189,7 +190,7 @@ def _check_files(paths: Sequence[Path]) -> None:
             return error
         return None
 
-    if bad := [error for error in _in_threads(problem, len(paths), "looking at the images") if error]:
+    if bad := [error for error in in_threads(problem, len(paths), "looking at the images") if error]:
         named = "; ".join(f"{error.path} ({error.reason})" for error in bad[:5])
         more = f"; and {len(bad) - 5} more" if len(bad) > 5 else ""
         raise InputError(f"{len(bad)} of {len(paths)} image files cannot be read: {named}{more}")
@@ -233,7 +234,7 @@ def z_score(split: FileSplit, cache: Path) -> Normalisation:
         return torch.stack([values.sum((1, 2)), values.square().sum((1, 2))])
 
     # Whole numbers: the result does not depend on the order of the threads.
-    totals = sum(_in_threads(sums, len(split), "measuring colours"), torch.zeros(2, 3).long())
+    totals = sum(in_threads(sums, len(split), "measuring colours"), torch.zeros(2, 3).long())
     mean, squares = totals.double() / (len(split) * split.size**2)
     std = (squares - mean**2).clamp(min=0).sqrt()
     if std.min() == 0:
@@ -246,7 +247,7 @@ def z_score(split: FileSplit, cache: Path) -> Normalisation:
     return result
 
 
-def _in_threads(function: Callable[[int], Result], count: int, what: str) -> Iterator[Result]:
+def in_threads(function: Callable[[int], Result], count: int, what: str) -> Iterator[Result]:
     """`function` of 0, 1, ..., count - 1, in order; a terminal shows a progress bar."""
     chunk = 64  # many small tasks would cost more than their work
     pool = ThreadPoolExecutor(min(32, 2 * (os.cpu_count() or 1)))

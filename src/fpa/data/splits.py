@@ -12,6 +12,7 @@ from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from fpa.data.crops import RandomCrop
 from fpa.data.normalisation import Normalisation, minus_one_to_one
 from fpa.errors import InputError, at_least
 from fpa.seeds import Stream, derive, generator
@@ -95,13 +96,15 @@ class FileSplit:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def load(self, index: int, seed: int | None = None) -> Tensor:
-        """Image `index`, uint8 [3, size, size]; random transforms are drawn from `seed` if it is given."""
+    def load(self, index: int, seed: int | None = None, epoch: int = 0) -> Tensor:
+        """Image `index`, uint8 [3, size, size]; with a `seed`, random transforms follow it and the epoch."""
         image = decode(self.paths[index])
+        if seed is not None and isinstance(self.transform, RandomCrop):
+            return self.transform(image, self.transform.uniform(seed, epoch, [index])[0])
         with torch.random.fork_rng(devices=[], enabled=seed is not None):
             if seed is not None:
                 # torch.manual_seed would also reseed the GPUs, which fork_rng does not restore here.
-                torch.default_generator.manual_seed(seed)
+                torch.default_generator.manual_seed(derive(seed, epoch, index))
             return self.transform(image)
 
 
@@ -197,7 +200,7 @@ class SeededImages(Dataset[tuple[Tensor, int, int]]):
     def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, int, int]:
         epoch, index = key
         try:
-            image = self.split.load(index, derive(self.seed, epoch, index))
+            image = self.split.load(index, self.seed, epoch)
         except UnreadableImage:
             return torch.zeros(3, self.split.size, self.split.size, dtype=torch.uint8), UNREADABLE, index
         return image, int(self.split.labels[index]), index
@@ -223,8 +226,24 @@ def read_batches(
         pin_memory=torch.device(device).type == "cuda",
         generator=torch.Generator(),  # leaves the global one alone
     )
-    for images, labels, numbers in loader:
+    batches = iter(loader)
+    while (batch := next_batch_of(batches)) is not None:
+        images, labels, numbers = batch
         yield numbers, images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
+
+
+def next_batch_of(batches: Iterator[Any]) -> Any:
+    """The next batch of a DataLoader, or None; what went wrong in a worker is said in one line."""
+    try:
+        return next(batches, None)
+    except InputError:
+        raise
+    except Exception as error:
+        reason = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+        if any(word in str(error) for word in ("shared memory", "signal", "exited unexpectedly", "No space")):
+            remedy = "the memory, or the shared memory (/dev/shm), may be too small: try fewer workers"
+            reason = [f"{reason[0].strip().rstrip('.')}; {remedy}"]
+        raise InputError(f"the images cannot be read: {reason[-1].strip()}") from error
 
 
 def unreadable(split: Split, indices: Tensor, labels: Tensor) -> list[Path]:

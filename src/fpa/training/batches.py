@@ -17,7 +17,17 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from fpa.data.splits import UNREADABLE, ArraySplit, FileSplit, ImageData, SeededImages, unreadable
+from fpa.data.crops import resized_crops
+from fpa.data.kept import KeptPhotos
+from fpa.data.splits import (
+    UNREADABLE,
+    ArraySplit,
+    FileSplit,
+    ImageData,
+    SeededImages,
+    next_batch_of,
+    unreadable,
+)
 from fpa.errors import InputError
 from fpa.seeds import Stream, derive, generator
 
@@ -49,6 +59,9 @@ class Batches(ABC):
         """The device's part: images [N, C, H, W], bytes or normalised, and labels [N]."""
         return self._images, self._labels
 
+    def close(self) -> None:  # noqa: B027
+        """End the processes that read images."""
+
 
 def training_batches(
     data: "ImageData | LoaderBatches",
@@ -59,8 +72,12 @@ def training_batches(
     rank: int = 0,
     processes: int = 1,
     workers: int = 0,
+    photos: KeptPhotos | None = None,
 ) -> Batches:
-    """The batches of this process: its share of every batch of `batch_size` images, or those of a loader."""
+    """The batches of this process: its share of every batch of `batch_size` images, or those of a loader.
+
+    `photos` are those of the data's files, where they were decoded before.
+    """
     if isinstance(data, LoaderBatches):
         data.device, data.seed = device, seed
         return data
@@ -68,6 +85,8 @@ def training_batches(
     mine = slice(rank * size, (rank + 1) * size)
     if isinstance(data.train, ArraySplit):
         return ArrayBatches(data.train.to(device), data, batch_size, seed, mine)
+    if photos is not None:
+        return PhotoBatches(photos, batch_size, seed, mine)
     return FileBatches(data, batch_size, seed, mine=mine, device=device, workers=workers)
 
 
@@ -78,29 +97,40 @@ def _order(images: int, batch_size: int, seed: int, epoch: int) -> Tensor:
     return order[: steps * batch_size].view(steps, batch_size)
 
 
-class ArrayBatches(Batches):
-    """A data set that lives on the device as uint8, cropped and flipped there, each image its own way.
-
-    The device counts its own steps.
-    """
+class HeldBatches(Batches):
+    """A data set that lives on the device as uint8. The device counts its own steps."""
 
     def __init__(
-        self, split: ArraySplit, data: ImageData, batch_size: int, seed: int, mine: slice = slice(None)
+        self, split: ArraySplit | KeptPhotos, batch_size: int, seed: int, mine: slice = slice(None)
     ) -> None:
-        self.split, self.batch_size, self.seed, self.mine = split, batch_size, seed, mine
-        self.padding, self.flip = data.crop_padding, data.flip
-        self.steps = len(split) // batch_size
+        self.batch_size, self.seed, self.mine = batch_size, seed, mine
+        self.count, self.steps = len(split), len(split) // batch_size
         device = split.images.device
         self._order = torch.zeros(self.steps, batch_size, dtype=torch.int64, device=device)
         self._step = torch.zeros(1, dtype=torch.int64, device=device)
 
     def start(self, epoch: int, step: int) -> None:  # noqa: D102
-        self._order.copy_(_order(len(self.split), self.batch_size, self.seed, epoch))
+        self._order.copy_(_order(self.count, self.batch_size, self.seed, epoch))
         self._step.fill_(step)
 
-    def batch(self, draws: torch.Generator) -> tuple[Tensor, Tensor]:  # noqa: D102
+    def next_rows(self) -> Tensor:
+        """The numbers [batch_size] of the next images."""
         chosen = self._order.index_select(0, self._step)[0]
         self._step += 1
+        return chosen
+
+
+class ArrayBatches(HeldBatches):
+    """Images of one size, moved by a few pixels and flipped, each its own way."""
+
+    def __init__(
+        self, split: ArraySplit, data: ImageData, batch_size: int, seed: int, mine: slice = slice(None)
+    ) -> None:
+        super().__init__(split, batch_size, seed, mine)
+        self.split, self.padding, self.flip = split, data.crop_padding, data.flip
+
+    def batch(self, draws: torch.Generator) -> tuple[Tensor, Tensor]:  # noqa: D102
+        chosen = self.next_rows()
         device = chosen.device
         # Every process draws for the whole batch and keeps its share: their number changes nothing.
         shift = torch.randint(0, 2 * self.padding + 1, (2, self.batch_size), generator=draws, device=device)
@@ -127,8 +157,30 @@ def crop_and_flip(images: Tensor, chosen: Tensor, shift: Tensor, flipped: Tensor
     return picked * inside[:, None].to(picked.dtype)
 
 
+class PhotoBatches(HeldBatches):
+    """Decoded photos of any size, a random part of each resized: the same parts as those of `FileBatches`."""
+
+    def __init__(self, photos: KeptPhotos, batch_size: int, seed: int, mine: slice = slice(None)) -> None:
+        super().__init__(photos, batch_size, seed, mine)
+        self.photos, self.unreadable = photos, photos.unreadable
+        self._boxes = torch.zeros(len(photos), 5, dtype=torch.int64, device=photos.images.device)
+
+    def start(self, epoch: int, step: int) -> None:  # noqa: D102
+        super().start(epoch, step)
+        crop, photos = self.photos.crop, self.photos
+        uniform = crop.uniform(derive(self.seed, Stream.WORKERS), epoch, range(len(photos)))
+        self._boxes.copy_(crop.boxes(uniform, photos.heights, photos.widths))
+
+    def batch(self, draws: torch.Generator) -> tuple[Tensor, Tensor]:  # noqa: D102
+        rows, photos = self.next_rows()[self.mine], self.photos
+        return resized_crops(photos.images[rows], self._boxes[rows], photos.crop.size), photos.labels[rows]
+
+
 class FileBatches(Batches):
-    """Image files, decoded and cropped by worker processes, copied to fixed places on the device."""
+    """Image files, decoded and cropped by worker processes, copied to fixed places on the device.
+
+    Runs that see the same images share it: a batch is read once for all of them.
+    """
 
     def __init__(
         self, data: ImageData, batch_size: int, seed: int, *, mine: slice, device: torch.device, workers: int
@@ -155,11 +207,15 @@ class FileBatches(Batches):
         self._next = iter(self._loader)
 
     def advance(self) -> bool:  # noqa: D102
-        images, labels, indices = next(self._next)
+        images, labels, indices = next_batch_of(self._next)
         self.unreadable.update(unreadable(self.split, indices, labels))
         self._images.copy_(images, non_blocking=True)
         self._labels.copy_(labels, non_blocking=True)
         return True
+
+    def close(self) -> None:  # noqa: D102
+        self._next = iter(())
+        self._loader._iterator = None
 
 
 class _Keys:

@@ -18,7 +18,7 @@ from fpa.models.saved import ModelCard, check_same_tensors, open_tensors, read_t
 from fpa.progress import training_stage
 from fpa.seeds import Stream, derive
 from fpa.training.augment import FPA, Rectangle
-from fpa.training.batches import LoaderBatches, training_batches
+from fpa.training.batches import LoaderBatches
 from fpa.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -128,8 +128,7 @@ class Run:
             self.optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
         accelerator, processes = trainer.accelerator, trainer.processes
         self.network = (accelerator.prepare_model(self.model) if processes > 1 else self.model).train()
-        share = {"rank": accelerator.process_index, "processes": processes, "workers": trainer.workers}
-        self.batches = training_batches(data, settings.batch_size, job.seed, device, **share)
+        self.batches = trainer.batches(data, job.seed)
         self.normalisation: Callable[[Tensor], Tensor] = data.normalisation
         self.teacher = None if job.teacher is None else copy.deepcopy(job.teacher).to(device).eval()
         self.draws, self.totals = torch.Generator(device), torch.zeros(5, device=device)
@@ -145,8 +144,7 @@ class Run:
         return self.epoch, self.step
 
     def start_epoch(self) -> None:
-        """Get ready for the rest of an epoch."""
-        self.batches.start(self.epoch, self.step)
+        """Get ready for the rest of an epoch, whose batches have been started."""
         self.set_rate()
         if self.step == 0:
             self.draws.manual_seed(derive(self.job.seed, Stream.AUGMENT, self.epoch))

@@ -9,7 +9,9 @@ from torch.nn import functional
 
 from fpa.engine.devices import compiled
 from fpa.models.wrap import logits_of
+from fpa.seeds import Stream, derive
 from fpa.training.augment import FPA, Draws, Rectangle
+from fpa.training.batches import Batches, FileBatches
 from fpa.training.run import Run
 
 if TYPE_CHECKING:
@@ -20,13 +22,16 @@ class EagerSteps:
     """A step at a time, as written."""
 
     def __init__(self, group: list[Run], trainer: "Trainer") -> None:
-        self.group, self.trainer = group, trainer
+        self.group, self.trainer, self.batches = group, trainer, batches_of(group)
 
     def __call__(self) -> None:  # noqa: D102
+        useful = {id(batches): batches.advance() for batches in self.batches}
         for run in self.group:
-            if not run.batches.advance():
+            if not useful[id(run.batches)]:
                 run.totals[4] += 1
                 continue
+            if isinstance(run.batches, FileBatches):  # other runs may have drawn numbers in between
+                torch.manual_seed(derive(run.job.seed, Stream.DROPOUT, run.epoch, run.step))
             images, labels, targets = next_batch(run, self.trainer.precision)
             logits = logits_for(run.network, images, self.trainer.precision)
             loss = functional.cross_entropy(logits, targets)
@@ -44,7 +49,7 @@ class CapturedSteps:
     """
 
     def __init__(self, group: list[Run], trainer: "Trainer") -> None:
-        self.group, self.precision = group, trainer.precision
+        self.group, self.precision, self.batches = group, trainer.precision, batches_of(group)
         self.forward = compiled(logits_for, repeatable=True)
         self.counted = compiled(count, repeatable=True)
         self.parameters = [
@@ -54,10 +59,10 @@ class CapturedSteps:
         draws = [run.draws.get_state() for run in group]
         streams = [torch.cuda.Stream() for _ in group]  # type: ignore[no-untyped-call]
         for warm_up in range(3):
-            for run in group:
-                if warm_up % run.batches.steps == 0:  # an epoch may have fewer steps than this
-                    run.batches.start(run.epoch, 0)
-                run.batches.advance()
+            for batches in self.batches:
+                if warm_up % batches.steps == 0:  # an epoch may have fewer steps than this
+                    batches.start(group[0].epoch, 0)
+                batches.advance()
             self._side_by_side(streams)
         torch.cuda.synchronize()
         self.graph = torch.cuda.CUDAGraph()
@@ -71,8 +76,8 @@ class CapturedSteps:
             run.draws.set_state(state)
 
     def __call__(self) -> None:  # noqa: D102
-        for run in self.group:
-            run.batches.advance()
+        for batches in self.batches:
+            batches.advance()
         self.graph.replay()
 
     def _side_by_side(self, streams: list[torch.cuda.Stream]) -> None:
@@ -92,6 +97,11 @@ class CapturedSteps:
                 self.counted(run.totals, loss.detach(), logits.detach(), labels)
         for stream in streams:
             main.wait_stream(stream)
+
+
+def batches_of(group: list[Run]) -> list[Batches]:
+    """The batches of runs, each once: runs may share theirs."""
+    return list({id(run.batches): run.batches for run in group}.values())
 
 
 def next_batch(run: Run, precision: str, captured: bool = False) -> tuple[Tensor, Tensor, Tensor]:

@@ -7,7 +7,7 @@ so a run that was killed ends with the weights it would have had.
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -17,17 +17,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fpa.data.splits import ArraySplit, ImageData, read_batches
+from fpa.data.kept import KeptPhotos, keep_images, keep_photos
+from fpa.data.splits import ArraySplit, FileSplit, ImageData, read_batches
 from fpa.engine.devices import arithmetic_on, check_device
 from fpa.errors import InputError, unknown
 from fpa.files import clear_temporaries, folder_lock, is_main_process, writable_folder
 from fpa.models.saved import read_card, save_model
 from fpa.models.wrap import class_count, untouched
 from fpa.progress import Display
-from fpa.training.batches import LoaderBatches
+from fpa.training.batches import Batches, FileBatches, LoaderBatches, training_batches
 from fpa.training.run import Job, Run, Trained, write_history
 from fpa.training.settings import TrainingSettings
-from fpa.training.steps import CapturedSteps, EagerSteps
+from fpa.training.steps import CapturedSteps, EagerSteps, batches_of
 
 PATIENCE = {"cuda": 0.5, "mps": 0.5}
 """Seconds between two looks at the numbers, where looking waits for the device."""
@@ -49,7 +50,7 @@ def train_jobs(
     """Train models that share their settings, continuing those that were begun and skipping the finished.
 
     Every job's folder is locked (or `Job.locked` instead). On CUDA all models advance together in one
-    captured graph, elsewhere one after another. `data` may be None where everything is finished. `tracker` is
+    captured graph, and so they do where they share files that are read as they go; elsewhere one after another. `data` may be None where everything is finished. `tracker` is
     one of accelerate's: tensorboard, wandb, mlflow, trackio. With `overwrite`, what is there is thrown away,
     but not before it is known that the new training can start. `timings` gets the seconds spent on compiling,
     under "train".
@@ -123,6 +124,8 @@ class Trainer:
         self.captured = self.device.type == "cuda" and settings.compile and self.processes == 1
         self.reduce = partial(self.accelerator.reduce, reduction="sum") if self.processes > 1 else None
         self.writing: list[Future[None]] = []
+        self.photos: KeptPhotos | None = None
+        self.loaders: dict[int, FileBatches] = {}
         self.compile_seconds = 0.0
 
     def train(self, jobs: list[Job], data: ImageData | LoaderBatches) -> list[Trained]:
@@ -140,11 +143,9 @@ class Trainer:
             torch.random.fork_rng([self.device] if cuda else []),
             arithmetic_on(self.device, tf32=self.precision != "float32"),
             ThreadPoolExecutor(1) as self.writer,
+            closing(self),
         ):
-            if isinstance(data, ImageData):  # moved once for all runs
-                splits = (data.train, data.test)
-                train, test = (s.to(self.device) if isinstance(s, ArraySplit) else s for s in splits)
-                data = replace(data, train=train, test=test)
+            data = self.prepared(data)
             runs = [Run(job, data, self) for job in jobs]
             unfinished = list(runs)
             while unfinished:
@@ -159,13 +160,52 @@ class Trainer:
             tracker.finish()
         return [run.job.trained(run.history[-1].test_accuracy, run.model) for run in runs]
 
+    def prepared(self, data: ImageData | LoaderBatches) -> ImageData | LoaderBatches:
+        """The data on the device, once for all runs; photos that fit are decoded once and for all."""
+        if not isinstance(data, ImageData):
+            return data
+        train, test = (
+            split.to(self.device) if isinstance(split, ArraySplit) else split
+            for split in (data.train, data.test)
+        )
+        if isinstance(train, FileSplit):
+            self.photos = keep_photos(train, self.device)
+        if isinstance(test, FileSplit) and (
+            kept := keep_images(test, data.evaluation, self.device, self.workers)
+        ):
+            return replace(data, train=train, test=kept, evaluation=torch.arange(len(kept)))
+        return replace(data, train=train, test=test)
+
+    def batches(self, data: ImageData | LoaderBatches, seed: int) -> Batches:
+        """The batches of a run with this seed; those of files are shared by all runs of a seed."""
+        if seed in self.loaders:
+            return self.loaders[seed]
+        place = {"rank": self.accelerator.process_index, "processes": self.processes}
+        how: dict[str, Any] = {"workers": self.workers, "photos": self.photos, **place}
+        batches = training_batches(data, self.settings.batch_size, seed, self.device, **how)
+        if isinstance(batches, FileBatches):
+            self.loaders[seed] = batches
+        return batches
+
+    def start_epoch(self, group: list[Run]) -> None:
+        """Get runs that stand at the same place ready for the rest of an epoch."""
+        for batches in batches_of(group):
+            batches.start(*group[0].position)
+        for run in group:
+            run.start_epoch()
+
+    def close(self) -> None:
+        """End the processes that read images."""
+        for batches in self.loaders.values():
+            batches.close()
+
     def _next_group(self, unfinished: list[Run]) -> tuple[list[Run], tuple[int, int]]:
         """The runs to advance now and the position to stop at.
 
         After a kill the runs may stand at different places; those behind catch up first.
         """
         end = (self.settings.epochs, 0)
-        if not self.captured:
+        if not self.captured and not self.loaders:
             return unfinished[:1], end
         first, until, *_ = [*sorted({run.position for run in unfinished}), end]
         return [run for run in unfinished if run.position == first], until
@@ -178,8 +218,7 @@ class Trainer:
             self.compile_seconds += self.saved - began
         patience = PATIENCE.get(self.device.type, 0.0)
         while group[0].position < until:
-            for run in group:
-                run.start_epoch()
+            self.start_epoch(group)
             epoch, first = group[0].position
             last = until[1] if until[0] == epoch else group[0].batches.steps
             began = looked = now = time.monotonic()

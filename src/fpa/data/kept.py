@@ -1,0 +1,96 @@
+"""Photos decoded once and kept as bytes on the device, where they are small enough for that."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from PIL import Image
+from torch import Tensor
+from torchvision.transforms.v2.functional import pil_to_tensor
+
+from fpa.data.crops import RandomCrop
+from fpa.data.photos import in_threads
+from fpa.data.splits import UNREADABLE, ArraySplit, FileSplit, UnreadableImage, decode, read_batches
+
+KEPT_SHARE = 0.25
+"""How much of the memory that a device has left may hold photos."""
+
+_GLANCES = 64
+
+
+@dataclass(frozen=True, eq=False)
+class KeptPhotos:
+    """All photos of a training set, uint8 [N, 3, H, W] on the device, each in the upper left of its place."""
+
+    images: Tensor
+    labels: Tensor
+    """[N], on the device; `UNREADABLE` for photos that could not be read."""
+    heights: Tensor
+    widths: Tensor
+    crop: RandomCrop
+    unreadable: set[Path]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def keep_photos(split: FileSplit, device: torch.device) -> KeptPhotos | None:
+    """The photos of a training set, decoded; None where they do not fit or are not cropped at random."""
+    room, count = KEPT_SHARE * _free_memory(device), len(split)
+    if (
+        not isinstance(split.transform, RandomCrop)
+        or device.type == "mps"
+        or 3 * count * split.size**2 > room
+    ):
+        return None
+    # A glance at a few tells a set of large photos without opening all of its files.
+    for step in (max(1, count // _GLANCES), 1):
+        paths = split.paths[::step]
+        sides = list(in_threads(lambda number, paths=paths: _size(paths[number]), len(paths), "measuring"))
+        widths, heights = torch.tensor(sides).unbind(1)
+        if 3 * count * int(heights.max()) * int(widths.max()) > room:
+            return None
+    shape = (count, 3, int(heights.max()), int(widths.max()))
+    images = torch.zeros(shape, dtype=torch.uint8, device=device)
+    labels, unreadable = split.labels.clone(), set[Path]()
+
+    def photo(index: int) -> Tensor | None:
+        try:
+            return pil_to_tensor(decode(split.paths[index]))  # type: ignore[no-any-return]
+        except UnreadableImage:
+            return None
+
+    for index, pixels in enumerate(in_threads(photo, count, "decoding the photos")):
+        if pixels is None or [*pixels.shape[1:]] != [heights[index], widths[index]]:
+            labels[index] = UNREADABLE
+            unreadable.add(split.paths[index])
+        else:
+            images[index, :, : heights[index], : widths[index]] = pixels
+    sizes = {"heights": heights, "widths": widths}
+    return KeptPhotos(images, labels.to(device), **sizes, crop=split.transform, unreadable=unreadable)
+
+
+def keep_images(split: FileSplit, chosen: Tensor, device: torch.device, workers: int) -> ArraySplit | None:
+    """The chosen images of a test set, decoded and resized; None where they do not fit."""
+    if 3 * len(chosen) * split.size**2 > KEPT_SHARE * _free_memory(device):
+        return None
+    parts = [part[1:] for part in read_batches(split, torch.split(chosen, 256), device, workers)]
+    images, labels = map(torch.cat, zip(*parts, strict=True))
+    return ArraySplit(images, labels)
+
+
+def _free_memory(device: torch.device) -> int:
+    """Bytes that the device has left; of the host, all that it has."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
+
+
+def _size(path: Path) -> tuple[int, int]:
+    """Width and height, without decoding; 1 x 1 where that cannot be read."""
+    try:
+        with Image.open(path) as image:
+            return image.size
+    except Exception:  # damaged files make Pillow raise exceptions of many types
+        return 1, 1

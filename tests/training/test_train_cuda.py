@@ -8,6 +8,7 @@ from fpa.study.recipe import load_recipe
 from fpa.study.trainings import load_recipe_data, recipe_jobs, train
 from fpa.training.steps import CapturedSteps, EagerSteps
 from fpa.training.trainer import Trainer
+from miniatures import write_class_folder
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -145,3 +146,30 @@ def test_a_loss_that_is_not_a_number_is_noticed(data, tmp_path):
     wild = recipe(training__learning_rate=1e18, training__milestones=[])
     with pytest.raises(TrainingError, match="not finite at step"):
         train(wild, tmp_path, variants=["none"], data=data, device="cuda")
+
+
+class TestFiles:
+    """Training on JPEG files: worker processes decode and a thread pins memory while the step is captured."""
+
+    @pytest.fixture(scope="class")
+    def photos(self, tmp_path_factory):
+        folder = tmp_path_factory.mktemp("photos")
+        for number, split in enumerate(("train", "val")):
+            write_class_folder(folder / split, ["cat", "dog"], 24, seed=number)
+        return folder
+
+    def recipe(self, photos, **changes):
+        return recipe(data__name=f"folder:{photos}", data__size=32, training__batch_size=16, **changes)
+
+    def train(self, photos, output, workers=0, variants=None, **changes):
+        chosen = self.recipe(photos, data__workers=workers, **changes)
+        train(chosen, output, variants=variants, data=load_recipe_data(chosen), device="cuda")
+        return {path.parent.name: load_file(path) for path in output.glob("*/model.safetensors")}
+
+    @pytest.mark.parametrize("workers", [0, 1, 16])
+    def test_the_step_is_captured_and_the_number_of_workers_changes_nothing(self, photos, workers, tmp_path):
+        models = self.train(photos, tmp_path / "one", workers)
+        others = self.train(photos, tmp_path / "two", 2)
+        assert sorted(models) == sorted(NAMES)
+        for name, tensors in models.items():
+            assert all(torch.equal(value, others[name][key]) for key, value in tensors.items())

@@ -63,7 +63,8 @@ class CapturedSteps:
         self.graph = torch.cuda.CUDAGraph()
         for run in group:
             self.graph.register_generator_state(run.draws)
-        with torch.cuda.graph(self.graph):
+        # The loader's thread that pins memory calls CUDA too; only this thread's calls must be capturable.
+        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
             self._side_by_side(streams)
         for run, tensors, state in zip(group, kept, draws, strict=True):
             run.load(tensors)

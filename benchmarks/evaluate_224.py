@@ -1,0 +1,156 @@
+"""An evaluation at 224 px against the passes it is made of: ResNet-50, ten estimators, m = 200, 21 points.
+
+    python benchmarks/evaluate_224.py [--model resnet50] [--images 256] [--photos FOLDER] [--out FILE]
+
+1. floor: gradients/s and forwards/s of the bare model (bfloat16, batch norms folded, channels-last,
+   compiled), the best over the batch sizes; passes at that speed are the floor of an evaluation;
+2. evaluation: `fpa.evaluate` with default settings, once to compile, once measured, as a share of the floor;
+3. parts: what the device did in a block of the evaluation, by kernel, and how long it waited.
+
+Images are random, or the validation photos of an image folder (val/CLASS/*.jpg), decoded by `--workers`.
+To try it without a GPU: `--device cpu --images 2 --tiny`.
+"""
+
+import argparse
+import copy
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import fpa
+from fpa.data.sets import load_evaluation_data
+from fpa.data.source import image_source
+from fpa.engine import Engine
+from fpa.engine.folding import fold_batch_norm
+from fpa.evaluation import loop
+from fpa.explanation import PAPER, Settings, passes
+from fpa.models.architectures import build_model
+
+FORWARDS = len(PAPER) * 2 * 19 + 1
+
+
+def seconds(run: Any, device: str) -> float:
+    if device == "cuda":
+        torch.cuda.synchronize()
+    began = time.perf_counter()
+    run()
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - began
+
+
+def floor(model: nn.Module, size: int, batches: list[int], device: str) -> dict[str, Any]:
+    """The best gradients/s and forwards/s of the bare model over the batch sizes."""
+    bare = copy.deepcopy(model).requires_grad_(False)
+    fold_batch_norm(bare)
+    bare.to(torch.bfloat16).to(memory_format=torch.channels_last)
+    torch.backends.cudnn.benchmark = True
+    best: dict[str, Any] = {"gradients": 0.0, "forwards": 0.0, "all": {}}
+    times = 10 if device == "cuda" else 1
+    for batch in batches:
+        torch._dynamo.reset()
+        run = torch.compile(bare, dynamic=False) if device == "cuda" else bare
+        rows = torch.randn(batch, 3, size, size, device=device, dtype=torch.bfloat16)
+        rows = rows.to(memory_format=torch.channels_last)
+
+        def gradient(run: Any = run, rows: Tensor = rows) -> None:
+            leaf = rows.detach().requires_grad_()
+            torch.autograd.grad(run(leaf)[:, 0].sum(), leaf)
+
+        def forward(run: Any = run, rows: Tensor = rows) -> None:
+            with torch.no_grad():
+                run(rows)
+
+        for kind, one in (("gradients", gradient), ("forwards", forward)):
+            for _ in range(3 if device == "cuda" else 1):
+                one()
+            taken = min(seconds(lambda one=one: [one() for _ in range(times)], device) for _ in range(3))
+            speed = batch * times / taken
+            best["all"][f"{kind} at {batch}"] = round(speed)
+            if speed > best[kind]:
+                best |= {kind: speed, f"{kind}_batch": batch}
+    torch.backends.cudnn.benchmark = False
+    torch._dynamo.reset()
+    return best
+
+
+def timed(engine: Engine, images: Any, settings: Settings) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        how: dict[str, Any] = {"settings": settings, "folder": folder, "examples": 0, "progress": False}
+        return seconds(lambda: fpa.evaluate(engine, images, **how), engine.device.type)
+
+
+def parts(engine: Engine, images: Any, settings: Settings) -> dict[str, Any]:
+    """Milliseconds an image of the kernels that take longest, and of no kernel at all."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as profiled:
+        taken = timed(engine, images, settings)
+    events = profiled.key_averages()
+    kernels = sorted(((e.self_device_time_total / 1e3, e.count, e.key) for e in events), reverse=True)
+    busy = sum(entry[0] for entry in kernels) / 1e3
+    shown = [[round(ms, 2), count, name[:110]] for ms, count, name in kernels[:45]]
+    return {"seconds": taken, "busy_seconds": busy, "kernels_ms": shown}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", default="resnet50")
+    parser.add_argument("--images", type=int, default=256)
+    parser.add_argument("--batches", type=int, nargs="+", default=[256, 512, 1024])
+    parser.add_argument("--rows", type=int, nargs="+", default=[0], help="rows a batch; 0: the default")
+    parser.add_argument("--block", type=int, help="images a block; without it, the default")
+    parser.add_argument("--photos", type=Path)
+    parser.add_argument("--workers", type=int, default=8)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--out", type=Path)
+    chosen = parser.parse_args()
+    size, device = (64 if chosen.tiny else 224), chosen.device
+    settings = Settings(ig_steps=4, sg_samples=2) if chosen.tiny else Settings()
+    model = build_model(chosen.model, 1000, (3, size, size)).to(device).eval()
+    images: Any = torch.randn(chosen.images, 3, size, size)
+    if chosen.photos:
+        data = load_evaluation_data(f"folder:{chosen.photos}", evaluation_images=chosen.images, size=size)
+        images = image_source(data, workers=chosen.workers)
+    result: dict[str, Any] = {"torch": torch.__version__, "model": chosen.model, "images": chosen.images}
+    if device == "cuda":
+        result["gpu"] = torch.cuda.get_device_name()
+    best = floor(model, size, [4] if chosen.tiny else chosen.batches, device)
+    result["floor"] = best
+    print(f"floor: {best['gradients']:,.0f} gradients/s, {best['forwards']:,.0f} forwards/s; {best['all']}")
+    least = chosen.images * (passes("paper", settings) / best["gradients"] + FORWARDS / best["forwards"])
+    if chosen.block:
+        loop.block_size = lambda *_: chosen.block
+    for rows in chosen.rows:
+        engine = Engine(model, expected_rows=chosen.images * 600, batch_size=rows or None)
+        first = timed(engine, images, settings)
+        taken = min(timed(engine, images, settings) for _ in range(2))
+        one = torch.zeros(1, 3, size, size)
+        row: dict[str, Any] = {
+            "first_seconds": first,
+            "compile_seconds": engine.compile_seconds,
+            "seconds": taken,
+            "images_per_second": chosen.images / taken,
+            "share_of_floor": least / taken,
+            "peak_gib": engine.peak_memory / 2**30,
+            "block": loop.block_size(engine, one),
+            "rows": {kind: engine.batch_size(kind, one) for kind in ("gradients", "forwards")},
+        }
+        if device == "cuda" and not chosen.tiny:
+            row["parts"] = parts(engine, images, settings)
+        result.setdefault("evaluations", []).append(row)
+        print({key: value for key, value in row.items() if key != "parts"}, flush=True)
+        if chosen.out:
+            chosen.out.write_text(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main()

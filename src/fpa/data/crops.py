@@ -1,0 +1,91 @@
+"""Random crops and flips of photos, as pure functions of uniform numbers.
+
+A worker that decodes a file and a device that holds decoded photos cut the same boxes from them.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from PIL import Image
+from torch import Tensor
+from torchvision.transforms.v2.functional import pil_to_tensor
+
+_ATTEMPTS = 10
+_AREA = (0.08, 1.0)
+_RATIO = (math.log(3 / 4), math.log(4 / 3))
+
+
+@dataclass(frozen=True)
+class RandomCrop:
+    """A random part of a photo, resized to `size` x `size`, and flipped every other time.
+
+    As torchvision's `RandomResizedCrop` and `RandomHorizontalFlip`: the part has 8 to 100 % of the area and
+    a width of 3/4 to 4/3 of its height; where ten draws do not fit, it is the centre.
+    """
+
+    size: int
+    draws = 2 * _ATTEMPTS + 3
+    """Uniform numbers for each photo."""
+
+    def boxes(self, uniform: Tensor, heights: Tensor, widths: Tensor) -> Tensor:
+        """Top, left, height, width and whether to flip, int64 [N, 5], from numbers [N, draws] in [0, 1).
+
+        >>> RandomCrop(8).boxes(torch.full((1, 23), 0.5), torch.tensor([40]), torch.tensor([80])).tolist()
+        [[0, 13, 40, 53, 0]]
+        """
+        area, ratio, rest = torch.split(uniform.double(), [_ATTEMPTS, _ATTEMPTS, 3], 1)
+        area = (_AREA[0] + area * (_AREA[1] - _AREA[0])) * (heights * widths)[:, None]
+        ratio = torch.exp(_RATIO[0] + ratio * (_RATIO[1] - _RATIO[0]))
+        height, width = (area / ratio).sqrt().round(), (area * ratio).sqrt().round()
+        fits = (width >= 1) & (width <= widths[:, None]) & (height >= 1) & (height <= heights[:, None])
+        first = fits.int().argmax(1, keepdim=True)
+        height, width = height.gather(1, first)[:, 0], width.gather(1, first)[:, 0]
+        top, left = (rest[:, 0] * (heights - height + 1)).floor(), (rest[:, 1] * (widths - width + 1)).floor()
+        # Nothing fits: the largest part of the centre with a ratio that is allowed.
+        most_wide, most_tall = (heights * math.exp(_RATIO[1])).round(), (widths / math.exp(_RATIO[0])).round()
+        whole = torch.minimum(heights.double(), most_tall), torch.minimum(widths.double(), most_wide)
+        centre = ((heights - whole[0]) / 2).floor(), ((widths - whole[1]) / 2).floor()
+        columns = zip((top, left, height, width), (*centre, *whole), strict=True)
+        box = [torch.where(fits.any(1), drawn, otherwise) for drawn, otherwise in columns]
+        return torch.stack([*box, rest[:, 2] < 0.5], 1).long()
+
+    def __call__(self, image: Image.Image, uniform: Sequence[float]) -> Tensor:
+        """The part of a photo that these numbers stand for, uint8 [3, size, size]."""
+        width, height = image.size
+        boxes = self.boxes(torch.tensor([uniform]), torch.tensor([height]), torch.tensor([width]))
+        top, left, tall, wide, flipped = boxes[0].tolist()
+        part = image.crop((left, top, left + wide, top + tall))
+        part = part.resize((self.size, self.size), Image.Resampling.BILINEAR)
+        if flipped:
+            part = part.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        return pil_to_tensor(part)  # type: ignore[no-any-return]
+
+
+def resized_crops(images: Tensor, boxes: Tensor, size: int) -> Tensor:
+    """The `boxes` [N, 5] of photos uint8 [N, C, H, W], each resized and perhaps flipped, [N, C, size, size].
+
+    As Pillow does it, within one grey level: linear between pixels, over as many as make one of the result,
+    rounded after either way. It reads nothing back from the device.
+
+    >>> photo = torch.arange(16, dtype=torch.uint8).view(1, 1, 4, 4)
+    >>> resized_crops(photo, torch.tensor([[0, 2, 2, 2, 1]]), 2).tolist()
+    [[[[3, 2], [7, 6]]]]
+    """
+    top, left, height, width, flipped = boxes.unbind(1)
+    down = _weights(top, height, images.shape[2], size)
+    across = _weights(left, width, images.shape[3], size)
+    across = torch.where(flipped.bool()[:, None, None], across.flip(1), across)
+    rows = (images.float() @ across.mT[:, None] + 0.5).floor()
+    return (down[:, None] @ rows + 0.5).floor().clamp(0, 255).byte()
+
+
+def _weights(start: Tensor, length: Tensor, extent: int, size: int) -> Tensor:
+    """How much each of `extent` pixels counts for each of `size` in the result, [N, size, extent]."""
+    scale = (length / size)[:, None, None]
+    place = torch.arange(extent, device=start.device) + 0.5 - start[:, None, None]
+    centre = (torch.arange(size, device=start.device) + 0.5)[:, None] * scale
+    weights = (1 - (place - centre).abs() / scale.clamp(min=1)).clamp(min=0)
+    weights = weights * ((place > 0) & (place < length[:, None, None]))
+    return weights / weights.sum(-1, keepdim=True)

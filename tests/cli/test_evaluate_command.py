@@ -243,7 +243,7 @@ def test_labels_that_fit_no_output_are_unknown(here, capsys):
         (["mine:model"], "say which images"),
         (["mine:model", "--data", "folder:photos"], "give --mean and --std"),
         (["mine:model", "--mean", "[0.5]"], "give both --mean and --std"),
-        (["mine:model", *QUICK, "--std", "[0,1,1]"], "a positive standard deviation"),
+        (["mine:model", *QUICK, "--std", "[0,1,1]"], "a positive std for every channel"),
         (["mine:model", *QUICK, "--mean", "half"], "--mean must be a number"),
         (["mine:model", *QUICK, "--points", "0"], "points"),
         (["mine:model", *QUICK, "--masking", "blurr"], "did you mean 'blur'"),

@@ -29,7 +29,7 @@ def test_which_output_stands_for_which_class(tmp_path):
         ("[0]", "must be 2 whole numbers"),
         ("[0, 1000]", "1000 is not among the model's 1000 outputs"),
         ("3", "does not name the class"),
-        ("tench", "must be a list as .* or a JSON file"),
+        ("tench", "must be like .* or a JSON file"),
         ('{"n01440764": 0}', "does not name the class 'n03000684'"),
     ):
         with pytest.raises(InputError, match=said):

@@ -67,10 +67,8 @@ def _python(folder: Path) -> Content:
         content = file_bytes(folder / name)
         actual = hashlib.md5(content, usedforsecurity=False).hexdigest()
         if actual != md5:
-            raise InputError(
-                f"{folder / name} is not the official file, and was not unpickled: "
-                f"its md5 is {actual}, expected {md5}"
-            )
+            problem = f"{folder / name} is not the official file, and was not unpickled"
+            raise InputError(f"{problem}: its md5 is {actual}, expected {md5}")
         return pickle.loads(content, encoding="latin1")
 
     classes = entry(CIFAR10.meta["filename"], CIFAR10.meta["md5"])[CIFAR10.meta["key"]]
@@ -83,11 +81,9 @@ def _downloaded(root: Path) -> Path:
     folder: Path = root / CIFAR10.base_folder
     try:
         root.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=root, prefix=".cifar10.") as temporary:
-            download_and_extract_archive(
-                CIFAR10.url, temporary, filename=CIFAR10.filename, md5=CIFAR10.tgz_md5
-            )
-            (Path(temporary) / CIFAR10.base_folder).rename(folder)
+        with tempfile.TemporaryDirectory(dir=root, prefix=".cifar10.") as scratch:
+            download_and_extract_archive(CIFAR10.url, scratch, filename=CIFAR10.filename, md5=CIFAR10.tgz_md5)
+            (Path(scratch) / CIFAR10.base_folder).rename(folder)
     except (OSError, RuntimeError) as error:
         raise InputError(
             f"cifar10 is not in {root} (expected the folder cifar-10-batches-bin or {CIFAR10.base_folder}, "

@@ -28,17 +28,17 @@ def class_numbers(
     """
     if class_index is not None:
         if not classes:
-            raise InputError(
-                "a class index was given, but the images have no classes: they are not in a folder for each"
-            )
+            raise InputError("the images have no classes to index: they are not in a folder for each class")
         numbers = _indexed_numbers(classes, class_index)
         if wrong := [number for number in numbers if not 0 <= number < outputs]:
             raise InputError(f"the class index {wrong[0]} is not among the model's {outputs} outputs")
         return numbers
-    same = list(range(outputs)) if classes and len(classes) == outputs else None
-    # The outputs of models that came without names are called by their numbers.
-    named = names is not None and list(names) != [str(number) for number in range(len(names))]
-    return _by_name(classes, names, same) or (None if named else same)
+    known, wanted = list(map(_plain, names or [])), list(map(_plain, classes))
+    if wanted and wanted != known and all(known.count(name) == 1 for name in wanted):
+        return [known.index(name) for name in wanted]
+    # Names are the same also where two outputs share one, as ImageNet's cranes; numbers are no names.
+    ordered = not known or wanted == known or known == [str(number) for number in range(len(known))]
+    return list(range(outputs)) if wanted and len(wanted) == outputs and ordered else None
 
 
 def labels_for(
@@ -55,17 +55,15 @@ def labels_for(
     numbers = class_numbers(classes, outputs, names, class_index)
     if not classes:
         return None, "the images have no labels (they are not in a folder for each class), so no accuracy"
-    if numbers is not None and (class_index is not None or _by_name(classes, names, numbers) == numbers):
+    named = list(map(_plain, names or [])) == list(map(_plain, classes))
+    order = list(range(outputs))
+    if numbers is not None and (class_index is not None or named or numbers != order):
         return numbers, None
     if len(classes) == outputs:
-        return list(range(outputs)), (
-            "assuming that the classes of the images are in the order of the model's outputs: their names "
-            "do not tell; --class_index would"
-        )
-    return None, (
-        f"labels unknown, so no accuracy: which of the model's {outputs} outputs stand for the "
-        f"{len(classes)} classes of the images? --class_index says it"
-    )
+        note = "assuming that the classes of the images are in the order of the model's outputs"
+        return order, f"{note}: their names do not tell; --class_index would"
+    question = f"which of the model's {outputs} outputs stand for the {len(classes)} classes of the images?"
+    return None, f"labels unknown, so no accuracy: {question} --class_index says it"
 
 
 def relabelled(data: ImageData, classes: list[str], numbers: Sequence[int]) -> ImageData:
@@ -75,28 +73,16 @@ def relabelled(data: ImageData, classes: list[str], numbers: Sequence[int]) -> I
     return replace(data, classes=classes, train=train, test=test)
 
 
-def _by_name(classes: Sequence[str], names: Sequence[str] | None, same: list[int] | None) -> list[int] | None:
-    """The output of every class's name, if each is the name of one; `same` where all names are alike."""
-    known, wanted = list(map(_plain, names or [])), list(map(_plain, classes))
-    if wanted and wanted == known:  # also where two outputs have one name, as ImageNet's cranes
-        return same
-    if wanted and all(known.count(name) == 1 for name in wanted):
-        return [known.index(name) for name in wanted]
-    return None
-
-
 def _plain(name: str) -> str:
     return name.lower().replace("_", " ").replace("-", " ").strip()
 
 
-def _indexed_numbers(classes: Sequence[str], class_index: str) -> list[int]:
-    path = Path(class_index)
+def _indexed_numbers(classes: Sequence[str], index: str) -> list[int]:
+    path = Path(index)
     try:
-        content = json.loads(path.read_text(encoding="utf-8") if path.is_file() else class_index)
+        content = json.loads(path.read_text(encoding="utf-8") if path.is_file() else index)
     except (OSError, ValueError) as error:
-        raise InputError(
-            f"the class index must be a list as [0,217] or a JSON file, got {class_index!r}"
-        ) from error
+        raise InputError(f"the class index must be like [0,217] or a JSON file, got {index!r}") from error
     if isinstance(content, list):
         if len(content) != len(classes) or not all(isinstance(number, int) for number in content):
             raise InputError(f"the class index must be {len(classes)} whole numbers, one for each class")
@@ -109,5 +95,5 @@ def _indexed_numbers(classes: Sequence[str], class_index: str) -> list[int]:
             words = [value] if isinstance(value, str) else value
             numbers |= {_plain(str(word)): int(key) for word in words}
     if missing := [name for name in classes if _plain(name) not in numbers]:
-        raise InputError(f"the class index {class_index} does not name the class {missing[0]!r}")
+        raise InputError(f"the class index {index} does not name the class {missing[0]!r}")
     return [numbers[_plain(name)] for name in classes]

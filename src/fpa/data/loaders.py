@@ -1,9 +1,9 @@
 """Loaders, data sets, tensors and lists people bring, in whatever form, as normalised batches."""
 
 import itertools
-import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +32,11 @@ BYTES, UNIT, NORMALISED = "like bytes (0..255)", "like 0..1", "normalised"
 
 
 def value_range(images: Tensor) -> tuple[str, float, float]:
-    """What the values look like, and their smallest and largest."""
-    if images.dtype == torch.bool:
-        return UNIT, 0.0, 1.0
-    whole = not images.is_floating_point()
+    """What the values look like, and their smallest and largest; "" where none is finite."""
+    whole = not images.is_floating_point() and images.dtype != torch.bool
     finite = images if whole else images[images.isfinite()]
     if finite.numel() == 0:
-        return NORMALISED, float("nan"), float("nan")
+        return "", 0.0, 0.0
     low, high = map(float, finite.aminmax())
     if whole and (low < 0 or high > 255):
         raise InputError(f"whole-numbered images must be in 0..255, they reach from {low:g} to {high:g}")
@@ -70,8 +68,9 @@ def is_batch(loader: Any) -> bool:
 
 
 def single_images(items: Any) -> bool:
-    """Whether a sequence holds single images, with labels or without, instead of batches."""
-    if len(items) == 0:
+    """Whether something that can be indexed holds single images, with labels or without, and not batches."""
+    indexed = isinstance(items, Sized) and hasattr(items, "__getitem__") and not is_batch(items)
+    if not indexed or isinstance(items, torch_data.IterableDataset) or len(items) == 0:
         return False
     image, label, _ = batch_parts(items[0])
     alone = isinstance(image, Image.Image) or (_is_array(image) and image.ndim < 4)
@@ -85,10 +84,8 @@ def batch_parts(batch: Any) -> tuple[Any, Any, Any]:
         known = (IMAGE_KEYS, LABEL_KEYS, INDEX_KEYS)
         image, label, index = (next((keys[key] for key in some if key in keys), None) for some in known)
         if image is None:
-            raise InputError(
-                f"a batch with the keys {', '.join(map(str, batch))} has no images: "
-                f"expected one of {', '.join(IMAGE_KEYS)}"
-            )
+            names, expected = ", ".join(map(str, batch)), ", ".join(IMAGE_KEYS)
+            raise InputError(f"a batch with the keys {names} has no images: expected one of {expected}")
         return image, label, index
     if _is_image(batch) or _is_array(batch):
         return batch, None, None
@@ -100,10 +97,8 @@ def batch_parts(batch: Any) -> tuple[Any, Any, Any]:
         if len(batch) <= 3 and (_is_image(batch[0]) or _are_images(batch[0])):
             return batch[0], *(batch[n] if len(batch) > n else None for n in (1, 2))
     what = f"{type(batch).__name__} of {len(batch)}" if hasattr(batch, "__len__") else type(batch).__name__
-    raise InputError(
-        "a batch must be images, (images, labels), (images, labels, indices) or a dict of them, with images "
-        f"as tensors, arrays or PIL images; got {what}"
-    )
+    forms = "images, (images, labels), (images, labels, indices) or a dict of them"
+    raise InputError(f"a batch must be {forms}, with images as tensors, arrays or PIL images; got {what}")
 
 
 def collated(items: list[Any]) -> Any:
@@ -124,11 +119,8 @@ def as_batch(pixels: Any, channels: int | None) -> Tensor:
     """Any form of images as a tensor [N, C, H, W] in its own range."""
     if isinstance(pixels, (list, tuple)):
         parts = [as_batch(image, channels) for image in pixels]
-        if len(sizes := sorted({tuple(part.shape[1:]) for part in parts})) > 1:
-            raise InputError(
-                f"images of different sizes, {list(sizes[0])} and {list(sizes[1])}: "
-                "resize or crop them to one size"
-            )
+        for number, part in enumerate(parts):
+            check_size(f"image {number}", part, list(parts[0].shape[1:]))
         return torch.cat(parts)
     if isinstance(pixels, Image.Image):
         grey = channels == 1 or (channels is None and pixels.mode in ("L", "1"))
@@ -155,6 +147,13 @@ def as_batch(pixels: Any, channels: int | None) -> Tensor:
     return images.permute(0, 3, 1, 2) if last else images
 
 
+def check_size(what: str, images: Tensor, expected: list[int]) -> None:
+    """Refuse images [N, C, H, W] of another shape than the first ones have."""
+    if (shape := list(images.shape[1:])) != expected:
+        problem = f"images of different sizes: {what} has {shape}, the first one {expected}"
+        raise InputError(f"{problem}: resize or crop them to one size")
+
+
 def are_numbers(batches: Sequence[Any], channels: int | None) -> bool:
     """Whether the third parts of these batches number the images; they may be paths or anything else."""
     try:
@@ -176,10 +175,8 @@ def whole_numbers(name: str, values: Any, count: int) -> Tensor:
     if numbers.ndim == 0 or numbers.shape == (count, 1):
         numbers = numbers.reshape(-1)
     if numbers.shape != (count,) or numbers.is_floating_point() or numbers.dtype == torch.bool:
-        raise InputError(
-            f"{name} must be whole numbers [{count}], one for each image, got {numbers.dtype} "
-            f"{list(numbers.shape)}"
-        )
+        kind = f"{numbers.dtype} {list(numbers.shape)}"
+        raise InputError(f"{name} must be whole numbers [{count}], one for each image, got {kind}")
     return numbers.to(torch.int64)
 
 
@@ -189,47 +186,34 @@ class Normaliser:
     def __init__(self, normalisation: Any = None, channels: int | None = None) -> None:
         self.normalisation = as_normalisation(normalisation)
         self.channels = channels or (len(self.normalisation.mean) if self.normalisation else None)
-        self._range: str | None = None
+        self._range = ""
 
     def __call__(self, images: Tensor, number: int = 0) -> Tensor:
         """Images [N, C, H, W], normalised; `number` is that of their batch, for errors."""
         if self.channels is not None and images.shape[1] != self.channels:
             if images.shape[1] != 1:
-                raise InputError(
-                    f"the model takes {self.channels} channels, the images have {images.shape[1]} "
-                    f"({list(images.shape)}): convert them"
-                )
+                problem = f"the model takes {self.channels} channels, the images have {images.shape[1]}"
+                raise InputError(f"{problem} ({list(images.shape)}): convert them")
             images = images.expand(-1, self.channels, -1, -1)
         kind, low, high = value_range(images)
-        if self._range is None and not math.isnan(low):
-            self._range = kind
-            if self.normalisation is None:
-                _explain(kind, low, high)
+        span = f"from {low:.3g} to {high:.3g}"
         # A dark batch of bytes or a pale one of normalised images may look like 0..1; else none differs.
-        elif not math.isnan(low) and kind not in (self._range, UNIT):
-            raise InputError(
-                f"batch {number} reaches from {low:.3g} to {high:.3g}, the first one looked {self._range}: "
-                "give all images in the same range"
-            )
+        if self._range and kind not in (self._range, UNIT, ""):
+            problem = f"batch {number} reaches {span}, the first one looked {self._range}"
+            raise InputError(f"{problem}: give all images in the same range")
+        if not self._range and self.normalisation is None:
+            remedy = "pass normalisation=fpa.data.Normalisation(mean, std)"
+            if kind == BYTES:
+                problem = f"the images are not normalised (they reach {span})"
+                raise InputError(f"{problem}: normalise them as in training, or {remedy}, for pixels in 0..1")
+            if kind == UNIT:
+                problem = "the images lie in 0..1 and are used as they are; if the model was trained on"
+                warnings.warn(f"{problem} normalised images, {remedy}", stacklevel=2)
+        self._range = self._range or kind
         images = images if images.dtype == torch.float64 else images.float()
         if self.normalisation is None or self._range == NORMALISED:
             return images
         return self.normalisation(images / 255 if self._range == BYTES else images)
-
-
-def _explain(kind: str, low: float, high: float) -> None:
-    """Say what the range of images without a normalisation means, if anything has to be said."""
-    if kind == BYTES:
-        raise InputError(
-            f"the images are not normalised (they reach from {low:.3g} to {high:.3g}): normalise them as in "
-            "training, or pass normalisation=fpa.data.Normalisation(mean, std), for pixels in 0..1"
-        )
-    if kind == UNIT:
-        warnings.warn(
-            "the images lie in 0..1 and are used as they are; if the model was trained on normalised "
-            "images, pass normalisation=fpa.data.Normalisation(mean, std)",
-            stacklevel=2,
-        )
 
 
 class ImageBatches:
@@ -265,16 +249,12 @@ class ImageBatches:
             )
         self.source = [loader] if is_batch(loader) else loader
         if hasattr(self.source, "__getitem__") and not hasattr(self.source, "__iter__"):
-            self.source = torch_data.DataLoader(
-                loader, batch_size=None, collate_fn=lambda item: item, generator=torch.Generator()
-            )
+            self.source = torch_data.DataLoader(loader, batch_size=None, generator=torch.Generator())
         try:
             self.one_pass = iter(self.source) is self.source
         except TypeError as error:
-            raise InputError(
-                "the images must be a tensor, an array, a list, or a loader that yields batches of them, got "
-                f"{type(loader).__name__}"
-            ) from error
+            expected = "a tensor, an array, a list, or a loader that yields batches of them"
+            raise InputError(f"the images must be {expected}, got {type(loader).__name__}") from error
         random = (torch_data.RandomSampler, torch_data.SubsetRandomSampler, torch_data.WeightedRandomSampler)
         self.shuffled = not in_order(self.source)
         """Whether the loader may give the images in another order than the data set's."""
@@ -314,13 +294,8 @@ class ImageBatches:
         """A batch as it came, as (images, labels, indices); it has this number and begins at image `at`."""
         pixels, labels, numbers = batch_parts(raw)
         images = self._normalised(as_batch(pixels, self._normalised.channels), number)
-        shape = list(images.shape[1:])
-        self._shape = self._shape or shape
-        if shape != self._shape:
-            raise InputError(
-                f"images of different sizes: batch {number} has {shape}, the first one {self._shape}: "
-                "resize or crop them to one size"
-            )
+        self._shape = self._shape or list(images.shape[1:])
+        check_size(f"batch {number}", images, self._shape)
         count, indices = len(images), torch.arange(at, at + len(images))
         if self._numbered:
             indices = whole_numbers("indices", numbers, count)
@@ -329,14 +304,12 @@ class ImageBatches:
 
     def _check_new(self, numbers: list[int]) -> None:
         """Refuse numbers of images that came before: then they number something else, or images repeat."""
-        repeated = next((number for number in numbers if number in self.seen), None)
-        if repeated is None and len(set(numbers)) < len(numbers):
-            repeated = max(numbers, key=numbers.count)
+        repeated = [value for value, times in Counter(numbers).items() if times > 1 or value in self.seen]
         self.seen.update(numbers)
-        if repeated is None or self._warned:
+        if not repeated or self._warned:
             return
         problem = (
-            f"the number {repeated} came with two images: the third part of a batch (or its index) "
+            f"the number {repeated[0]} came with two images: the third part of a batch (or its index) "
             "numbers the images, so leave it out, or give every image a number of its own once"
         )
         if self._needed:

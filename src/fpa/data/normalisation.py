@@ -24,10 +24,8 @@ class Normalisation:
 
     def __post_init__(self) -> None:
         if len(self.mean) != len(self.std) or not self.mean or min(self.std) <= 0:
-            raise InputError(
-                "a normalisation needs a mean and a positive standard deviation for each channel, "
-                f"got mean {list(self.mean)} and std {list(self.std)}"
-            )
+            values = f"mean {list(self.mean)} and std {list(self.std)}"
+            raise InputError(f"a normalisation needs a mean and a positive std for every channel: {values}")
 
     def __call__(self, images: Tensor) -> Tensor:
         """Bytes, or floats in 0..1, [..., C, H, W] to normalised float32."""
@@ -43,9 +41,8 @@ class Normalisation:
 
     def _channels(self, values: tuple[float, ...], images: Tensor) -> Tensor | float:
         if images.ndim < 3 or images.shape[-3] != len(values):
-            raise InputError(
-                f"images must be [..., {len(values)}, H, W] for this normalisation, got {list(images.shape)}"
-            )
+            shape = list(images.shape)
+            raise InputError(f"this normalisation takes images [..., {len(values)}, H, W], got {shape}")
         if len(set(values)) == 1:
             return values[0]
         return torch.cat([images.new_full((1, 1, 1), value, dtype=torch.float32) for value in values])

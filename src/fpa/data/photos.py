@@ -1,4 +1,4 @@
-"""Sets of image files: listing, checking, decoding."""
+"""Sets of image files: `folder:PATH`, and what published sets share: listing, checking, decoding."""
 
 import hashlib
 import json
@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,7 +16,7 @@ import torch
 from rich.console import Console
 from rich.progress import track
 from torch import Tensor
-from torchvision.datasets.folder import IMG_EXTENSIONS
+from torchvision.datasets.folder import IMG_EXTENSIONS, make_dataset
 from torchvision.transforms import v2
 
 from fpa.data.normalisation import Normalisation, minus_one_to_one
@@ -27,7 +28,59 @@ _USUAL_IMAGES = 5000  # evaluation images of Food-101 and ImageNet, as in the pa
 
 _DECODED_SAMPLE = 64  # files of a split decoded whole before training, besides the suspicious ones
 
+PREFIX = "folder:"
+
 Result = TypeVar("Result")
+
+
+def folder_path(name: str) -> Path | None:
+    """The folder that `folder:PATH` names; None for any other name."""
+    return Path(name.removeprefix(PREFIX)).expanduser() if name.startswith(PREFIX) else None
+
+
+def load_folder(request: DataRequest, folder: Path) -> ImageData:
+    """`train/` and `val/` (or `test/`), each with a subfolder for each class."""
+    test = test_folder(folder)
+    if test is None or not (folder / "train").is_dir():
+        state = "does not hold both" if folder.is_dir() else "does not exist; it must hold"
+        raise InputError(f"{folder} {state} train/ and val/ (or test/), each with a subfolder for each class")
+    return two_folders(request, folder / "train", test)
+
+
+def load_evaluation_folder(request: DataRequest, folder: Path) -> ImageData:
+    """`val/`, `test/`, `train/` or the folder itself, with a subfolder for each class or only images."""
+    if not folder.is_dir():
+        raise InputError(f"there is no folder {folder}")
+    test = test_folder(folder) or (folder / "train" if (folder / "train").is_dir() else folder)
+    loose = sorted(file.name for file in test.iterdir() if file.name.lower().endswith(IMG_EXTENSIONS))
+    classes, transform = subfolders(test), test_transform(request.size)
+    files = images_below(test, classes)
+    if len(loose) > len(files) or (loose and len(classes) < 2):
+        left_out = f"{test} holds images, so those in its subfolders are left out: {len(files)}"
+        classes = []
+        split = FileSplit(PathList(test, loose), torch.full((len(loose),), -1), transform, request.size)
+    else:
+        left_out = f"{test} has a folder for each class, so the images beside them are left out: {len(loose)}"
+        left_out += f", the first is {loose[0]}" if loose else ""
+        split = file_split(test, class_folders(test), files, request.size)
+    if loose and files:
+        warnings.warn(left_out, stacklevel=2)
+    none = FileSplit([], torch.zeros(0, dtype=torch.int64), transform, request.size)
+    return file_data(request, classes, none, split)
+
+
+def load_tuning_folder(request: DataRequest, folder: Path) -> ImageData:
+    """As `load_folder`; where there is no test folder, all images are trained on and also tested on."""
+    if test_folder(folder):
+        return load_folder(request, folder)
+    data = load_evaluation_folder(request, folder)
+    assert isinstance(data.test, FileSplit)
+    return replace(data, train=replace(data.test, transform=train_transform(request.size)))
+
+
+def test_folder(folder: Path) -> Path | None:
+    """Where the images to evaluate on are, apart from others."""
+    return next((folder / part for part in ("val", "test") if (folder / part).is_dir()), None)
 
 
 def two_folders(request: DataRequest, train: Path, test: Path, official: int | None = None) -> ImageData:
@@ -37,8 +90,7 @@ def two_folders(request: DataRequest, train: Path, test: Path, official: int | N
         if only := sorted(set(class_folders(here)) - set(class_folders(there))):
             others = f" (nor are {len(only) - 1} others)" if len(only) > 1 else ""
             raise InputError(f"class {only[0]!r} is in {here} but not in {there}{others}")
-    sources = ((folder, classes, images_below(folder, classes)) for folder in (train, test))
-    splits = [file_split(*source, request.size) for source in sources]
+    splits = [file_split(part, classes, images_below(part, classes), request.size) for part in (train, test)]
     return file_data(request, classes, splits[0], splits[1], official)
 
 
@@ -49,16 +101,14 @@ def file_data(
 
     `official` is the number of classes of a published set, which is usually evaluated on 5,000 images.
     """
-    evaluation = request.subset(len(test), None if official is None else _USUAL_IMAGES)
+    chosen = request.subset(len(test), None if official is None else _USUAL_IMAGES)
     for split in (train, test) if request.check else ():
         _check_files(split.paths)
     if official not in (None, len(classes)):
         seen = f"{request.name} in {request.root} has {len(classes)} classes"
         warnings.warn(f"{seen}, the official set has {official}", stacklevel=4)
     train, shape = replace(train, transform=train_transform(request.size)), (3, request.size, request.size)
-    return ImageData(
-        request.name, classes, minus_one_to_one(3), shape, train, test=test, evaluation=evaluation
-    )
+    return ImageData(request.name, classes, minus_one_to_one(3), shape, train, test=test, evaluation=chosen)
 
 
 def file_split(
@@ -66,12 +116,11 @@ def file_split(
 ) -> FileSplit:
     """A split of (class, file below `folder`) pairs; errors name `listing`, where the files stand."""
     numbers, filled = {name: number for number, name in enumerate(classes)}, {name for name, _ in files}
+    place, known = listing or folder, len(classes)
     for name in sorted(filled - set(classes)):
-        raise InputError(
-            f"{listing or folder} has the class {name!r}, which is not among the {len(classes)} known ones"
-        )
+        raise InputError(f"{place} has the class {name!r}, which is not among the {known} known ones")
     for name in sorted(set(classes) - filled):
-        raise InputError(f"class {name!r} has no images in {listing or folder}: expected at least one")
+        raise InputError(f"class {name!r} has no images in {place}: expected at least one")
     labels = torch.tensor([numbers[name] for name, _ in files])
     return FileSplit(PathList(folder, (file for _, file in files)), labels, test_transform(size), size)
 
@@ -92,9 +141,8 @@ def locate(request: DataRequest, usual: str, needed: tuple[str, ...]) -> Path:
     for folder in (root / usual, root):
         if all((folder / part).exists() for part in needed):
             return folder
-    raise InputError(
-        f"{request.name} was not found: neither {root / usual} nor {root} holds {', '.join(needed)}"
-    )
+    parts = ", ".join(needed)
+    raise InputError(f"{request.name} was not found: neither {root / usual} nor {root} holds {parts}")
 
 
 def subfolders(folder: Path) -> list[str]:
@@ -115,14 +163,10 @@ def class_folders(folder: Path) -> list[str]:
 
 def images_below(folder: Path, classes: list[str]) -> list[tuple[str, str]]:
     """(class, image file) for the files at any depth, relative to `folder`, sorted in each class."""
-    found = (
-        (number, os.path.relpath(os.path.join(parent, file), folder))
-        for number, label in enumerate(classes)
-        for parent, _, files in os.walk(folder / label, followlinks=True)
-        for file in files
-        if file.lower().endswith(IMG_EXTENSIONS)
-    )
-    return [(classes[number], file) for number, file in sorted(found)]
+    numbers = {name: number for number, name in enumerate(classes)}
+    files = make_dataset(folder, numbers, IMG_EXTENSIONS, allow_empty=True) if classes else []
+    files.sort(key=itemgetter(1, 0))
+    return [(classes[number], os.path.relpath(path, folder)) for path, number in files]
 
 
 def file_bytes(path: Path) -> bytes:

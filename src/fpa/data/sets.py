@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from fpa.data import folder
+from fpa.data import photos
 from fpa.data.splits import ArraySplit, DataRequest, ImageData, array_data
 from fpa.errors import InputError, first_line, unknown
 from fpa.files import call_object
@@ -71,7 +71,7 @@ def load_data(
     >>> data.classes[:3], data.input_shape, len(data.train), len(data.test), len(data.evaluation)
     (['disc', 'square', 'diamond'], (3, 32, 32), 4000, 1000, 1000)
     """
-    return _load(DataRequest(name, Path(root), size, evaluation_images, check), folder.load)
+    return _load(DataRequest(name, Path(root), size, evaluation_images, check), photos.load_folder)
 
 
 def load_evaluation_data(
@@ -83,7 +83,7 @@ def load_evaluation_data(
     images, whose labels are then unknown (-1). Nothing else of a folder is looked at; a few images beside
     folders of classes are left out, or the few in subfolders beside many images, with a warning.
     """
-    return _load(DataRequest(name, Path(root), size, evaluation_images), folder.load_evaluation)
+    return _load(DataRequest(name, Path(root), size, evaluation_images), photos.load_evaluation_folder)
 
 
 def tuning_data(name: str, root: Path | str = "data", *, size: int = 224) -> ImageData:
@@ -92,7 +92,7 @@ def tuning_data(name: str, root: Path | str = "data", *, size: int = 224) -> Ima
     `folder:PATH` may hold `train/` alone, a subfolder for each class, or only images, whose labels are then
     unknown (-1). All are trained on, and then also tested on: see `has_own_test`.
     """
-    return _load(DataRequest(name, Path(root), size), folder.load_tuning)
+    return _load(DataRequest(name, Path(root), size), photos.load_tuning_folder)
 
 
 def has_own_test(data: ImageData) -> bool:
@@ -102,20 +102,20 @@ def has_own_test(data: ImageData) -> bool:
 
 def has_training_images(name: str) -> bool:
     """Whether a data set has images to fine-tune on, besides those to evaluate on."""
-    path = folder.folder_path(name)
-    return path is None or folder.has_training_images(path)
+    path = photos.folder_path(name)
+    return path is None or (path / "train").is_dir() or photos.test_folder(path) is None
 
 
 def is_plain_name(name: object) -> bool:
     """Whether a name, say one in a file, can be loaded without running a function of someone's own."""
-    return isinstance(name, str) and (name in DATA_SETS or folder.folder_path(name) is not None)
+    return isinstance(name, str) and (name in DATA_SETS or photos.folder_path(name) is not None)
 
 
 def _load(request: DataRequest, from_folder: Callable[[DataRequest, Path], ImageData]) -> ImageData:
     name = request.name
     if name in DATA_SETS:
         return _as_data(DATA_SETS[name](request), request)
-    if path := folder.folder_path(name):
+    if path := photos.folder_path(name):
         return from_folder(request, path)
     if Path(name).expanduser().is_dir():
         raise InputError(f"unknown data set {name!r}: did you mean folder:{name}?")

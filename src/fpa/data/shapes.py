@@ -129,8 +129,7 @@ def _bars(across: Floats, along: Floats, radius: Floats) -> Floats:
 
 def load(request: DataRequest) -> ImageData:
     """4,000 images to train on and 1,000 to test."""
-    train, test = (
-        ArraySplit(*map(torch.from_numpy, draw_shapes(count, seed))) for count, seed in ((4000, 0), (1000, 1))
-    )
+    drawn = (draw_shapes(4000, seed=0), draw_shapes(1000, seed=1))
+    train, test = (ArraySplit(*map(torch.from_numpy, arrays)) for arrays in drawn)
     # Every shape is its own mirror image; shapes lie anywhere already, so crops would add only borders.
     return array_data(request, train, test, CLASSES, flip=True)

@@ -1,9 +1,10 @@
 """The images of an evaluation in numbered blocks, from whatever holds them: `image_source`."""
 
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
+from functools import cache
+from itertools import tee
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -70,10 +71,9 @@ class ImageSource(ABC):
     _outputs: Tensor | None
 
     @property
-    def input_shape(self) -> tuple[int, int, int]:
+    def input_shape(self) -> tuple[int, ...]:
         """(C, H, W) of an image."""
-        channels, height, width = self.first.shape[1:]
-        return channels, height, width
+        return tuple(self.first.shape[1:])
 
     def check_numbers(self) -> None:  # noqa: B027
         """Refuse images that cannot be told apart by number, now or when a number repeats."""
@@ -85,22 +85,33 @@ class ImageSource(ABC):
         wanted blocks are yielded, and an indexed source reads no others. Which images a block holds, and
         their values, do not depend on it.
         """
-        if size < 1:
-            raise InputError(f"a block must have at least 1 image, got {size}")
+        at_least("the number of images in a block", size, 1)
         return self._blocks(size, wanted)
 
+    def _blocks(self, size: int, wanted: Callable[[int], bool]) -> Iterator[ImageBlock]:
+        asked = cache(wanted)  # an indexed source asks before it reads, all ask when the images have come
+        held: list[list[Tensor]] = []
+        for piece, rows in self._read(size, asked):
+            for number in filter(asked, range(piece.start // size, -(-piece.stop // size))):
+                ends = torch.tensor([number * size, (number + 1) * size])
+                inside = slice(*torch.searchsorted(rows[0], ends).tolist())
+                held.append([values[inside] for values in rows[1:]])
+                if (number + 1) * size <= piece.stop:
+                    yield _joined(number, held)
+                    held = []
+        if held:
+            yield _joined(number, held)
+
     @abstractmethod
-    def _blocks(self, size: int, wanted: Callable[[int], bool]) -> Iterator[ImageBlock]: ...
+    def _read(self, size: int, asked: Callable[[int], bool]) -> Iterator[tuple[range, Rows]]:
+        """The images, in order: at least those of the blocks for which `asked` says yes."""
 
     def _labelled(self, labels: Tensor) -> Tensor:
         """Labels of the data as outputs of the model; -1 stays -1."""
         if self._outputs is None or len(labels) == 0:
             return labels
-        if int(labels.max()) >= len(self._outputs) - 1:
-            raise InputError(
-                f"an image has the label {int(labels.max())}, but labels names outputs of the model for "
-                f"{len(self._outputs) - 1} classes"
-            )
+        if (label := int(labels.max())) >= (known := len(self._outputs) - 1):
+            raise InputError(f"an image has the label {label}, but labels names outputs for {known} classes")
         return self._outputs[labels.clamp(min=-1)]
 
     def pictures(self, images: Tensor, like: Tensor | None = None) -> NDArray[np.uint8]:
@@ -154,21 +165,23 @@ def image_source(
     outputs = None if labels is None else torch.tensor([*labels, -1])
     if isinstance(data, ImageData):
         if labels is not None and data.classes and len(labels) != len(data.classes):
-            raise InputError(
-                f"labels must name an output of the model for each of the {len(data.classes)} classes, "
-                f"got {len(labels)}"
-            )
+            known = len(data.classes)
+            raise InputError(f"labels must name an output for each of the {known} classes, got {len(labels)}")
         normalised = Normaliser(normalisation or data.normalisation, channels)
         return _Evaluation(data, normalised, outputs, count, workers)
     batches = ImageBatches(data, normalisation, channels)
-    items = not is_batch(data) and hasattr(data, "__getitem__") and isinstance(data, Sized)
-    if items and not isinstance(data, IterableDataset) and single_images(data) and len(batches.first) == 1:
-        loader = DataLoader(data, 1, collate_fn=itemgetter(0), num_workers=workers)
+    if single_images(data) and len(batches.first) == 1:
+        loader: Any = DataLoader(data, 1, collate_fn=itemgetter(0), num_workers=workers)
         return _Batched(data, batches, outputs, count, loader=loader)
     plain = type(data) is DataLoader and type(data.batch_sampler) is BatchSampler
     if plain and in_order(data) and not isinstance(data.dataset, IterableDataset):
         return _Batched(data, batches, outputs, count, loader=data)
     return _Stream(data, batches, outputs, count)
+
+
+def _joined(number: int, parts: Iterable[Iterable[Tensor]]) -> ImageBlock:
+    images, labels, indices, *foreground = map(torch.cat, zip(*parts, strict=True))
+    return ImageBlock(number, images, labels, indices.tolist(), *foreground)
 
 
 class _Indexed(ImageSource):
@@ -177,46 +190,23 @@ class _Indexed(ImageSource):
     indexed = True
     count: int
 
+    def _read(self, size: int, asked: Callable[[int], bool]) -> Iterator[tuple[range, Rows]]:
+        def pieces() -> Iterator[range]:
+            done = 0
+            for number in filter(asked, range(-(-self.count // size))):
+                for piece in self._pieces(max(done, number * size), min((number + 1) * size, self.count)):
+                    done = piece.stop
+                    yield piece
+
+        return self._read_pieces(pieces())
+
     def _pieces(self, start: int, stop: int) -> Iterator[range]:
         """What is read at a time to have the images at these places, perhaps with others around them."""
         return (range(at, min(at + _DECODED, stop)) for at in range(start, stop, _DECODED))
 
     @abstractmethod
-    def _read(self, pieces: Iterable[range], coming: deque[range]) -> Iterator[tuple[range, Rows]]:
-        """Each piece with its images; `coming` has the pieces that were asked for and not yet read."""
-
-    def _blocks(self, size: int, wanted: Callable[[int], bool]) -> Iterator[ImageBlock]:
-        asked: deque[int] = deque()  # workers read ahead, so several blocks may be on their way
-        coming: deque[range] = deque()
-
-        def pieces() -> Iterator[range]:
-            done = 0
-            for number in filter(wanted, range(-(-self.count // size))):
-                asked.append(number)
-                for piece in self._pieces(max(done, number * size), min((number + 1) * size, self.count)):
-                    coming.append(piece)
-                    done = piece.stop
-                    yield piece
-
-        held: list[tuple[range, Rows]] = []
-        following = 0  # the first block that may still be asked for
-        for piece, rows in self._read(pieces(), coming):
-            held.append((piece, rows))
-            while asked and min((asked[0] + 1) * size, self.count) <= piece.stop:
-                following = asked[0] + 1
-                yield _joined(asked.popleft(), size, held)
-            held = [part for part in held if part[0].stop > following * size]
-        for number in asked:
-            yield _joined(number, size, held)
-
-
-def _joined(number: int, size: int, held: Iterable[tuple[range, Rows]]) -> ImageBlock:
-    """The block with this number, from all the rows that were read for it."""
-    ends = torch.tensor([number * size, (number + 1) * size])
-    inside = [slice(*torch.searchsorted(rows[0], ends).tolist()) for _, rows in held]
-    parts = [[values[part] for values in rows] for part, (_, rows) in zip(inside, held, strict=True)]
-    _, images, labels, indices, *foreground = map(torch.cat, zip(*parts, strict=True))
-    return ImageBlock(number, images, labels, indices.tolist(), *foreground)
+    def _read_pieces(self, pieces: Iterable[range]) -> Iterator[tuple[range, Rows]]:
+        """The images of each piece."""
 
 
 class _Evaluation(_Indexed):
@@ -231,19 +221,20 @@ class _Evaluation(_Indexed):
         self.has_masks = self._foreground is not None
         self.numbers = data.evaluation[:count].tolist()
         self.count, self.normalisation = _counted(count, len(data.evaluation)), normalised.normalisation
-        few = [range(place, min(place + _PROBE, self.count)) for place in range(0, self.count, _PROBE)]
-        some = (rows[1] for _, rows in self._read(few, deque(few)) if len(rows[1]))
-        first, self._workers = next(some, None), workers
+        readable = (block.images for block in self.blocks(_PROBE) if len(block.images))
+        first, self._workers = next(readable, None), workers
         if first is None:
             raise InputError(f"none of the {self.count} images of {self.name} can be read")
         self.first = first
 
-    def _read(self, pieces: Iterable[range], coming: deque[range]) -> Iterator[tuple[range, Rows]]:
+    def _read_pieces(self, pieces: Iterable[range]) -> Iterator[tuple[range, Rows]]:
         split, chosen = self._data.test, self._data.evaluation
-        numbers = (chosen[piece.start : piece.stop] for piece in pieces)
-        for indices, images, labels in read_batches(split, numbers, workers=self._workers):
+        pieces, ahead = tee(pieces)
+        numbers = (chosen[piece.start : piece.stop] for piece in ahead)
+        batches = read_batches(split, numbers, workers=self._workers)
+        for (indices, images, labels), piece in zip(batches, pieces, strict=True):
             self.lost.update(unreadable(split, indices, labels))
-            piece, good = coming.popleft(), labels != UNREADABLE
+            good = labels != UNREADABLE
             places, indices, labels = torch.tensor(piece)[good], indices[good], self._labelled(labels[good])
             foreground = () if self._foreground is None else (self._foreground[indices],)
             yield piece, (places, self._normalised(images[good]), labels, indices, *foreground)
@@ -283,23 +274,23 @@ class _Batched(_Brought, _Indexed):
         size, numbers = self._size, range(start // self._size, -(-stop // self._size) if start < stop else 0)
         return (range(number * size, min((number + 1) * size, self._total)) for number in numbers)
 
-    def _read(self, pieces: Iterable[range], coming: deque[range]) -> Iterator[tuple[range, Rows]]:
+    def _read_pieces(self, pieces: Iterable[range]) -> Iterator[tuple[range, Rows]]:
         self._batches.seen.clear()
         # Batches are made as the loader makes them, so that its collate_fn sees the same items together.
         making = ("collate_fn", "worker_init_fn", "multiprocessing_context")
         reading = ("num_workers", "prefetch_factor", "pin_memory", "timeout")
         same: dict[str, Any] = {name: getattr(self._loader, name) for name in (*making, *reading)}
         same["generator"] = torch.Generator()  # leaves the global one alone
-        for raw in DataLoader(self._loader.dataset, batch_sampler=map(list, pieces), **same):
-            piece = coming.popleft()
+        pieces, ahead = tee(pieces)
+        loader: Any = DataLoader(self._loader.dataset, batch_sampler=map(list, ahead), **same)
+        for raw, piece in zip(loader, pieces, strict=True):
             number = piece.start // self._size
             batch = self._batches.converted(raw, number, piece.start)
             if len(batch[0]) > len(piece):
-                raise InputError(
-                    f"batch {number} holds {len(batch[0])} images, but is made of {len(piece)} "
-                    "items of the data set: every item must be one image"
-                )
-            yield piece, self._rows((part[: self.count - piece.start] for part in batch), piece.start)
+                seen = f"batch {number} holds {len(batch[0])} images, but is made of {len(piece)} items"
+                raise InputError(f"{seen} of the data set: every item must be one image")
+            piece = range(piece.start, min(piece.stop, self.count))
+            yield piece, self._rows((part[: len(piece)] for part in batch), piece.start)
 
 
 class _Stream(_Brought):
@@ -315,28 +306,16 @@ class _Stream(_Brought):
             _counted(self._limit, len(first))
         self.count = total and min(total, self._limit or total)
 
-    def _blocks(self, size: int, wanted: Callable[[int], bool]) -> Iterator[ImageBlock]:
+    def _read(self, size: int, asked: Callable[[int], bool]) -> Iterator[tuple[range, Rows]]:
         if self._read_before and self._batches.one_pass:
-            raise InputError(
-                "the images were read before and cannot be read again: give a list, a data set or a loader "
-                "instead of an iterator"
-            )
-        self._read_before = True
-        held: list[tuple[range, Rows]] = []
-        at = number = 0
+            raise InputError("an iterator cannot be read again: give a list, a data set or a loader")
+        self._read_before, at = True, 0
         for batch in self._batches:
             left = len(batch[0]) if self._limit is None else min(len(batch[0]), self._limit - at)
-            held.append((range(at, at + left), self._rows((part[:left] for part in batch), at)))
+            yield range(at, at + left), self._rows((part[:left] for part in batch), at)
             at += left
-            while at >= (number + 1) * size:
-                if wanted(number):
-                    yield _joined(number, size, held)
-                number += 1
-            held = [part for part in held if part[0].stop > number * size]
             if at == self._limit:
                 break
-        if at > number * size and wanted(number):
-            yield _joined(number, size, held)
 
 
 def _counted(count: int | None, total: int) -> int:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
@@ -70,7 +69,7 @@ class PathList(Sequence[Path]):
 
     def __init__(self, folder: Path, names: Iterable[str]):
         self.folder = folder
-        self._names: NDArray[np.bytes_] = np.array([os.fsencode(name) for name in names], dtype=np.bytes_)
+        self._names = np.array([os.fsencode(name) for name in names], dtype=np.bytes_)
 
     def __len__(self) -> int:
         return len(self._names)

@@ -8,14 +8,6 @@ from fpa.models.saved import ModelCard, Opened, load_model, open_model, read_car
 from fpa.models.wrap import classifier
 
 __all__ = [
-    "ModelCard",
-    "ModelName",
-    "Opened",
-    "build_model",
-    "classifier",
-    "load_model",
-    "open_model",
-    "parse_model_name",
-    "read_card",
-    "save_model",
-]
+    "ModelCard", "ModelName", "Opened", "build_model", "classifier", "load_model", "open_model",
+    "parse_model_name", "read_card", "save_model",
+]  # fmt: skip

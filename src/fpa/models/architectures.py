@@ -21,9 +21,8 @@ class SmallResNet(nn.Module):
 
     def __init__(self, classes: int, channels: int) -> None:
         super().__init__()
-        self.stem = nn.Sequential(
-            nn.Conv2d(channels, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU(inplace=True)
-        )
+        first = nn.Conv2d(channels, 16, 3, padding=1, bias=False)
+        self.stem = nn.Sequential(first, nn.BatchNorm2d(16), nn.ReLU(inplace=True))
         self.blocks = nn.Sequential(_block(16, 16, 1), _block(16, 32, 2), _block(32, 64, 2))
         self.head = nn.Linear(64, classes)
 
@@ -35,8 +34,7 @@ def _block(inputs: int, outputs: int, stride: int) -> nn.Module:
     shortcut = None
     if inputs != outputs:
         shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
-    block: nn.Module = BasicBlock(inputs, outputs, stride, shortcut)
-    return block
+    return BasicBlock(inputs, outputs, stride, shortcut)  # type: ignore[no-any-return]
 
 
 def cifar_resnet18(classes: int, channels: int) -> nn.Module:
@@ -94,18 +92,16 @@ def parse_model_name(spec: str) -> ModelName:
         if not timm.is_model(rest):  # also true for names with a tag and old ones, which are not listed
             raise unknown("timm model", rest, timm.list_models())
         return ModelName("timm", rest, spec)
-    if not Path(spec).is_file():
-        if rest:
-            return ModelName("function", rest, spec)
-        if spec in torchvision_names():
-            return ModelName("torchvision", spec, spec)
-    return ModelName("file", spec, spec)
+    if Path(spec).is_file():
+        return ModelName("file", spec, spec)
+    if rest:
+        return ModelName("function", rest, spec)
+    return ModelName("torchvision" if spec in torchvision_names() else "file", spec, spec)
 
 
 def torchvision_names() -> list[str]:
     """The classifiers of torchvision."""
-    names: list[str] = torchvision_models.list_models(module=torchvision_models)
-    return names
+    return torchvision_models.list_models(module=torchvision_models)  # type: ignore[no-any-return]
 
 
 def import_timm(spec: str) -> Any:
@@ -158,24 +154,18 @@ def build(name: ModelName, classes: int | None, channels: int = 3, *, initialise
         if classes is not None or not isinstance(returned, nn.Module):
             returned = call_object(name.spec, "model", *(() if classes is None else (classes, channels)))
         if not isinstance(returned, nn.Module):
-            raise InputError(
-                f"{name.spec} must return a torch.nn.Module, it returned {type(returned).__name__}"
-            )
+            what = type(returned).__name__
+            raise InputError(f"{name.spec} must return a torch.nn.Module, it returned {what}")
         return returned
     if name.kind == "file":
         raise unknown_model(name.spec)
     how: dict[str, Any] = {} if classes is None else {"num_classes": classes}
-    model: nn.Module
     if name.kind == "timm":
         how |= {} if channels == 3 else {"in_chans": channels}
-        model = import_timm(name.spec).create_model(name.name, pretrained=False, **how)
-        return model
+        return import_timm(name.spec).create_model(name.name, pretrained=False, **how)  # type: ignore[no-any-return]
     if channels != 3:
-        raise InputError(
-            f"model {name.spec!r} takes images of 3 channels, these have {channels}: "
-            f"use one of {', '.join(OWN)} or a timm model"
-        )
+        remedy = f"use one of {', '.join(OWN)} or a timm model"
+        raise InputError(f"model {name.spec!r} takes images of 3 channels, these have {channels}: {remedy}")
     if not initialise and name.name in ("googlenet", "inception_v3"):
         how["init_weights"] = False  # they warn about a default that weights from a file make meaningless
-    model = torchvision_models.get_model(name.name, weights=None, **how)
-    return model
+    return torchvision_models.get_model(name.name, weights=None, **how)  # type: ignore[no-any-return]

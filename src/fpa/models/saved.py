@@ -5,7 +5,6 @@ is refused.
 """
 
 import hashlib
-import importlib
 import json
 import pickle
 from collections.abc import Mapping
@@ -23,7 +22,7 @@ from fpa.data.normalisation import Normalisation, as_normalisation
 from fpa.data.sets import is_plain_name
 from fpa.errors import InputError, first_line, unknown
 from fpa.files import check_torch_file, replacing, what_it_is
-from fpa.models.architectures import ModelName, build, parse_model_name, unknown_model
+from fpa.models.architectures import ModelName, build, import_timm, parse_model_name, unknown_model
 
 FORMAT = 1
 """Version of the metadata in a model file."""
@@ -64,17 +63,17 @@ class ModelCard:
     recipe: dict[str, Any] = field(default_factory=dict)
     variant: str = ""
 
-    def check(self) -> None:
-        """Raise TypeError or ValueError where a value is not of its kind, as in a forged file."""
+    def __post_init__(self) -> None:
+        """Refuse values that are not of their kind, as those of a forged file may be."""
         words = [self.architecture, self.augmentation, *self.classes]
         numbers = [*self.input_shape, *self.mean, *self.std, self.accuracy or 0.0]
         channels, _, _ = self.input_shape
         if not all(isinstance(word, str) for word in words) or not isinstance(self.recipe, dict):
-            raise TypeError("names must be text, the recipe a mapping")
+            raise InputError("names must be text, the recipe a mapping")
         if not all(isinstance(number, int | float) for number in numbers):
-            raise TypeError("sizes, mean, std and accuracy must be numbers")
+            raise InputError("sizes, mean, std and accuracy must be numbers")
         if not len(self.mean) == len(self.std) == channels:
-            raise ValueError(f"mean and std must have {channels} numbers, one for each channel")
+            raise InputError(f"mean and std must have {channels} numbers, one for each channel")
 
 
 def save_model(model: nn.Module, card: ModelCard, path: Path | str) -> None:
@@ -97,10 +96,8 @@ def model_path(name: Path | str) -> Path:
     if str(name) in shipped_models():
         return PRETRAINED / f"{name}.safetensors"
     if path.suffix in (".pth", ".pt", ".bin", ".ckpt"):
-        raise InputError(
-            f"{path} is not a model file of fpa (.safetensors): name its architecture too, with "
-            f"--model torchvision:NAME --weights {path}"
-        )
+        options = f"--model torchvision:NAME --weights {path}"
+        raise InputError(f"{path} is not a .safetensors file of fpa: name its architecture, with {options}")
     if path.suffix or path.is_file() or path.parent != Path():
         return path
     raise unknown("model file or shipped model", str(name), shipped_models())
@@ -112,16 +109,12 @@ def read_card(path: Path | str) -> ModelCard:
     with open_tensors(path) as file:
         text = (file.metadata() or {}).get("fpa")
     if text is None:
-        raise InputError(
-            f"{path} was not written by fpa: it does not say which architecture its weights are of"
-        )
+        raise InputError(f"{path} was not written by fpa: it does not name the architecture of its weights")
     try:
         values = json.loads(text)
         if values.pop("format", None) == FORMAT:
             tuples = {name: tuple(values[name]) for name in ("input_shape", "mean", "std")}
-            card = ModelCard(**values | tuples)
-            card.check()
-            return card
+            return ModelCard(**values | tuples)
     except (ValueError, TypeError, AttributeError, KeyError) as error:
         raise InputError(f"{path} is damaged: what it says about itself cannot be read ({error})") from error
     raise InputError(f"{path} was written by another version of fpa (this one reads format {FORMAT})")
@@ -145,10 +138,9 @@ def load_model(
     name = parse_model_name(card.architecture)
     size = len(card.classes), card.input_shape[0]
     if name.kind == "function" and architecture != card.architecture:
-        raise InputError(
-            f"{path} was built by the function {card.architecture}, which is not run only because a file "
-            f"names it: name it yourself, with load_model(path, architecture={card.architecture!r})"
-        )
+        function = card.architecture
+        problem = f"{path} was built by the function {function}, not to be run just because a file names it"
+        raise InputError(f"{problem}: name it yourself, with load_model(path, architecture={function!r})")
     # The weights that building draws are thrown away: on the meta device they cost nothing.
     with torch.device("cpu" if name.kind == "function" else "meta"):
         model = build(name, *size)
@@ -163,14 +155,12 @@ def load_model(
 
 def check_same_tensors(path: Path, model: str, expected: dict[str, Any], state: dict[str, Any]) -> None:
     """Refuse a file whose tensors are not those that an architecture has."""
+    both = sorted(expected.keys() & state.keys())
+    shapes = {name: (list(state[name].shape), list(expected[name].shape)) for name in both}
     kinds = {
         "missing": sorted(expected.keys() - state.keys()),
         "unexpected": sorted(state.keys() - expected.keys()),
-        "of another shape": sorted(
-            f"{name} {list(state[name].shape)} instead of {list(expected[name].shape)}"
-            for name in expected.keys() & state.keys()
-            if expected[name].shape != state[name].shape
-        ),
+        "of another shape": [f"{name} {a} instead of {b}" for name, (a, b) in shapes.items() if a != b],
     }
     problems = [
         f"{kind}: {', '.join(names[:3])}" + (f" and {len(names) - 3} more" if len(names) > 3 else "")
@@ -264,26 +254,23 @@ def open_model(
         if weights is not None:
             _load(opened.model, _state_dict(Path(weights)), Path(weights), spec)
     elif weights is None:
-        raise InputError(
-            f"{spec} needs weights: give a .safetensors file or a state dict saved with torch.save"
-        )
+        raise InputError(f"{spec} needs weights: a .safetensors file or a state dict saved with torch.save")
     else:
         opened = _with_weights(name, Path(weights), classes)
     return replace(opened, model=opened.model.eval(), normalisation=normalisation or opened.normalisation)
 
 
 def _saved(spec: str) -> Opened:
-    path = Path(spec)
-    if not path.suffix and not path.exists() and spec not in shipped_models():
+    if not Path(spec).suffix and not Path(spec).exists() and spec not in shipped_models():
         raise unknown_model(spec, [*shipped_models(), "a .safetensors file"])
     path = model_path(spec)
     card = read_card(path)
     data = card.recipe.get("data")
     data = data.get("name") if isinstance(data, dict) else None
-    data = data if is_plain_name(data) else None
     name = path.stem if path.stem != "model" else path.absolute().parent.name  # training names all alike
     size, normalisation = card.input_shape[-1], Normalisation(card.mean, card.std)
-    return Opened(load_model(path), name, normalisation, size, card.classes, data=data)
+    known = data if is_plain_name(data) else None
+    return Opened(load_model(path), name, normalisation, size, card.classes, data=known)
 
 
 def _with_weights(name: ModelName, path: Path, classes: int | None) -> Opened:
@@ -291,7 +278,11 @@ def _with_weights(name: ModelName, path: Path, classes: int | None) -> Opened:
     state, channels = _state_dict(path), 3
     if name.kind == "own":
         channels = next((values.shape[1] for values in state.values() if values.ndim == 4), channels)
-    usual = _shapes_of(name, channels)
+    try:
+        with torch.device("meta"):  # the shapes are enough
+            usual = build(name, None, channels, initialise=False).state_dict()
+    except Exception:  # some architectures compute numbers from tensors while they are built
+        usual = build(name, None, channels, initialise=False).state_dict()
     state = _stripped(state, usual)
     classes = classes or _classes(usual, state)
     model = build(name, classes, channels, initialise=False)
@@ -299,22 +290,13 @@ def _with_weights(name: ModelName, path: Path, classes: int | None) -> Opened:
     if name.kind == "own":
         return Opened(model, name.name)
     if name.kind == "timm":
-        config: Any = importlib.import_module("timm.data").resolve_model_data_config(model)
+        config: Any = import_timm(name.spec).data.resolve_model_data_config(model)
         normalisation = as_normalisation((config["mean"], config["std"]))
         return Opened(model, name.name, normalisation, int(config["input_size"][-1]))
     entry = next(iter(torchvision_models.get_model_weights(name.name)))
     transform, names = entry.transforms(), list(entry.meta["categories"])
     known = names if classes in (None, len(names)) else None
     return Opened(model, name.name, as_normalisation(transform), int(transform.crop_size[0]), known)
-
-
-def _shapes_of(name: ModelName, channels: int) -> dict[str, Tensor]:
-    """The tensors an architecture has by default, without their values where it can be built so."""
-    try:
-        with torch.device("meta"):
-            return build(name, None, channels, initialise=False).state_dict()
-    except Exception:  # some architectures compute numbers from tensors while they are built
-        return build(name, None, channels, initialise=False).state_dict()
 
 
 def _state_dict(path: Path) -> dict[str, Tensor]:

@@ -36,25 +36,15 @@ def classifier(
     network = unwrapped(model)
     half = sorted({str(p.dtype) for p in network.parameters() if p.dtype in HALF})
     if half:
-        warnings.warn(
-            f"the model's weights are {' and '.join(half).replace('torch.', '')}: "
-            "a float32 copy is evaluated, its logits have more digits",
-            stacklevel=2,
-        )
+        kinds = " and ".join(half).replace("torch.", "")
+        note = "a float32 copy is evaluated, its logits have more digits"
+        warnings.warn(f"the model's weights are {kinds}: {note}", stacklevel=2)
         network = _copied(network).float()
     if device is not None and any(p.device != _placed(device) for p in network.parameters()):
         network = (network if half else _copied(network)).to(device)
     if images is None:
         return network
-    returned = _probed(network, images)
-    if isinstance(returned, Tensor):
-        return network
-    if logits_of(returned) is None:
-        raise InputError(
-            "the model must return logits [N, classes], or an object, dict or tuple with them as .logits, "
-            f"['logits'] or first part; it returned {type(returned).__name__}"
-        )
-    return Logits(network)
+    return network if isinstance(_probed(network, images)[0], Tensor) else Logits(network)
 
 
 class Logits(nn.Module):
@@ -101,9 +91,9 @@ def class_count(model: nn.Module, input_shape: tuple[int, int, int]) -> int:
     >>> class_count(nn.Sequential(nn.Flatten(), nn.Linear(12, 5)), (3, 2, 2))
     5
     """
-    logits = logits_of(_probed(model, torch.zeros(1, *input_shape)))
-    if logits is None or logits.ndim != 2:
-        raise InputError("the model must return logits [N, classes]")
+    _, logits = _probed(model, torch.zeros(1, *input_shape))
+    if logits.ndim != 2:
+        raise InputError(f"the model must return logits [N, classes], it returned {list(logits.shape)}")
     return logits.shape[1]
 
 
@@ -117,9 +107,8 @@ def unwrapped(model: nn.Module) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise InputError(f"the model must be a torch.nn.Module, got {type(model).__name__}")
     if isinstance(model, torch.jit.ScriptModule):
-        raise InputError(
-            "the model is TorchScript, whose weights cannot be frozen: give the module that it was made of"
-        )
+        reason = "the model is TorchScript, whose weights cannot be frozen"
+        raise InputError(f"{reason}: give the module that it was made of")
     while True:
         parallel = isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel)
         inner = getattr(model, "module" if parallel else "_orig_mod", None)  # torch.compile has the latter
@@ -132,9 +121,8 @@ def _copied(model: nn.Module) -> nn.Module:
     try:
         return copy.deepcopy(model)
     except Exception as error:
-        raise InputError(
-            f"the model cannot be copied ({error}): give it in float32, on the device it is to run on"
-        ) from error
+        remedy = "give it in float32, on the device it is to run on"
+        raise InputError(f"the model cannot be copied ({error}): {remedy}") from error
 
 
 def _placed(device: torch.device | str) -> torch.device:
@@ -145,24 +133,30 @@ def _placed(device: torch.device | str) -> torch.device:
         raise InputError(f"the device {str(device)!r} cannot be used here: {first_line(error)}") from error
 
 
-def _probed(model: nn.Module, images: Tensor) -> Any:
-    """What the model, in evaluation mode, returns for one of the images."""
+def _probed(model: nn.Module, images: Tensor) -> tuple[Any, Tensor]:
+    """What the model, in evaluation mode, returns for one of the images, and the logits in it."""
     weight = next(itertools.chain(model.parameters(), model.buffers()), None)
     image = images[:1].detach().clone()
     if weight is not None:
         image = image.to(weight.device, weight.dtype if weight.is_floating_point() else image.dtype)
-    with torch.no_grad(), untouched(model):
-        try:
-            return model(image)
-        except Exception as error:
-            shape = f"{list(images.shape[1:])} (channels, height, width)"
-            raise InputError(f"the model cannot take images {shape}: {first_line(error)}") from error
+    try:
+        with torch.no_grad(), untouched(model):
+            returned = model(image)
+    except Exception as error:
+        shape = f"{list(images.shape[1:])} (channels, height, width)"
+        raise InputError(f"the model cannot take images {shape}: {first_line(error)}") from error
+    if (logits := logits_of(returned)) is None:
+        raise InputError(
+            "the model must return logits [N, classes], or an object, dict or tuple with them as .logits, "
+            f"['logits'] or first part; it returned {type(returned).__name__}"
+        )
+    return returned, logits
 
 
 def warn_of_probabilities(outputs: Tensor) -> None:
     """Say that a model's outputs [N, classes] look like probabilities, where logits are needed."""
-    likely = outputs.shape[1] > 1 and bool(((outputs >= 0) & (outputs <= 1)).all())
-    if likely and bool(((outputs.sum(1) - 1).abs() < 1e-4).all()):
+    shares = bool(((outputs >= 0) & (outputs <= 1)).all() and ((outputs.sum(1) - 1).abs() < 1e-4).all())
+    if shares and outputs.shape[1] > 1:
         warnings.warn(
             "the model's outputs look like probabilities (in 0..1, their sum is 1), which saturate: curves "
             "and areas are meant for logits, so leave out its last softmax",

@@ -22,6 +22,7 @@ from fpa.data.sets import load_data
 from fpa.data.splits import ArraySplit, ImageData, read_batches
 from fpa.study.recipe import load_recipe
 from fpa.study.trainings import recipe_jobs
+from fpa.training.run import Run
 from fpa.training.steps import CapturedSteps, EagerSteps
 from fpa.training.trainer import Trainer
 
@@ -46,7 +47,7 @@ def prepared(recipe, data, names, captured):
     began = time.perf_counter()
     trainer = Trainer(recipe.training)
     jobs = recipe_jobs(recipe, Path(tempfile.mkdtemp()), data, names)
-    runs = [trainer.start(job, data) for job in jobs]
+    runs = [Run(job, data, trainer) for job in jobs]
     steps = CapturedSteps(runs, trainer) if captured and trainer.captured else EagerSteps(runs, trainer)
     for run in runs:
         run.start_epoch()

@@ -171,9 +171,9 @@ def test_settings_suggested_for_other_sizes_lie_between_and_always_fit():
     assert [one.p2 for one in found] == sorted((one.p2 for one in found), reverse=True)
     assert [one.p1_max for one in found] == sorted(one.p1_max for one in found)
     for side, one in zip(sides, found, strict=True):
-        FPA(one.p, one.p1_max, one.p2, one.s_max).check_size(side, side)
+        FPA(one.p, one.p1_max, one.p2, one.s_max).check(torch.empty(1, 3, side, side))
     narrow = suggested_fpa(4, 400)
-    FPA(narrow.p, narrow.p1_max, narrow.p2, narrow.s_max).check_size(4, 400)
+    FPA(narrow.p, narrow.p1_max, narrow.p2, narrow.s_max).check(torch.empty(1, 3, 4, 400))
     # The share that squares add, p2 times the mean area of a square, hardly changes with the size.
     shares = [
         one.p2 * sum(s * s for s in range(1, one.s_max + 1)) / one.s_max

@@ -596,7 +596,7 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("data", "message"),
         [
-            ([], "the loader is empty"),
+            ([], "there are no images: the loader yields nothing"),
             (3, "data must be a data set's name, folder:PATH, .* a Dataset, or images and labels, got int"),
             ([torch.randn(3, 8, 8), torch.randn(3, 9, 9)], "images of different sizes"),
             ((batch for batch in [1]), "the loader must have a length"),

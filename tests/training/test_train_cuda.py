@@ -6,6 +6,7 @@ from safetensors.torch import load_file
 
 from fpa.study.recipe import load_recipe
 from fpa.study.trainings import load_recipe_data, recipe_jobs, train
+from fpa.training.run import Run, TrainingError
 from fpa.training.steps import CapturedSteps, EagerSteps
 from fpa.training.trainer import Trainer
 from miniatures import write_class_folder
@@ -32,7 +33,7 @@ def data():
 
 def steps_of(data, tmp_path, names, captured, count, **changes):
     trainer = Trainer(recipe(**changes).training, "cuda")
-    runs = [trainer.start(job, data) for job in recipe_jobs(recipe(**changes), tmp_path, data, names)]
+    runs = [Run(job, data, trainer) for job in recipe_jobs(recipe(**changes), tmp_path, data, names)]
     steps = CapturedSteps(runs, trainer) if captured else EagerSteps(runs, trainer)
     for run in runs:
         run.start_epoch()
@@ -63,7 +64,7 @@ def test_the_schedule_reaches_a_captured_step(data, tmp_path):
     (run,) = steps_of(data, tmp_path, ["none"], True, 2)
     trainer = Trainer(recipe().training, "cuda")
     (job,) = recipe_jobs(recipe(), tmp_path, data, ["none"])
-    run = trainer.start(job, data)
+    run = Run(job, data, trainer)
     steps = CapturedSteps([run], trainer)
     run.start_epoch()
     steps()
@@ -77,7 +78,7 @@ def test_the_schedule_reaches_a_captured_step(data, tmp_path):
 def test_replays_draw_fresh_masks_coins_and_crops(data, tmp_path):
     trainer = Trainer(recipe().training, "cuda")
     (job,) = recipe_jobs(recipe(), tmp_path, data, ["fpa"])
-    run = trainer.start(job, data)
+    run = Run(job, data, trainer)
     masked = torch.zeros(1, device="cuda")
     mask = torch.zeros(32, 32, 32, dtype=torch.bool, device="cuda")
     graph = torch.cuda.CUDAGraph()
@@ -102,7 +103,7 @@ def test_replays_draw_fresh_masks_coins_and_crops(data, tmp_path):
 def test_the_warm_up_leaves_no_trace(data, tmp_path):
     trainer = Trainer(recipe().training, "cuda")
     (job,) = recipe_jobs(recipe(), tmp_path, data, ["fpa"])
-    run = trainer.start(job, data)
+    run = Run(job, data, trainer)
     before = {name: value.clone() for name, value in run.tensors().items()}
     random = run.draws.get_state()
     CapturedSteps([run], trainer)
@@ -141,8 +142,6 @@ def test_an_epoch_of_one_step(tmp_path):
 
 
 def test_a_loss_that_is_not_a_number_is_noticed(data, tmp_path):
-    from fpa.training.run import TrainingError
-
     wild = recipe(training__learning_rate=1e18, training__milestones=[])
     with pytest.raises(TrainingError, match="not finite at step"):
         train(wild, tmp_path, variants=["none"], data=data, device="cuda")

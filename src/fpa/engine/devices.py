@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -62,6 +62,11 @@ def cuda_arithmetic(tf32: bool, benchmark: bool) -> Iterator[None]:
         known.cudnn.benchmark = tuned
 
 
+def arithmetic_on(device: torch.device, tf32: bool, benchmark: bool = False) -> AbstractContextManager[None]:
+    """`cuda_arithmetic` where the device is CUDA; nothing anywhere else."""
+    return cuda_arithmetic(tf32, benchmark) if device.type == "cuda" else nullcontext()
+
+
 def _unless_mixed(read: Callable[[], _R]) -> _R | None:
     """An older switch; None where the user has set only the newer one, which torch refuses to translate."""
     try:
@@ -75,7 +80,5 @@ def compiled(function: Callable[_P, _R], *, repeatable: bool = False) -> Callabl
 
     Elementwise kernels are not tuned: timing their variants takes long, and the chosen ones are no faster.
     """
-    deterministic = {"deterministic": True} if repeatable else {}
-    return torch.compile(
-        function, dynamic=False, options={"triton.autotune_pointwise": False, **deterministic}
-    )
+    options: Any = {"triton.autotune_pointwise": False} | ({"deterministic": True} if repeatable else {})
+    return torch.compile(function, dynamic=False, options=options)

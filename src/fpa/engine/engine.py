@@ -9,20 +9,22 @@ private copies of the model, so the model itself stays exactly as it was found.
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fpa.data.loaders import whole_numbers
 from fpa.described import shape_or_type
 from fpa.engine import forms
-from fpa.engine.devices import cuda_arithmetic
+from fpa.engine.devices import arithmetic_on
 from fpa.engine.folding import private_copy
 from fpa.engine.forms import DEFAULT_PRECISION, Kind, Precision, Runner
-from fpa.errors import InputError
+from fpa.errors import InputError, at_least
+from fpa.models.wrap import unwrapped
 
 _Result = TypeVar("_Result")
 
@@ -51,8 +53,7 @@ class Engine:
 
     `batch_size` and `memory` (bytes) bound the work; by default both follow from the memory there is.
     `compile=None` compiles on CUDA when at least `expected_rows` rows (or those of one call) make it pay.
-    `fold` merges each batch norm into the convolution before it. The copy is taken when the engine is
-    made: later changes of the model's weights are not seen.
+    The copy is taken when the engine is made: later changes of the model's weights are not seen.
 
     >>> engine = Engine(nn.Sequential(nn.Flatten(), nn.Linear(12, 5)))
     >>> engine.predict(torch.zeros(2, 3, 2, 2)).shape
@@ -67,24 +68,21 @@ class Engine:
         batch_size: int | None = None,
         memory: int | None = None,
         compile: bool | None = None,  # noqa: A002
-        fold: bool = True,
         expected_rows: int = 0,
     ) -> None:
-        if not isinstance(model, nn.Module):
-            raise InputError(f"the model must be a torch.nn.Module, got {type(model).__name__}")
-        if batch_size is not None and batch_size < 1:
-            raise InputError(f"batch_size must be at least 1, got {batch_size}")
-        self.model: nn.Module = getattr(model, "_orig_mod", model)
+        at_least("batch_size", 1 if batch_size is None else batch_size, 1)
+        self.model = unwrapped(model)
         tensors = [*self.model.parameters(), *self.model.buffers()]
-        floating = [t for t in tensors if t.is_floating_point()]
         self.device = tensors[0].device if tensors else torch.device("cpu")
-        self.dtype = floating[0].dtype if floating else torch.float32
+        self.dtype = next((t.dtype for t in tensors if t.is_floating_point()), torch.float32)
         self.precision = precision or DEFAULT_PRECISION.get(self.device.type, Precision())
-        self.memory, self.compile, self.fold, self.expected_rows = memory, compile, fold, expected_rows
+        self.memory, self.compile, self.expected_rows = memory, compile, expected_rows
         self._fixed_batch_size = batch_size
         self._batch_sizes: dict[tuple[Kind, torch.Size], int] = {}
         self._runners: dict[tuple[str, torch.Size], Runner] = {}
-        self._plain = private_copy(self.model)
+        private = private_copy(self.model)
+        self._plain = Runner(self.model if private is None else private, self.device, self.dtype)
+        self._plain.borrowed = private is None
         self._used: dict[Kind, Runner] = {}
         self._peak = 0
         self.watch: Callable[[str], None] = lambda name: None
@@ -97,7 +95,7 @@ class Engine:
 
     def copy(self) -> nn.Module:
         """A frozen copy of the model in eval mode, free to be changed."""
-        private = None if self._plain is None else private_copy(self._plain)
+        private = private_copy(self._plain.module)
         if private is None:
             raise InputError(f"the model ({type(self.model).__name__}) cannot be copied")
         return private
@@ -117,9 +115,6 @@ class Engine:
         except ImportError:  # not on Windows
             return 0
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-    def _keep_peak(self) -> None:
-        self._peak = self.peak_memory
 
     @property
     def forms_used(self) -> dict[str, str]:
@@ -144,9 +139,7 @@ class Engine:
         if len(images) == 0:
             raise InputError("there are no images: got an empty batch")
         if not images.is_floating_point():
-            raise InputError(
-                f"images must be floating point, normalised as the model takes them, got {images.dtype}"
-            )
+            raise InputError(f"images must be floating point, normalised for the model, got {images.dtype}")
         images = images.clone() if images.is_inference() else images.detach()
         return images.to(self.device, self.accumulate, non_blocking=True)
 
@@ -163,20 +156,12 @@ class Engine:
         if targets is None:
             return logits.argmax(1)
         count, outputs = logits.shape
-        classes = torch.as_tensor(targets)
-        if classes.ndim == 0:
-            classes = classes.expand(count)
-        if classes.shape != (count,) or classes.is_floating_point() or classes.dtype == torch.bool:
-            raise InputError(
-                f"{name} must be whole numbers [{count}], a class for each image, "
-                f"got {classes.dtype} {list(classes.shape)}"
-            )
+        classes = whole_numbers(name, targets, count if np.ndim(targets) else 1).expand(count)
         outside = ((classes < 0) | (classes >= outputs)).nonzero().flatten().tolist()
         if outside:
-            raise InputError(
-                f"{name} must be in 0..{outputs - 1}; {int(classes[outside[0]])} of image {outside[0]} "
-                "is not" + (f" (and {len(outside) - 1} more)" if len(outside) > 1 else "")
-            )
+            more = f" (and {len(outside) - 1} more)" if len(outside) > 1 else ""
+            wrong = f"{int(classes[outside[0]])} of image {outside[0]} is not{more}"
+            raise InputError(f"{name} must be in 0..{outputs - 1}; {wrong}")
         return classes.to(self.device, torch.int64)
 
     def gradients(self, works: Sequence[Work]) -> None:
@@ -190,25 +175,25 @@ class Engine:
     def batch_size(self, kind: Kind, row: Tensor) -> int:
         """Rows in a batch of passes of this kind over rows like `row` [1, C, H, W]."""
         key = (kind, row.shape)
-        if key not in self._batch_sizes:
-            self._batch_sizes[key] = self._fixed_batch_size or forms.fitting_batch(
-                self._runner(kind, row), kind, row, self.memory, self._keep_peak
-            )
-        return self._batch_sizes[key]
+        size = self._batch_sizes.get(key, self._fixed_batch_size)
+        if size is None:
+            runner = self._runner(kind, row)
+            self._peak = self.peak_memory  # measuring resets CUDA's own record
+            size = self._batch_sizes[key] = forms.fitting_batch(runner, kind, row, self.memory)
+        return size
 
     def _run(self, kind: Kind, works: Sequence[Work]) -> None:
         works = [work for work in works if work.count]
         if not works:
             return
-        total, cuda = sum(work.count for work in works), self.device.type == "cuda"
+        total = sum(work.count for work in works)
         # The sums over rows are float32, whatever the passes are.
-        arithmetic = cuda_arithmetic(tf32=False, benchmark=False) if cuda else nullcontext()
-        with torch.inference_mode(False), torch.no_grad(), arithmetic:
+        with torch.inference_mode(False), torch.no_grad(), arithmetic_on(self.device, tf32=False):
             row = works[0].rows(0, 1)
             self._used[kind] = runner = self._runner(kind, row)
             pixels = max(total, self.expected_rows) * row.shape[-2:].numel()
-            pays = cuda and pixels >= _COMPILE_FROM_PIXELS if self.compile is None else self.compile
-            runner.compile_if(pays and kind != "exact")
+            pays = self.device.type == "cuda" and pixels >= _COMPILE_FROM_PIXELS
+            runner.compile_if(kind != "exact" and (pays if self.compile is None else self.compile))
             start = 0
             while start < total:
                 batch = partial(self._batch, kind, runner, works, start)
@@ -225,16 +210,14 @@ class Engine:
             if not forms.out_of_memory(error):
                 raise
             if batch == 1:
-                raise InputError(
-                    f"the {self.device} device has not enough memory for one row of shape "
-                    f"{list(row.shape[1:])}: free some of it, or use smaller images or another device"
-                ) from error
+                full = f"not enough memory for one row of shape {list(row.shape[1:])} on {self.device}"
+                remedy = "free some of it, or use smaller images or another device"
+                raise InputError(f"there is {full}: {remedy}") from error
         self._batch_sizes[kind, row.shape] = batch // 2
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-        warnings.warn(
-            f"out of memory at {batch} rows per batch ({kind}): continuing with {batch // 2}", stacklevel=2
-        )
+        smaller = f"continuing with {batch // 2}"
+        warnings.warn(f"out of memory at {batch} rows per batch ({kind}): {smaller}", stacklevel=2)
         return None
 
     def _batch(
@@ -263,12 +246,11 @@ class Engine:
 
     def _runner(self, kind: Kind, row: Tensor) -> Runner:
         if kind == "exact":
-            own, borrowed = (self.model, True) if self._plain is None else (self._plain, False)
-            return Runner(own, self.device, self.dtype, borrowed=borrowed)
+            return self._plain
         precision = self.precision.gradients if kind == "gradients" else self.precision.forwards
         key = (precision, row.shape)
         if key not in self._runners:
-            self._runners[key] = forms.fastest_form(self._runner("exact", row), precision, row, self.fold)
+            self._runners[key] = forms.fastest_form(self._plain, precision, row)
         return self._runners[key]
 
 

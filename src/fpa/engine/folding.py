@@ -64,8 +64,7 @@ def private_copy(model: nn.Module) -> nn.Module | None:
             private = copy.deepcopy(model)
     except Exception:
         return None
-    for parameter in private.parameters():
-        parameter.grad = None
+    private.zero_grad()
     return private.eval().requires_grad_(False)
 
 

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from fpa.engine.devices import compiled, cuda_arithmetic
+from fpa.engine.devices import arithmetic_on, compiled
 from fpa.engine.folding import bfloat16_copy, fold_batch_norm, private_copy
 from fpa.errors import InputError, unknown
 from fpa.models.wrap import untouched
@@ -144,13 +144,12 @@ class Runner:
     @contextmanager
     def _context(self) -> Iterator[None]:
         lent = untouched(self.module, freeze=True) if self.borrowed else nullcontext()
-        on_cuda = self.device.type == "cuda"
-        arithmetic = cuda_arithmetic(self.tf32, benchmark=self.compiled) if on_cuda else nullcontext()
+        arithmetic = arithmetic_on(self.device, tf32=self.tf32, benchmark=self.compiled)
         with lent, torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast), arithmetic:
             yield
 
 
-def fastest_form(plain: Runner, precision: PrecisionName, row: Tensor, fold: bool) -> Runner:
+def fastest_form(plain: Runner, precision: PrecisionName, row: Tensor) -> Runner:
     """The fastest form of the model that runs and still says the same on a probe of two rows like `row`."""
     # Not the rows themselves: which form is chosen must not depend on where a run was resumed.
     probe = torch.randn((2, *row.shape[1:]), generator=torch.Generator().manual_seed(0)).to(row)
@@ -168,7 +167,7 @@ def fastest_form(plain: Runner, precision: PrecisionName, row: Tensor, fold: boo
     device, dtype, tf32 = plain.device, plain.dtype, precision == "tf32"
     half = precision == "bfloat16" and dtype == torch.float32
     for folded, channels_last in [(True, True), (True, False), (False, True)]:
-        private = private_copy(plain.module) if fold or not folded else None
+        private = private_copy(plain.module)
         if private is None or (folded and not fold_batch_norm(private)):
             continue
         how = {"folded": folded, "channels_last": channels_last}
@@ -203,10 +202,8 @@ def check_logits(logits: object, rows: int) -> None:
     if not isinstance(logits, Tensor):
         raise InputError(f"the model must return logits [N, classes], got {type(logits).__name__}")
     if logits.ndim != 2 or logits.shape[0] != rows or not logits.is_floating_point():
-        raise InputError(
-            "the model must return floating point logits [N, classes], "
-            f"got {logits.dtype} {list(logits.shape)} for {rows} images"
-        )
+        got = f"{logits.dtype} {list(logits.shape)} for {rows} images"
+        raise InputError(f"the model must return floating point logits [N, classes], got {got}")
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -214,12 +211,10 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "DefaultCPUAllocator" in str(error)
 
 
-def fitting_batch(
-    runner: Runner, kind: Kind, row: Tensor, memory: int | None, before_measuring: Callable[[], None]
-) -> int:
+def fitting_batch(runner: Runner, kind: Kind, row: Tensor, memory: int | None) -> int:
     """The largest power of two that fits the memory, up to where larger batches are no faster.
 
-    `before_measuring` is called before the record of the most memory held is reset.
+    On CUDA the record of the most memory held may be reset.
     """
     device = runner.device
     most = min(_MOST_ROWS.get(device.type, 64), max(1, _MOST_PIXELS // (row.shape[-2] * row.shape[-1])))
@@ -230,7 +225,7 @@ def fitting_batch(
         try:
             fixed, each = 0.0, 2.0 * _kept_bytes(runner, row) + _OWN_COPIES * row.nbytes
             if memory is not None or most * each > room:  # else a generous guess saves the measuring
-                fixed, each = _cuda_bytes(runner, kind, row, before_measuring)
+                fixed, each = _cuda_bytes(runner, kind, row)
             fits = int((room - fixed) / each)
         except torch.OutOfMemoryError:
             return 1
@@ -255,12 +250,11 @@ def _kept_bytes(runner: Runner, row: Tensor) -> int:
     return max(row.nbytes, sum(size for place, size in seen.items() if place not in weights) // 2)
 
 
-def _cuda_bytes(runner: Runner, kind: Kind, row: Tensor, before: Callable[[], None]) -> tuple[float, float]:
+def _cuda_bytes(runner: Runner, kind: Kind, row: Tensor) -> tuple[float, float]:
     """Bytes of a batch on CUDA, measured: what does not grow with its rows, and what a row adds."""
     few, more = 2, 8
     peaks = []
     for rows in (few, more):
-        before()
         torch.cuda.reset_peak_memory_stats(runner.device)
         held = torch.cuda.memory_allocated(runner.device)
         batch = row.expand(rows, *row.shape[1:]).contiguous()

@@ -8,9 +8,8 @@ from typing import Any
 
 from fpa.training.settings import FPASettings, RectangleSettings, TrainingSettings, suggested_fpa
 
-_MODULES = {"augment": "FPA Rectangle", "run": "Job Trained TrainingError"}
-_MODULES |= {"finetuning": "finetune", "trainer": "train_jobs"}
-_HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
+_HOME = {"FPA": "augment", "Rectangle": "augment", "Job": "run", "Trained": "run", "TrainingError": "run"}
+_HOME |= {"finetune": "finetuning", "train_jobs": "trainer"}
 
 __all__ = ["FPASettings", "RectangleSettings", "TrainingSettings", "suggested_fpa", *_HOME]
 

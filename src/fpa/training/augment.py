@@ -7,6 +7,7 @@ Neither reads a value back from the device, so both can be captured in a CUDA gr
 
 import inspect
 import math
+import pickle
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
@@ -24,7 +25,8 @@ from fpa.seeds import generator as seeded
 
 Draws = dict[str, Tensor]
 Shape = tuple[int, int, int]
-Coin = Literal["batch", "image"]
+
+_REMEDY = "put it after v2.ToImage(), v2.ToDtype(torch.float32, scale=True) and v2.Normalize(...)"
 
 
 class _BatchMasking(v2.Transform):
@@ -66,31 +68,21 @@ class _BatchMasking(v2.Transform):
 
     def check(self, images: Tensor) -> None:
         """Refuse what cannot be perturbed."""
+        name, shape = type(self).__name__, list(images.shape)
         if images.ndim != 4:
-            raise InputError(
-                f"{type(self).__name__} needs images [N, C, H, W] or one image [C, H, W], "
-                f"got shape {list(images.shape)}"
-            )
+            raise InputError(f"{name} needs images [N, C, H, W] or one image [C, H, W], got shape {shape}")
         if not images.is_floating_point():
-            raise InputError(
-                f"{type(self).__name__} needs normalised floating-point images, got {images.dtype}: "
-                "put it after the conversion and the normalisation"
-            )
+            raise InputError(f"{name} needs normalised floating-point images, got {images.dtype}: {_REMEDY}")
 
     def check_inputs(self, flat_inputs: list[Any]) -> None:
         if any(isinstance(value, PIL.Image.Image) for value in flat_inputs):
-            raise InputError(
-                f"{type(self).__name__} needs normalised tensors, got a PIL image: put it after "
-                "v2.ToImage(), v2.ToDtype(torch.float32, scale=True) and v2.Normalize(...)"
-            )
+            raise InputError(f"{type(self).__name__} needs normalised tensors, got a PIL image: {_REMEDY}")
 
     def transform(self, inpt: Tensor, params: dict[str, Any]) -> Tensor:
         images = inpt.as_subclass(Tensor)
-        batch = images.unsqueeze(0) if images.ndim == 3 else images
-        generator = self._own_generator()
+        batch, generator = images[None] if images.ndim == 3 else images, self._own_generator()
         mask = self.mask(batch, generator)
-        masked = self.masking(batch, mask, self.masking.noise(batch, generator))
-        masked = masked.squeeze(0) if images.ndim == 3 else masked
+        masked = self.masking(batch, mask, self.masking.noise(batch, generator)).reshape(images.shape)
         return tv_tensors.wrap(masked, like=inpt) if isinstance(inpt, tv_tensors.TVTensor) else masked
 
     def _own_generator(self) -> torch.Generator | None:
@@ -110,19 +102,11 @@ class _BatchMasking(v2.Transform):
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickles to workers started with `spawn`, the generator as its seed and state."""
-        state = self.__dict__.copy()
-        if self.generator is not None:
-            where, seed = str(self.generator.device), self.generator.initial_seed()
-            state["generator"] = (where, seed, self.generator.get_state().numpy())
-        return state
+        """The generator as bytes: workers started with `spawn` would be sent its state as shared memory."""
+        return self.__dict__ | {"generator": pickle.dumps(self.generator)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        if state["generator"] is not None:
-            where, seed, numbers = state["generator"]
-            self.generator = torch.Generator(where).manual_seed(seed)
-            self.generator.set_state(torch.from_numpy(numbers.copy()))
+        super().__setstate__(state | {"generator": pickle.loads(state["generator"])})
 
 
 class FPA(_BatchMasking):
@@ -165,8 +149,7 @@ class FPA(_BatchMasking):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__(p, masking, generator)
-        self.p1_max = _probability("p1_max", p1_max)
-        self.p2 = _probability("p2", p2)
+        self.p1_max, self.p2 = _probability("p1_max", p1_max), _probability("p2", p2)
         if isinstance(s_max, bool) or not isinstance(s_max, int) or s_max < 1:
             raise InputError(f"s_max must be a whole number of at least 1, got {s_max!r}")
         if squares not in ("selected", "everywhere"):
@@ -175,14 +158,9 @@ class FPA(_BatchMasking):
 
     def check(self, images: Tensor) -> None:  # noqa: D102
         super().check(images)
-        self.check_size(*images.shape[2:])
-
-    def check_size(self, height: int, width: int) -> None:
-        """Refuse images that the largest square would cover."""
-        if self.s_max > (largest := min(height, width) - 1):
-            raise InputError(
-                f"s_max must be in 1..{largest} for images of {height}x{width}, got {self.s_max}"
-            )
+        height, width = images.shape[2:]
+        if self.s_max > (most := min(height, width) - 1):  # the largest square would cover the image
+            raise InputError(f"s_max must be in 1..{most} for images of {height}x{width}, got {self.s_max}")
 
     def _draws(self, shape: Shape, uniform: Callable[..., Tensor]) -> Draws:
         coin, p1 = uniform(2)
@@ -284,7 +262,7 @@ class Rectangle(_BatchMasking):
         p: float = 0.5,
         area: tuple[float, float] = (0.02, 0.4),
         aspect: tuple[float, float] = (0.3, 1 / 0.3),
-        coin: Coin = "batch",
+        coin: Literal["batch", "image"] = "batch",
         masking: MaskingLike | None = None,
         generator: torch.Generator | None = None,
     ) -> None:

@@ -14,12 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from fpa.data.splits import UNREADABLE, ArraySplit, FileSplit, ImageData, SeededImages, unreadable
 from fpa.errors import InputError
 from fpa.seeds import Stream, derive, generator
+
+REMEDY = "give class_index, or targets='model' to do without labels"
+"""What helps where the labels of the images are not the model's classes."""
 
 
 class Batches(ABC):
@@ -62,7 +65,7 @@ def training_batches(
         data.device, data.seed = device, seed
         return data
     size = math.ceil(batch_size / processes)
-    mine = slice(rank * size, min(batch_size, (rank + 1) * size))
+    mine = slice(rank * size, (rank + 1) * size)
     if isinstance(data.train, ArraySplit):
         return ArrayBatches(data.train.to(device), data, batch_size, seed, mine)
     return FileBatches(data, batch_size, seed, mine=mine, device=device, workers=workers)
@@ -115,17 +118,12 @@ def crop_and_flip(images: Tensor, chosen: Tensor, shift: Tensor, flipped: Tensor
     [[[[3, 2], [0, 0]]]]
     """
     height, width = images.shape[2:]
-    rows = torch.arange(height, device=images.device) + shift[0, :, None]
-    columns = torch.arange(width, device=images.device)
+    channels, rows, columns = (torch.arange(size, device=images.device) for size in images.shape[1:])
+    rows = rows + shift[0, :, None]
     columns = torch.where(flipped[:, None], width - 1 - columns, columns) + shift[1, :, None]
     inside = ((rows >= 0) & (rows < height))[:, :, None] & ((columns >= 0) & (columns < width))[:, None, :]
-    channels = torch.arange(images.shape[1], device=images.device)
-    picked = images[
-        chosen[:, None, None, None],
-        channels[None, :, None, None],
-        rows.clamp(0, height - 1)[:, None, :, None],
-        columns.clamp(0, width - 1)[:, None, None, :],
-    ]
+    rows, columns = rows.clamp(0, height - 1)[:, None, :, None], columns.clamp(0, width - 1)[:, None, None]
+    picked = images[chosen[:, None, None, None], channels[:, None, None], rows, columns]
     return picked * inside[:, None].to(picked.dtype)
 
 
@@ -182,6 +180,8 @@ class LoaderBatches(Batches):
     loader is read again from the start of it.
     """
 
+    normalisation = nn.Identity()
+
     def __init__(
         self, loader: Iterable[tuple[Tensor, Tensor, Tensor]], steps: int, index: Tensor | None
     ) -> None:
@@ -202,11 +202,8 @@ class LoaderBatches(Batches):
         if len(images) == 0 or (len(images) == 1 and self.steps > 1):
             return False
         if self.index is not None:
-            if int(labels.max()) >= len(self.index):
-                raise InputError(
-                    f"labels must be in 0..{len(self.index) - 1}, found {int(labels.max())}: give "
-                    "class_index, or targets='model' to do without labels"
-                )
+            if (largest := int(labels.max())) > (last := len(self.index) - 1):
+                raise InputError(f"labels must be in 0..{last}, found {largest}: {REMEDY}")
             if not (labels >= 0).any():
                 return False
             labels = torch.where(labels >= 0, self.index[labels.clamp(min=0)], UNREADABLE)

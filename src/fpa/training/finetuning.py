@@ -12,12 +12,12 @@ What is chosen, and why:
 """
 
 import copy
-import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +27,7 @@ from fpa.data.labels import class_numbers, relabelled
 from fpa.data.loaders import ImageBatches, collated, is_batch, single_images
 from fpa.data.normalisation import Normalisation, as_normalisation
 from fpa.data.sets import tuning_data
-from fpa.data.splits import ImageData, read_batches
+from fpa.data.splits import ImageData
 from fpa.engine.devices import check_device, chosen_device
 from fpa.engine.engine import Engine
 from fpa.errors import InputError, unknown
@@ -37,13 +37,12 @@ from fpa.models.wrap import class_count, classifier, input_channels, unwrapped
 from fpa.progress import Display
 from fpa.seeds import Stream, derive
 from fpa.training.augment import FPA
-from fpa.training.batches import LoaderBatches
+from fpa.training.batches import REMEDY, LoaderBatches
 from fpa.training.run import Job
 from fpa.training.settings import FPASettings, TrainingSettings, suggested_fpa
-from fpa.training.trainer import train_jobs
+from fpa.training.trainer import predictions, train_jobs
 
 Targets = Literal["auto", "labels", "model"]
-TARGETS: tuple[Targets, ...] = ("auto", "labels", "model")
 ClassIndex = Mapping[str, int] | Sequence[int]
 
 
@@ -96,8 +95,8 @@ def finetune(
     (torch.Size([32, 4]), False)
     """
     check_device(device)
-    if targets not in TARGETS:
-        raise unknown("targets", targets, TARGETS)
+    if targets not in get_args(Targets):
+        raise unknown("targets", targets, get_args(Targets))
     chosen: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate}
     try:
         settings = TrainingSettings(**chosen, weight_decay=0.0, schedule="warm-cosine")
@@ -141,20 +140,18 @@ def finetune(
         raise InputError("the model has no weights to fine-tune")
     outputs = class_count(network, shape)
     names = [str(number) for number in range(outputs)] if card is None else card.classes
+    classes = data.classes if isinstance(data, ImageData) else None
     index: list[int] | None = None
-    if targets != "model" and isinstance(data, ImageData) and class_index is not None:
-        index = _given_index(class_index, data.classes, outputs)
-    elif targets != "model" and isinstance(data, ImageData):
-        known = None if card is None else card.classes
-        index = _matched(data.classes, outputs, targets=targets, display=display, names=known)
-    elif targets == "auto" and bool((labels < 0).all()):
+    if classes is None and targets == "auto" and bool((labels < 0).all()):
         display.say("the images have no labels: learning the model's own predictions")
-    elif isinstance(class_index, Mapping) and targets != "model":
-        raise InputError("with a loader, class_index must be a list: the model's class for each label")
+    elif targets != "model" and class_index is not None:
+        index = _checked_index(class_index, classes, outputs)
+    elif targets != "model" and classes is not None:
+        index = _matched(classes, outputs, None if card is None else names, targets, display)
     elif targets != "model":
-        each = range(outputs) if class_index is None else class_index
-        index = _given_index(each, [str(label) for label in range(len(each))], outputs)
+        index = list(range(outputs))
     augment = FPA(**asdict(suggested_fpa(*shape[1:]))) if fpa is None else fpa
+    augment.check(first)
     masking = masking_json(augment.masking)
     if output is not None:
         get_masking(masking)  # who reads the model file must be able to make it again
@@ -175,29 +172,23 @@ def finetune(
         "fpa",
         settings,
         seed,
-        model=lambda: copy.deepcopy(network),
+        model=partial(copy.deepcopy, network) if classes is None else partial(_channels_last, network, shape),
         description=json.loads(json.dumps(description)),
         augment=augment,
         teacher=network if index is None else None,
         folder=None if output is None else Path(output),
         card=None if card is None else replace(card, augmentation="fpa", variant=""),
     )
-    if not isinstance(data, ImageData):
-        augment.check(first)
+    if classes is None:
         data = LoaderBatches(batches, steps, None if index is None else torch.tensor(index))
+    elif index is None:
+        data = _labelled_by(network, data, names, chosen_device(device), workers)
     else:
-        job = replace(job, model=lambda: _channels_last(copy.deepcopy(network), shape))
-        if index is None:
-            data = _labelled_by(network, data, names, chosen_device(device), workers)
-        else:
-            data = relabelled(data, names, index)
+        data = relabelled(data, names, index)
     (trained,) = train_jobs([job], data, device=device, display=display, workers=workers, overwrite=overwrite)
     network.load_state_dict(trained.state())
     result = original if inplace else copy.deepcopy(original)
-    with torch.no_grad():
-        both = (itertools.chain(each.parameters(), each.buffers()) for each in (result, tuned))
-        for old, new in zip(*both, strict=True):
-            old.copy_(new)
+    result.load_state_dict(tuned.state_dict())  # in the precision and on the device of the original
     if job.card is not None:
         result.card = replace(job.card, accuracy=trained.accuracy, recipe=job.description)  # type: ignore[assignment]
     return (model if inplace else result).eval()
@@ -217,23 +208,19 @@ def _batches(
     elif items and (isinstance(data, Dataset) or not isinstance(data, Iterable) or single_images(data)):
         data = _shuffled(data, size)
     if not isinstance(data, Iterable):
-        raise InputError(
-            "data must be a data set's name, folder:PATH, an ImageData, a DataLoader or a Dataset, or "
-            f"images and labels, got {type(data).__name__}"
-        )
+        forms = "a data set's name, folder:PATH, an ImageData, a DataLoader, a Dataset, or images and labels"
+        raise InputError(f"data must be {forms}, got {type(data).__name__}")
     try:
         steps = len(data)  # type: ignore[arg-type]
     except TypeError as error:
         raise InputError(
             f"the loader must have a length, the learning rate depends on it: {type(data).__name__} has none"
         ) from error
-    if steps == 0:
-        raise InputError("there are no images: the loader is empty")
     return ImageBatches(data, normalisation, channels, numbers=False), steps
 
 
 def _matched(
-    classes: list[str], outputs: int, *, targets: Targets, display: Display, names: list[str] | None
+    classes: list[str], outputs: int, names: list[str] | None, targets: Targets, display: Display
 ) -> list[int] | None:
     """The model's class for each class of the data; None: they have nothing to do with each other."""
     index = class_numbers(classes, outputs, names)
@@ -244,18 +231,21 @@ def _matched(
     if not classes:
         reason = "the images have no labels (they are not in one folder per class)"
     if targets == "labels":
-        raise InputError(f"{reason}: give class_index, or targets='model' to do without labels")
+        raise InputError(f"{reason}: {REMEDY}")
     display.say(f"{reason}: learning the model's own predictions instead of the labels")
     return None
 
 
-def _given_index(class_index: ClassIndex, classes: list[str], outputs: int) -> list[int]:
+def _checked_index(class_index: ClassIndex, classes: list[str] | None, outputs: int) -> list[int]:
+    """The model's class for each class of the data; for each label where `classes` are not known."""
     if isinstance(class_index, Mapping):
+        if classes is None:
+            raise InputError("with a loader, class_index must be a list: the model's class for each label")
         if missing := [name for name in classes if name not in class_index]:
             raise InputError(f"class_index has no entry for {', '.join(missing[:5])}")
         class_index = [class_index[name] for name in classes]
     index = list(class_index)
-    if len(index) != len(classes):
+    if classes is not None and len(index) != len(classes):
         raise InputError(f"class_index must have {len(classes)} entries, one per class, got {len(index)}")
     wrong = [value for value in index if type(value) is not int or not 0 <= value < outputs]
     if wrong or len(set(index)) < len(index):
@@ -273,23 +263,20 @@ def _shuffled(data: Dataset[Any], batch_size: int) -> DataLoader[Any]:
 
 
 def _channels_last(network: nn.Module, shape: tuple[int, int, int]) -> nn.Module:
-    """Faster convolutions, on a CPU too, unless the model needs its tensors in the usual order."""
-    network = network.to(memory_format=torch.channels_last)
+    """A copy with faster convolutions, on a CPU too, unless the model needs tensors in the usual order."""
+    copied = copy.deepcopy(network).to(memory_format=torch.channels_last)
     try:
-        class_count(network, shape)
+        class_count(copied, shape)
     except InputError:
-        network = network.to(memory_format=torch.contiguous_format)
-    return network
+        return copy.deepcopy(network)
+    return copied
 
 
-@torch.no_grad()
 def _labelled_by(
     network: nn.Module, data: ImageData, classes: list[str], device: str, workers: int
 ) -> ImageData:
     """The data with the network's own predictions as labels of the test images; training asks it anew."""
-    predicted = torch.zeros_like(data.test.labels)
-    judge = copy.deepcopy(network).to(device).eval()
-    for indices, images, _ in read_batches(data.test, torch.split(data.evaluation, 250), device, workers):
-        predicted[indices] = judge(data.normalisation(images)).argmax(1).cpu()
+    judge, predicted = copy.deepcopy(network).to(device), torch.zeros_like(data.test.labels)
+    predicted[data.evaluation] = predictions(judge, data, device, batch_size=250, workers=workers)[0].cpu()
     train = replace(data.train, labels=torch.zeros_like(data.train.labels))
     return replace(data, classes=classes, train=train, test=replace(data.test, labels=predicted))

@@ -1,31 +1,35 @@
 """One model being trained, and all that a checkpoint of it must hold."""
 
+import copy
 import json
-import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
 
+from fpa.data.splits import ImageData
 from fpa.errors import InputError, differences
 from fpa.files import replacing, write_text
 from fpa.models.saved import ModelCard, check_same_tensors, open_tensors, read_tensors
 from fpa.progress import training_stage
 from fpa.seeds import Stream, derive
 from fpa.training.augment import FPA, Rectangle
-from fpa.training.batches import Batches
+from fpa.training.batches import LoaderBatches, training_batches
 from fpa.training.settings import TrainingSettings
+
+if TYPE_CHECKING:
+    from fpa.training.trainer import Trainer
 
 
 class TrainingError(InputError):
     """Training cannot continue; the last checkpoint is still there."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Epoch:
     """A row of the history, `training.csv`."""
 
@@ -105,34 +109,33 @@ class Job:
     def refuse_other(self, description: dict[str, Any], path: Path) -> None:
         """Refuse to continue what was trained with other settings, and show the difference."""
         if changed := differences(self.description, description):
-            raise InputError(
-                f"{path} was trained with other settings ({'; '.join(changed)}): choose another --output, "
-                "or --overwrite to start again"
-            )
+            remedy = "choose another --output, or --overwrite to start again"
+            raise InputError(f"{path} was trained with other settings ({'; '.join(changed)}): {remedy}")
 
 
-@dataclass
 class Run:
-    """One model being trained, with everything a checkpoint needs to hold."""
+    """One model being trained, at its beginning or where its checkpoint stands."""
 
-    job: Job
-    model: nn.Module
-    network: nn.Module  # the model, wrapped for several processes
-    optimizer: torch.optim.Optimizer
-    batches: Batches
-    normalisation: Callable[[Tensor], Tensor]
-    draws: torch.Generator
-    totals: Tensor = field(init=False)
-    """Over all processes: loss summed over images, images right, images seen, first bad step or -1, steps."""
-    teacher: nn.Module | None = None
-    epoch: int = 0
-    step: int = 0
-    history: list[Epoch] = field(default_factory=list)
-    saved: float = field(default_factory=time.monotonic)
-    random: dict[str, Tensor] | None = None  # states of the generators at a checkpoint, until it continues
-
-    def __post_init__(self) -> None:
-        self.totals = torch.zeros(5, device=self.draws.device)
+    def __init__(self, job: Job, data: ImageData | LoaderBatches, trainer: "Trainer") -> None:
+        device, captured, settings = trainer.device, trainer.captured, job.settings
+        self.job, self.model = job, job.model().to(device)
+        rate: Any = torch.tensor(0.0, device=device) if captured else 0.0
+        numbers: dict[str, Any] = {"momentum": settings.momentum, "weight_decay": settings.weight_decay}
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=rate, fused=captured, **numbers)
+        for parameter in self.model.parameters():  # so that a first step is like every other
+            self.optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+        accelerator, processes = trainer.accelerator, trainer.processes
+        self.network = (accelerator.prepare_model(self.model) if processes > 1 else self.model).train()
+        share = {"rank": accelerator.process_index, "processes": processes, "workers": trainer.workers}
+        self.batches = training_batches(data, settings.batch_size, job.seed, device, **share)
+        self.normalisation: Callable[[Tensor], Tensor] = data.normalisation
+        self.teacher = None if job.teacher is None else copy.deepcopy(job.teacher).to(device).eval()
+        self.draws, self.totals = torch.Generator(device), torch.zeros(5, device=device)
+        """Totals of all processes: loss summed over images, right, seen, the first bad step or -1, steps."""
+        self.epoch = self.step = 0
+        self.history: list[Epoch] = []
+        self.random: dict[str, Tensor] | None = None  # states of the generators, until a checkpoint continues
+        self.restore()
 
     @property
     def position(self) -> tuple[int, int]:
@@ -144,9 +147,8 @@ class Run:
         self.batches.start(self.epoch, self.step)
         self.set_rate()
         if self.step == 0:
-            seed = self.job.seed
-            self.draws.manual_seed(derive(seed, Stream.AUGMENT, self.epoch))
-            torch.manual_seed(derive(seed, Stream.DROPOUT, self.epoch))
+            self.draws.manual_seed(derive(self.job.seed, Stream.AUGMENT, self.epoch))
+            torch.manual_seed(derive(self.job.seed, Stream.DROPOUT, self.epoch))
             self.totals.zero_()
             self.totals[3] = -1
         elif self.random is not None:
@@ -169,24 +171,22 @@ class Run:
         """Add the epoch to the history and go to the next."""
         loss, right, seen = totals[:3].tolist()
         if seen == 0:
-            raise InputError(
-                "there is nothing to learn from: no batch has labels and at least two images; "
-                "try targets='model' or larger batches"
-            )
+            remedy = "try targets='model' or larger batches"
+            raise InputError(f"nothing to learn from: no batch has labels and at least two images; {remedy}")
         rate = self.job.settings.learning_rate_at(self.epoch + 0.5)
-        learned = {"loss": loss / seen, "accuracy": right / seen, "test_accuracy": test_accuracy}
-        self.history.append(Epoch(self.epoch + 1, rate, **learned, images_per_second=images_per_second))
         self.epoch, self.step = self.epoch + 1, 0
+        learned = {"loss": loss / seen, "accuracy": right / seen, "test_accuracy": test_accuracy}
+        self.history.append(Epoch(self.epoch, rate, **learned, images_per_second=images_per_second))
 
-    def check(self, totals: Tensor) -> None:
-        """Refuse to continue after a loss that is not finite."""
+    def checked_totals(self) -> Tensor:
+        """The totals, on the host; after a loss that is not finite, training is refused."""
+        totals = self.totals.cpu()
         if (bad := int(totals[3])) >= 0:
             rate = self.job.settings.learning_rate_at(self.epoch + 0.5)
             kept = f"the last checkpoint in {self.job.folder} is kept; " if self.job.folder else ""
-            raise TrainingError(
-                f"{self.job.stage}: the loss was not finite at step {bad + 1} of epoch {self.epoch + 1} "
-                f"(learning rate {rate:g}); {kept}try a smaller learning_rate"
-            )
+            place = f"{self.job.stage}: the loss was not finite at step {bad + 1} of epoch {self.epoch + 1}"
+            raise TrainingError(f"{place} (learning rate {rate:g}); {kept}try a smaller learning_rate")
+        return totals
 
     def tensors(self) -> dict[str, Tensor]:
         """The tensors the rest of the run depends on, by name: the live ones, not copies."""
@@ -213,15 +213,15 @@ class Run:
         if self.totals.is_cuda:
             states["random.cuda"] = torch.cuda.get_rng_state(self.totals.device)
         history, checkpoint = list(self.history), self.checkpoint
-        card = {"description": self.job.description, "epoch": self.epoch, "step": self.step}
-        card["history"] = [asdict(row) for row in history]
+        place = {"epoch": self.epoch, "step": self.step, "history": [vars(row) for row in history]}
+        card = json.dumps({"description": self.job.description, **place})
 
         def write() -> None:
             tensors = fetch()
             if checkpoint is None or not all(bool(value.isfinite().all()) for value in tensors.values()):
                 return
             with replacing(checkpoint) as temporary:
-                temporary.write_bytes(to_safetensors(tensors | states, {"checkpoint": json.dumps(card)}))
+                temporary.write_bytes(to_safetensors(tensors | states, {"checkpoint": card}))
             write_history(history, checkpoint.with_name("training.csv"))
 
         return write
@@ -274,6 +274,5 @@ def _copied(tensors: dict[str, Tensor]) -> Callable[[], dict[str, Tensor]]:
 
 def write_history(history: list[Epoch], path: Path) -> None:
     """Write `training.csv`: one line per epoch."""
-    rows = [["" if value is None else f"{value:.6g}" for value in asdict(row).values()] for row in history]
-    names = [item.name for item in fields(Epoch)]
-    write_text(path, "".join(",".join(row) + "\n" for row in [names, *rows]))
+    rows = [["" if value is None else f"{value:.6g}" for value in vars(row).values()] for row in history]
+    write_text(path, "".join(",".join(row) + "\n" for row in [list(Epoch.__annotations__), *rows]))

@@ -47,10 +47,9 @@ class TrainingSettings:
     checkpoint_seconds: float = 30.0
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "test_every"):
-            at_least(f"training.{name}", getattr(self, name), 1)
-        for name in ("warmup_epochs", "checkpoint_seconds"):
-            at_least(f"training.{name}", getattr(self, name), 0)
+        counts = dict.fromkeys(("epochs", "batch_size", "test_every"), 1)
+        for name, least in {**counts, "warmup_epochs": 0, "checkpoint_seconds": 0}.items():
+            at_least(f"training.{name}", getattr(self, name), least)
         for name, fits, wanted in (
             ("learning_rate", 0 < self.learning_rate < math.inf, "be positive"),
             ("momentum", 0 <= self.momentum < 1, "be in [0, 1)"),
@@ -67,15 +66,14 @@ class TrainingSettings:
 
     def check(self) -> None:
         """Refuse, before a training, settings that contradict each other."""
-        if self.milestones and self.milestones[-1] >= self.epochs:
-            raise InputError(
-                f"training.milestones {self.milestones} must be below training.epochs {self.epochs}: "
-                "choose others, or [] for a learning rate that stays"
-            )
-        if self.warmup_epochs >= self.epochs:
-            raise InputError(
-                f"training.warmup_epochs {self.warmup_epochs} must be below training.epochs {self.epochs}"
-            )
+        others = ": choose others, or [] for a learning rate that stays"
+        for name, last, remedy in (
+            ("milestones", max(self.milestones, default=0), others),
+            ("warmup_epochs", self.warmup_epochs, ""),
+        ):
+            if last >= self.epochs:
+                below = f"must be below training.epochs {self.epochs}{remedy}"
+                raise InputError(f"training.{name} {getattr(self, name)} {below}")
 
     def learning_rate_at(self, epoch: float) -> float:
         """The learning rate of an epoch (the first is 0); with `warm-cosine`, at a moment inside it.

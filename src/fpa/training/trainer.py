@@ -4,29 +4,27 @@ Everything random about a step depends on the seed, the epoch and the step, and 
 so a run that was killed ends with the weights it would have had.
 """
 
-import copy
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import asdict, replace
+from contextlib import ExitStack, nullcontext
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fpa.data.splits import ArraySplit, ImageData, read_batches
-from fpa.engine.devices import check_device, cuda_arithmetic
+from fpa.engine.devices import arithmetic_on, check_device
 from fpa.errors import InputError, unknown
 from fpa.files import clear_temporaries, folder_lock, is_main_process, writable_folder
 from fpa.models.saved import read_card, save_model
-from fpa.models.wrap import class_count
+from fpa.models.wrap import class_count, untouched
 from fpa.progress import Display
-from fpa.training.augment import FPA
-from fpa.training.batches import LoaderBatches, training_batches
+from fpa.training.batches import LoaderBatches
 from fpa.training.run import Job, Run, Trained, write_history
 from fpa.training.settings import TrainingSettings
 from fpa.training.steps import CapturedSteps, EagerSteps
@@ -73,16 +71,14 @@ def train_jobs(
                     (job.folder / "checkpoint.safetensors").unlink(missing_ok=True)
                 finished[id(job)] = job.trained(card.accuracy)
         if missing := [job for job in jobs if id(job) not in finished]:
-            check_device(device)
-            check_tracker(tracker)
+            how: dict[str, Any] = {"tracker": tracker, "display": display, "workers": workers}
+            trainer = Trainer(missing[0].settings, device, output=missing[0].locked, **how)
             assert data is not None
             check_jobs(missing, data)
             for job in missing:
                 if overwrite and job.folder is not None and is_main_process():
                     for file in ("model.safetensors", "checkpoint.safetensors", "training.csv"):
                         (job.folder / file).unlink(missing_ok=True)
-            how: dict[str, Any] = {"tracker": tracker, "display": display, "workers": workers}
-            trainer = Trainer(missing[0].settings, device, output=missing[0].locked, **how)
             finished |= zip(map(id, missing), trainer.train(missing, data), strict=True)
             if timings is not None and trainer.compile_seconds:
                 timings["train"] = round(trainer.compile_seconds, 2)
@@ -102,14 +98,18 @@ class Trainer:
         display: Display | None = None,
         workers: int = 0,
     ) -> None:
+        check_device(device)
+        if tracker not in (None, *TRACKERS):
+            raise unknown("tracker", str(tracker), TRACKERS)
+        if tracker is not None and find_spec(tracker) is None:
+            raise InputError(f"tracker {tracker!r} is not installed: pip install {tracker}")
         from accelerate import Accelerator
         from accelerate.state import AcceleratorState, PartialState
 
         if PartialState._shared_state and PartialState().num_processes == 1:
             AcceleratorState._reset_state(reset_partial_state=True)  # an earlier training's device
-        self.accelerator = Accelerator(
-            cpu=device == "cpu", log_with=tracker, project_dir=output if tracker else None
-        )
+        folder = output if tracker else None
+        self.accelerator = Accelerator(cpu=device == "cpu", log_with=tracker, project_dir=folder)
         self.settings, self.tracker, self.workers = settings, tracker, workers
         self.processes: int = self.accelerator.num_processes
         self.device: torch.device = self.accelerator.device
@@ -127,12 +127,10 @@ class Trainer:
 
     def train(self, jobs: list[Job], data: ImageData | LoaderBatches) -> list[Trained]:
         """Train these models to the end."""
-        cuda, batch_size = self.device.type == "cuda", self.settings.batch_size
-        if isinstance(data, ImageData) and batch_size % self.processes:
-            raise InputError(
-                f"training.batch_size {batch_size} cannot be shared equally by {self.processes} processes: "
-                f"choose a multiple of {self.processes}"
-            )
+        cuda, size = self.device.type == "cuda", self.settings.batch_size
+        if isinstance(data, ImageData) and size % self.processes:
+            several = f"{self.processes}, the number of processes"
+            raise InputError(f"training.batch_size must be a multiple of {several}, got {size}")
         if self.tracker:
             recipe = {"recipe": jobs[0].description.get("name"), "seed": jobs[0].seed}
             self.accelerator.init_trackers("fpa", recipe)
@@ -140,14 +138,14 @@ class Trainer:
         with (
             torch.cuda.device(self.device) if cuda else nullcontext(),
             torch.random.fork_rng([self.device] if cuda else []),
-            self._arithmetic(tf32=self.precision != "float32"),
+            arithmetic_on(self.device, tf32=self.precision != "float32"),
             ThreadPoolExecutor(1) as self.writer,
         ):
             if isinstance(data, ImageData):  # moved once for all runs
                 splits = (data.train, data.test)
                 train, test = (s.to(self.device) if isinstance(s, ArraySplit) else s for s in splits)
                 data = replace(data, train=train, test=test)
-            runs = [self.start(job, data) for job in jobs]
+            runs = [Run(job, data, self) for job in jobs]
             unfinished = list(runs)
             while unfinished:
                 group, until = self._next_group(unfinished)
@@ -161,26 +159,6 @@ class Trainer:
             tracker.finish()
         return [run.job.trained(run.history[-1].test_accuracy, run.model) for run in runs]
 
-    def start(self, job: Job, data: ImageData | LoaderBatches) -> Run:
-        """A run of this job, at its beginning or where its checkpoint stands."""
-        settings, model = job.settings, job.model().to(self.device)
-        rate: Any = torch.tensor(0.0, device=self.device) if self.captured else 0.0
-        numbers: dict[str, Any] = {"momentum": settings.momentum, "weight_decay": settings.weight_decay}
-        optimizer = torch.optim.SGD(model.parameters(), lr=rate, fused=self.captured, **numbers)
-        for parameter in model.parameters():  # so that a first step is like every other
-            optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
-        network = self.accelerator.prepare_model(model) if self.processes > 1 else model
-        share = {"rank": self.accelerator.process_index, "processes": self.processes, "workers": self.workers}
-        batches = training_batches(data, settings.batch_size, job.seed, self.device, **share)
-        images: dict[str, Any] = {"batches": batches, "normalisation": nn.Identity()}
-        if isinstance(data, ImageData):
-            images["normalisation"] = data.normalisation
-        run = Run(job, model, network.train(), optimizer, **images, draws=torch.Generator(self.device))
-        if job.teacher is not None:
-            run.teacher = copy.deepcopy(job.teacher).to(self.device).eval()
-        run.restore()
-        return run
-
     def _next_group(self, unfinished: list[Run]) -> tuple[list[Run], tuple[int, int]]:
         """The runs to advance now and the position to stop at.
 
@@ -189,17 +167,15 @@ class Trainer:
         end = (self.settings.epochs, 0)
         if not self.captured:
             return unfinished[:1], end
-        places = sorted({run.position for run in unfinished})
-        group = [run for run in unfinished if run.position == places[0]]
-        return group, places[1] if len(places) > 1 else end
+        first, until, *_ = [*sorted({run.position for run in unfinished}), end]
+        return [run for run in unfinished if run.position == first], until
 
     def _advance(self, group: list[Run], until: tuple[int, int], data: ImageData | LoaderBatches) -> None:
         settings, began = self.settings, time.monotonic()
         steps = CapturedSteps(group, self) if self.captured else EagerSteps(group, self)
+        self.saved = time.monotonic()  # what was compiled is no progress that a checkpoint could save
         if self.captured:
-            self.compile_seconds += time.monotonic() - began
-            for run in group:  # what was compiled is no progress that a checkpoint could save
-                run.saved = time.monotonic()
+            self.compile_seconds += self.saved - began
         patience = PATIENCE.get(self.device.type, 0.0)
         while group[0].position < until:
             for run in group:
@@ -217,50 +193,42 @@ class Trainer:
                 if now - looked >= patience:
                     looked = now
                     self._look(group, (step + 1 - first) / (now - began))
-                    if step + 1 < last and now - group[0].saved > settings.checkpoint_seconds:
+                    if step + 1 < last and now - self.saved > settings.checkpoint_seconds:
                         self._save(group)
-            totals = [run.totals.cpu() for run in group]
+            totals = [run.checked_totals() for run in group]
             seconds = max(time.monotonic() - began, 1e-9)
             if last < group[0].batches.steps:
                 continue
             for run, total in zip(group, totals, strict=True):
-                run.check(total)
-                tested = epoch + 1 == settings.epochs or (epoch + 1) % settings.test_every == 0
-                share = None
+                tested, share = epoch + 1 == settings.epochs or (epoch + 1) % settings.test_every == 0, None
                 if tested and isinstance(data, ImageData):
-                    with self._arithmetic(tf32=False):
+                    with arithmetic_on(self.device, tf32=False):
                         share = accuracy(run.model, data, self.device, workers=self.workers)
                 pace = (last - first) * run.batches.batch_size * len(group) / seconds
                 run.end_epoch(total, share, pace)
-                self._tell(run)
-            if group[0].epoch < settings.epochs and now - group[0].saved > settings.checkpoint_seconds:
+                row, stage = dict(vars(run.history[-1])), run.job.stage
+                self.display.epoch(stage, row.pop("epoch"), settings.epochs, row)
+                values = {f"{stage}/{name}": value for name, value in row.items() if value is not None}
+                self.accelerator.log(values, step=run.epoch)
+            if group[0].epoch < settings.epochs and now - self.saved > settings.checkpoint_seconds:
                 self._save(group)
 
     def _look(self, group: list[Run], steps_per_second: float) -> None:
         for run in group:
-            totals = run.totals.cpu()
-            run.check(totals)
+            totals = run.checked_totals()
             loss, right = (totals[:2] / totals[2].clamp(min=1)).tolist()
             done = (run.epoch + run.step / run.batches.steps) / self.settings.epochs
             pace = steps_per_second * run.batches.batch_size
             self.display.training(run.job.stage, done, loss, right, pace)
-
-    def _tell(self, run: Run) -> None:
-        row = asdict(run.history[-1])
-        self.display.epoch(run.job.stage, row["epoch"], self.settings.epochs, row)
-        epoch = row.pop("epoch")
-        values = {f"{run.job.stage}/{name}": value for name, value in row.items() if value is not None}
-        self.accelerator.log(values, step=epoch)
 
     def _save(self, group: list[Run]) -> None:
         """Write checkpoints while training continues; the disk may be slow, the state is that of now."""
         if self.accelerator.is_main_process:
             self._written()
             for run in group:
-                run.check(run.totals.cpu())
+                run.checked_totals()
             self.writing = [self.writer.submit(run.snapshot()) for run in group if run.job.folder]
-        for run in group:
-            run.saved = time.monotonic()
+        self.saved = time.monotonic()
 
     def _written(self) -> None:
         """Wait for the checkpoints being written; what went wrong with them is raised here."""
@@ -278,34 +246,25 @@ class Trainer:
             (job.folder / "checkpoint.safetensors").unlink(missing_ok=True)
         self.accelerator.wait_for_everyone()
 
-    def _arithmetic(self, tf32: bool) -> AbstractContextManager[None]:
-        """Whether float32 products on CUDA may be rounded to TF32; put back afterwards."""
-        return cuda_arithmetic(tf32, benchmark=False) if self.device.type == "cuda" else nullcontext()
-
 
 @torch.no_grad()
+def predictions(
+    model: nn.Module, data: ImageData, device: torch.device | str, *, batch_size: int = 500, workers: int = 0
+) -> tuple[Tensor, Tensor]:
+    """What the model says of the evaluation images, in float32, and their labels, both on the device."""
+    batches = read_batches(data.test, torch.split(data.evaluation, batch_size), device, workers)
+    with untouched(model):
+        parts = [(model(data.normalisation(images)).argmax(1), labels) for _, images, labels in batches]
+    predicted, labels = map(torch.cat, zip(*parts, strict=True))
+    return predicted, labels
+
+
 def accuracy(
     model: nn.Module, data: ImageData, device: torch.device, *, batch_size: int = 500, workers: int = 0
 ) -> float:
     """Share of the evaluation images that the model classifies correctly, in float32."""
-    training = model.training
-    model.eval()
-    right = seen = torch.zeros((), dtype=torch.int64, device=device)
-    chosen = torch.split(data.evaluation, batch_size)
-    for _, images, labels in read_batches(data.test, chosen, device, workers):
-        predicted = model(data.normalisation(images)).argmax(1)
-        right = right + (predicted == labels).sum()
-        seen = seen + (labels >= 0).sum()
-    model.train(training)
-    return int(right) / max(int(seen), 1)
-
-
-def check_tracker(tracker: str | None) -> None:
-    """Refuse a tracker that is not known or not installed."""
-    if tracker not in (None, *TRACKERS):
-        raise unknown("tracker", str(tracker), TRACKERS)
-    if tracker is not None and find_spec(tracker) is None:
-        raise InputError(f"tracker {tracker!r} is not installed: pip install {tracker}")
+    predicted, labels = predictions(model, data, device, batch_size=batch_size, workers=workers)
+    return int((predicted == labels).sum()) / max(int((labels >= 0).sum()), 1)
 
 
 def check_jobs(jobs: Sequence[Job], data: ImageData | LoaderBatches) -> None:
@@ -314,12 +273,9 @@ def check_jobs(jobs: Sequence[Job], data: ImageData | LoaderBatches) -> None:
     settings.check()
     if isinstance(data, LoaderBatches):  # which says what is wrong with a batch when it comes
         return
-    if settings.batch_size > len(data.train):
-        raise InputError(
-            f"training.batch_size is {settings.batch_size}, "
-            f"but there are only {len(data.train)} training images"
-        )
-    classes = len(data.classes)
+    size, images, classes = settings.batch_size, len(data.train), len(data.classes)
+    if size > images:
+        raise InputError(f"training.batch_size is {size}, but there are only {images} training images")
     for split in (data.train, data.test):
         low, high = map(int, split.labels.aminmax()) if len(split) else (0, 0)
         if len(split) and (low < 0 or high >= classes):
@@ -327,8 +283,8 @@ def check_jobs(jobs: Sequence[Job], data: ImageData | LoaderBatches) -> None:
         if isinstance(split, ArraySplit) and split.images.dtype != torch.uint8:
             raise InputError(f"images must be uint8, got {split.images.dtype}")
     for job in jobs:
-        if isinstance(job.augment, FPA):
-            job.augment.check_size(*data.input_shape[1:])
+        if job.augment is not None:
+            job.augment.check(torch.empty(1, *data.input_shape))
     name, model = jobs[0].description.get("model"), jobs[0].model()
     try:
         outputs = class_count(model, data.input_shape)

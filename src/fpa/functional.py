@@ -11,23 +11,15 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from fpa.engine import Engine
-from fpa.explanation import Estimator, RawMap, Task, make_task, raw_maps_of
-from fpa.explanation.integrated import IntegratedGradients
-from fpa.explanation.smooth import SmoothGrad, SquaredSmoothGrad
-from fpa.explanation.vanilla import VanillaGradient
+from fpa.explanation import Estimator, RawMap, make_task, raw_maps_of
+from fpa.explanation.families import IntegratedGradients, SmoothGrad, SquaredSmoothGrad, VanillaGradient
 from fpa.masking import MaskingLike, check_mask, get_masking
 from fpa.perturbation import perturbation_curves, ranks
 
 __all__ = [
-    "integrated_gradients",
-    "perturbation_curves",
-    "ranks",
-    "reduce",
-    "remove",
-    "smooth_grad",
-    "squared_smooth_grad",
-    "vanilla_gradient",
-]
+    "integrated_gradients", "perturbation_curves", "ranks", "reduce", "remove", "smooth_grad",
+    "squared_smooth_grad", "vanilla_gradient",
+]  # fmt: skip
 
 
 def vanilla_gradient(
@@ -41,7 +33,7 @@ def vanilla_gradient(
     >>> bool((gradient.flatten(1) == model[1].weight[1]).all())
     True
     """
-    return _raw_map(VanillaGradient(), make_task(model, images, targets)[0])
+    return _raw_map(VanillaGradient(), model, images, targets)
 
 
 def integrated_gradients(
@@ -64,8 +56,8 @@ def integrated_gradients(
     >>> torch.allclose(scores, difference, atol=1e-5)
     True
     """
-    task, _ = make_task(model, images, targets, masking=masking, seed=seed, indices=indices)
-    return _raw_map(IntegratedGradients(steps, reference), task)
+    raw = IntegratedGradients(steps, reference)
+    return _raw_map(raw, model, images, targets, masking=masking, seed=seed, indices=indices)
 
 
 def smooth_grad(
@@ -86,8 +78,7 @@ def smooth_grad(
     >>> torch.allclose(*both)  # a linear model has the same gradient everywhere
     True
     """
-    task, _ = make_task(model, images, targets, seed=seed, indices=indices)
-    return _raw_map(SmoothGrad(samples, sigma), task)
+    return _raw_map(SmoothGrad(samples, sigma), model, images, targets, seed=seed, indices=indices)
 
 
 def squared_smooth_grad(
@@ -107,8 +98,7 @@ def squared_smooth_grad(
     >>> bool((squared_smooth_grad(model, torch.rand(3, 1, 2, 2)) >= 0).all())
     True
     """
-    task, _ = make_task(model, images, targets, seed=seed, indices=indices)
-    return _raw_map(SquaredSmoothGrad(samples, sigma), task)
+    return _raw_map(SquaredSmoothGrad(samples, sigma), model, images, targets, seed=seed, indices=indices)
 
 
 def reduce(raw: Tensor, reduction: Literal["sum", "abs"] = "sum", *, times: Tensor | None = None) -> Tensor:
@@ -141,5 +131,6 @@ def remove(
     return get_masking(masking)(images, mask, noise)
 
 
-def _raw_map(raw: RawMap, task: Task) -> Tensor:
+def _raw_map(raw: RawMap, *arguments: Any, **named: Any) -> Tensor:
+    task, _ = make_task(*arguments, **named)
     return raw_maps_of(task, {"map": Estimator(raw)})["map"]

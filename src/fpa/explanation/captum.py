@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from fpa.described import shape_or_type
 from fpa.engine import Engine, same_logits
 from fpa.errors import InputError, unknown
-from fpa.explanation.integrated import PATH_SETTINGS, hashable_reference, reference_images
+from fpa.explanation.families import IntegratedGradients, hashable_reference, reference_images
 from fpa.explanation.raw import RawMap, Reduction, register
 from fpa.explanation.task import Task, in_parts
 from fpa.seeds import Stream, derive
@@ -94,7 +94,7 @@ class Captum(RawMap):
         accepted = inspect.signature(self._class.attribute).parameters
         removes = "feature_mask" in accepted or "sliding_window_shapes" in accepted
         taken = {"steps": "n_steps" in accepted, "reference": "baselines" in accepted and not removes}
-        return {name: PATH_SETTINGS[name] for name, takes in taken.items() if takes}
+        return {name: key for name, key in IntegratedGradients.from_settings.items() if taken[name]}
 
     def described(self) -> dict[str, Any]:
         """The method, what it was set to and Captum's version."""
@@ -123,21 +123,14 @@ class Captum(RawMap):
                 **_windows(rows),
             }
             taken = {key: value for key, value in chosen.items() if key in accepted}
-            raw = explainer.attribute(rows.requires_grad_(), target=task.targets[at], **taken)
+            with _random_numbers(derive(task.seed, task.indices[at.start], Stream.CAPTUM), rows.device):
+                raw = explainer.attribute(rows.requires_grad_(), target=task.targets[at], **taken)
             return _at_image_size(name, raw, rows) if of_layer else raw
 
-        def seeded(rows: Tensor, at: slice) -> Tensor:
-            """One image at a time, so that its random numbers are its own."""
-            parts = []
-            for row, number in enumerate(range(at.start, at.start + len(rows))):
-                with _random_numbers(derive(task.seed, task.indices[number], Stream.CAPTUM), rows.device):
-                    parts.append(run(rows[row : row + 1].detach(), slice(number, number + 1)).detach())
-            return torch.cat(parts)
-
         # Captum keeps copies of what passes through the activations, and DeepLift the reference beside
-        # the image: about four times what a gradient needs.
+        # the image: about four times what a gradient needs. Random numbers are an image's own if it is alone.
         with _translated(name):
-            return in_parts(task, name, seeded if "n_samples" in accepted else run, memory_factor=4)
+            return in_parts(task, name, run, memory_factor=4, alone="n_samples" in accepted)
 
 
 def captum_methods() -> list[str]:
@@ -233,25 +226,25 @@ class FittedModel(nn.Module):
 
     def __init__(self, model: nn.Module, images: Tensor) -> None:
         super().__init__()
-        self.model, self.mode = model, _RoutedRelus()
-        self.functions = self.mode.functions = _Uses(nn.ReLU(), self.mode)
+        self.model, self.functions = model, _Uses(nn.ReLU())
         uses: dict[int, _Uses] = {}
         for parent in [*model.modules()]:
             if isinstance(getattr(parent, "inplace", None), bool):
                 setattr(parent, "inplace", False)  # noqa: B010
             for name, child in parent._modules.items():
                 if child is not None and type(child) in _ACTIVATIONS:
-                    parent._modules[name] = uses.setdefault(id(child), _Uses(child, self.mode))
+                    parent._modules[name] = uses.setdefault(id(child), _Uses(child))
         self.all_uses = [self.functions, *uses.values()]
         with torch.no_grad():
             self(images)
-        self.mode.complete = True
+        for each in self.all_uses:
+            each.complete = True
 
     def forward(self, images: Tensor) -> Any:
         """What the model says, every use of an activation through its own module."""
         for uses in self.all_uses:
             uses.at = 0
-        with self.mode:
+        with _RoutedRelus(self.functions):
             return self.model(images)
 
     def layer(self, name: str) -> nn.Module:
@@ -269,52 +262,50 @@ class FittedModel(nn.Module):
 
     def last_convolution(self, name: str, images: Tensor) -> nn.Module:
         """The last to run whose output is more than one pixel (squeeze-and-excitation ends in one)."""
-        found: list[nn.Module] = []
+        convolutions: list[nn.Module] = []
 
         def note(module: nn.Module, _: Any, output: Tensor) -> None:
             if isinstance(module, nn.Conv2d) and output.ndim == 4 and output.shape[2:].numel() > 1:
-                found.append(module)
+                convolutions.append(module)
 
         with register_module_forward_hook(note), torch.no_grad():
             self(images)
-        if not found:
+        if not convolutions:
             raise InputError(
                 f"estimator {name}: the model has no convolution whose output is larger than one pixel; "
                 f"name a layer as in {name}@LAYER"
             )
-        return found[-1]
+        return convolutions[-1]
 
 
 class _Uses(nn.Module):
     """Stands for an activation: each use of it in a pass goes to a copy of its own."""
 
-    def __init__(self, module: nn.Module, mode: "_RoutedRelus") -> None:
+    def __init__(self, module: nn.Module) -> None:
         super().__init__()
-        self.copies, self.at, self.mode = nn.ModuleList([module]), 0, mode
+        self.copies, self.at, self.complete = nn.ModuleList([module]), 0, False
 
     def forward(self, *arguments: Any, **named: Any) -> Any:
         if self.at == len(self.copies):
-            if self.mode.complete:
+            if self.complete:
                 raise InputError("Captum cannot follow a model whose layers run a varying number of times")
             self.copies.append(copy.deepcopy(self.copies[0]))
         self.at += 1
-        self.mode.inside = True
-        try:
+        with torch._C.DisableTorchFunction():  # a ReLU module calls the function: that is no further use
             return self.copies[self.at - 1](*arguments, **named)
-        finally:
-            self.mode.inside = False
 
 
 class _RoutedRelus(TorchFunctionMode):
     """Sends a ReLU that is called as a function to a module, where Captum's hooks can be."""
 
-    functions: _Uses
-    inside = complete = False
+    def __init__(self, functions: _Uses) -> None:
+        super().__init__()
+        self.functions = functions
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func in _RELUS and not self.inside:
+        if func in _RELUS:
             return self.functions(*args[:1])
         return func(*args, **(kwargs or {}))
 

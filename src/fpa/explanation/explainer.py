@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from fpa.engine import Engine
 from fpa.explanation.estimator import Estimator, Estimators, get_estimators
 from fpa.explanation.raw import GradientMap, RawMap, Settings, gradient_maps
-from fpa.explanation.task import Task, make_task, some
+from fpa.explanation.task import Task, make_task, problems
 from fpa.masking import MaskingLike
 
 
@@ -45,10 +45,9 @@ def explain(
     named = get_estimators(estimators, settings or Settings())
     task, _ = make_task(model, images, targets, masking=masking, seed=seed, indices=indices)
     maps = maps_of(task, named)
-    for name, values in maps.items():
-        bad = (~values.isfinite()).flatten(1).any(1).nonzero().flatten().tolist()
-        if numbers := [task.indices[row] for row in bad]:
-            warnings.warn(f"estimator {name}: {some(numbers, 'map')} not finite", stacklevel=3)
+    bad = {("map", name): ~values.isfinite().flatten(1).all(1) for name, values in maps.items()}
+    for problem in problems(bad, task.indices):
+        warnings.warn(problem, stacklevel=3)
     return maps
 
 

@@ -5,7 +5,6 @@ import inspect
 import pickle
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -75,11 +74,8 @@ class Maps(RawMap):
     @cached_property
     def values(self) -> Tensor:
         """The maps as they were given."""
-        if isinstance(self.source, Path):
-            return _read(self.source, self.array)
-        if isinstance(self.source, Tensor):
-            return self.source.detach()
-        return _as_tensor(self.source, self._called)
+        from_file = isinstance(self.source, Path)
+        return _read(self.source, self.array) if from_file else _as_tensor(self.source, self._called)
 
     @cached_property
     def _scanned(self) -> tuple[str, bool]:
@@ -146,10 +142,7 @@ def _read(path: Path, array: str | None) -> Tensor:
     except Exception as error:  # of many types, where a file is damaged
         reason = " ".join(str(error).split())[:200]
         if isinstance(error, pickle.UnpicklingError):
-            reason = (
-                "it holds more than tensors, and loading that could execute code; save a tensor or a dict of "
-                "tensors"
-            )
+            reason = "it holds more than a tensor or a dict of tensors, and loading that could execute code"
         raise InputError(f"the maps in {path} cannot be read: {reason}") from error
 
 
@@ -176,7 +169,7 @@ def _arrays(path: Path) -> Mapping[str, Callable[[], Any]]:
 
 def _as_tensor(values: Any, called: str) -> Tensor:
     if isinstance(values, Tensor):
-        return values
+        return values.detach()
     try:
         # Neither read-only memory nor another byte order is for torch.
         return torch.from_numpy(np.require(values, values.dtype.newbyteorder("="), ["W"]))
@@ -241,7 +234,7 @@ class CaptumObject(Foreign):
         # A NoiseTunnel holds another object.
         inner = getattr(self.attribution, "attribution_method", self.attribution)
         model = getattr(inner, "forward_func", None)
-        with untouched(model) if isinstance(model, nn.Module) else nullcontext():
+        with untouched(model if isinstance(model, nn.Module) else task.engine.model):
             return super().raw_map(name, task)
 
 

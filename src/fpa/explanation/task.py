@@ -1,6 +1,6 @@
 """What maps and curves are made from, and how other people's methods get it: a few images at a time."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,16 +47,19 @@ def make_task(
     return Task(engine, images, classes, numbers, seed=seed, masking=removal), logits
 
 
-def in_parts(task: Task, name: str, run: Callable[[Tensor, slice], Any], *, memory_factor: int = 1) -> Tensor:
+def in_parts(
+    task: Task, name: str, run: Callable[[Tensor, slice], Any], *, memory_factor: int = 1, alone: bool = False
+) -> Tensor:
     """Raw maps [N, C, H, W] or [N, 1, H, W] from `run(rows, where)`, which gets a few images at a time.
 
-    Their number is the engine's batch size of gradient passes, divided by `memory_factor`.
+    Their number is the engine's batch size of gradient passes, divided by `memory_factor`, or 1 where
+    every image must be `alone`.
     """
     parts: list[Tensor] = []
     start = 0
 
     def part(batch: int) -> Tensor:
-        at = slice(start, start + max(1, batch // memory_factor))
+        at = slice(start, start + (1 if alone else max(1, batch // memory_factor)))
         rows = task.images[at].to(task.engine.dtype).clone()
         return checked_map(name, run(rows, at), rows.shape).to(task.images)
 
@@ -88,13 +91,17 @@ def check_indices(indices: Sequence[int] | Tensor | None, count: int) -> list[in
     return numbers
 
 
-def some(numbers: Sequence[int], what: str) -> str:
-    """How many of what, and the first few by number.
+def problems(not_finite: Mapping[tuple[str, str], Tensor], indices: Sequence[int]) -> list[str]:
+    """What is not finite, bool [N] by (what, estimator), in words: how many of what, of which images.
 
-    >>> some([3, 5], "map"), some(list(range(9)), "image")
-    ('2 maps (images 3, 5) are', '9 images (images 0, 1, 2, 3, 4, ...) are')
+    >>> problems({("map", "vg_sum"): torch.tensor([True, False, True])}, [3, 4, 5])
+    ['estimator vg_sum: 2 maps (images 3, 5) are not finite']
     """
-    shown = ", ".join(map(str, numbers[:5])) + (", ..." if len(numbers) > 5 else "")
-    if len(numbers) == 1:
-        return f"1 {what} (image {shown}) is"
-    return f"{len(numbers)} {what}s (images {shown}) are"
+    lines = []
+    for (what, name), bad in not_finite.items():
+        if rows := bad.nonzero().flatten().tolist():
+            shown = ", ".join(str(indices[row]) for row in rows[:5]) + ", ..." * (len(rows) > 5)
+            s, are = ("", "is") if len(rows) == 1 else ("s", "are")
+            of = f"estimator {name}: " if name else ""
+            lines.append(f"{of}{len(rows)} {what}{s} (image{s} {shown}) {are} not finite")
+    return lines

@@ -1,6 +1,7 @@
 """What is removed together, and in which order: pixels, patches, segments, and their ranks."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -8,8 +9,6 @@ from torch import Tensor
 from fpa.errors import InputError
 from fpa.explanation.task import check_indices
 from fpa.seeds import Stream, by_image
-
-Shares = dict[str, Tensor] | None
 
 
 def ranks(
@@ -64,9 +63,9 @@ class Pixels:
         """Every pixel's feature's rank, [maps * N, H, W], of ranks [maps, N, F]."""
         return ranks.view(-1, *self.shape)
 
-    def pixel_shares(self, ranks: Tensor, removed: Tensor, names: list[str]) -> tuple[Shares, Shares]:
-        """The shares of pixels removed with so many features, MIF and LIF; None: those of the features."""
-        return None, None
+    def pixel_shares(self, ranks: Tensor, removed: Tensor, names: list[str]) -> dict[str, Any]:
+        """`Curves.shares_mif` and `Curves.shares_lif`; neither where features do not differ in size."""
+        return {}
 
 
 class Segments(Pixels):
@@ -93,9 +92,9 @@ class Segments(Pixels):
         labels = self.labels.expand(len(ranks), *self.labels.shape)
         return ranks.gather(2, labels).view(-1, *self.shape)
 
-    def pixel_shares(self, ranks: Tensor, removed: Tensor, names: list[str]) -> tuple[Shares, Shares]:  # noqa: D102
+    def pixel_shares(self, ranks: Tensor, removed: Tensor, names: list[str]) -> dict[str, Any]:  # noqa: D102
         if self.equal and bool((self.sizes == self.sizes[:, :1]).all()):
-            return None, None
+            return {}
         sizes = torch.zeros_like(ranks, dtype=torch.int64)
         sizes.scatter_(2, ranks.long(), self.sizes.expand_as(ranks))
         least_first = torch.nn.functional.pad(sizes.cumsum(2), (1, 0))
@@ -106,7 +105,8 @@ class Segments(Pixels):
 
         by_map = dict(zip(names, least_first, strict=True))
         mif = {name: 1 - share(pixels, most) for name, pixels in by_map.items()}
-        return mif, {name: share(pixels, least) for name, pixels in by_map.items()}
+        lif = {name: share(pixels, least) for name, pixels in by_map.items()}
+        return {"shares_mif": mif, "shares_lif": lif}
 
 
 def features_of(features: str | int | Tensor, images: Tensor) -> Pixels:

@@ -1,4 +1,4 @@
-"""IG, integrated gradients: gradients along the straight line from a reference to the image."""
+"""The families that come with fpa: VG, SG, SQ-SG and IG, which are made of gradients, and random scores."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -9,11 +9,98 @@ import torch
 from torch import Tensor
 
 from fpa.errors import InputError
-from fpa.explanation.raw import GradientMap, check_count, register
+from fpa.explanation.raw import GradientMap, RawMap, check_count, register
 from fpa.explanation.task import Task
 from fpa.masking import fully_masked, get_masking, noise_by_image
+from fpa.seeds import Stream, by_image
 
-PATH_SETTINGS = {"steps": "ig_steps", "reference": "reference"}
+
+@register
+@dataclass(frozen=True)
+class VanillaGradient(GradientMap):
+    """The gradient of the logit with respect to the image (Simonyan et al., 2014)."""
+
+    family = "vg"
+    label = "VG"
+    gradients = 1
+
+    def rows(self, task: Task, prepared: Any, at: slice, image: Tensor) -> Tensor:
+        """The images."""
+        return task.images[at]
+
+
+@register
+@dataclass(frozen=True)
+class SmoothGrad(GradientMap):
+    """The mean gradient of `samples` noisy copies (Smilkov et al., 2017).
+
+    The noise has `sigma` times the image's range max - min. What is left open is taken from
+    `Settings.sg_samples` and `Settings.sigma`.
+    """
+
+    samples: int | None = None
+    sigma: float | None = None
+    family = "sg"
+    label = "SG"
+    from_settings = {"samples": "sg_samples", "sigma": "sigma"}  # noqa: RUF012
+
+    def __post_init__(self) -> None:
+        if self.samples is not None:
+            check_count("samples", self.samples)
+
+    @property
+    def gradients(self) -> int:
+        """One per copy."""
+        return self.samples or 0
+
+    @property
+    def points(self) -> Hashable:
+        """The noisy copies, those of subclasses too."""
+        return SmoothGrad, self.samples, self.sigma
+
+    def prepare(self, task: Task) -> tuple[Tensor, Tensor]:
+        """The noise of every copy, and how far it reaches in every image."""
+        images = task.images
+        shape = (self.gradients, *images.shape[1:])
+        noise = by_image(shape, task.seed, task.indices, Stream.SMOOTH, images.device)
+        span = images.amax((1, 2, 3), keepdim=True) - images.amin((1, 2, 3), keepdim=True)
+        return noise.flatten(0, 1), (self.sigma or 0) * span
+
+    def rows(self, task: Task, prepared: tuple[Tensor, Tensor], at: slice, image: Tensor) -> Tensor:
+        """The noisy copies."""
+        noise, spread = prepared
+        own = noise[at].to(task.images.dtype)
+        return task.images.index_select(0, image).addcmul_(spread.index_select(0, image), own)
+
+
+@register
+@dataclass(frozen=True)
+class SquaredSmoothGrad(SmoothGrad):
+    """The mean squared gradient of the noisy copies, the same that SmoothGrad takes (Hooker et al., 2019)."""
+
+    family = "sqsg"
+    label = "SQ-SG"
+    nonnegative = True
+
+    def each(self, gradients: Tensor) -> Tensor:
+        """Its square."""
+        return gradients.square()
+
+
+@register
+@dataclass(frozen=True)
+class Random(RawMap):
+    """Scores uniform in [0, 1), drawn from the seed and the number of the image."""
+
+    family = "random"
+    label = "Random"
+    baseline = True
+    nonnegative = True
+
+    def raw_map(self, name: str, task: Task) -> Tensor:
+        """[N, 1, H, W]."""
+        shape, device = (1, *task.images.shape[2:]), task.images.device
+        return by_image(shape, task.seed, task.indices, Stream.RANDOM_MAP, device=device, draw="uniform")
 
 
 @register
@@ -29,7 +116,7 @@ class IntegratedGradients(GradientMap):
     family = "ig"
     label = "IG"
     input_inside = True
-    from_settings = PATH_SETTINGS
+    from_settings = {"steps": "ig_steps", "reference": "reference"}  # noqa: RUF012
 
     def __post_init__(self) -> None:
         if self.steps is not None:

@@ -14,8 +14,7 @@ from fpa.explanation.families import (
     VanillaGradient,
 )
 from fpa.explanation.maps import Maps, from_quantus
-from fpa.explanation.raw import FAMILIES, GradientMap, RawMap, Settings, register
-from fpa.explanation.task import Task, make_task
+from fpa.explanation.raw import FAMILIES, GradientMap, RawMap, Settings, Task, make_task, register
 
 __all__ = [
     "FAMILIES", "PAPER", "SETS", "Captum", "Estimator", "Estimators", "GradientMap", "IntegratedGradients",

@@ -21,8 +21,7 @@ from fpa.described import shape_or_type
 from fpa.engine import Engine, same_logits
 from fpa.errors import InputError, unknown
 from fpa.explanation.families import IntegratedGradients, hashable_reference, reference_images
-from fpa.explanation.raw import RawMap, Reduction, register
-from fpa.explanation.task import Task, in_parts
+from fpa.explanation.raw import RawMap, Reduction, Task, in_parts, register
 from fpa.seeds import Stream, derive
 
 _GRID = 8  # windows per side, for Occlusion (in half steps) and for the methods that remove patches
@@ -198,8 +197,6 @@ def _translated(name: str) -> Iterator[None]:
         warnings.filterwarnings("ignore", message=r"\s*Setting (forward, )?backward hooks")
         try:
             yield
-        except torch.OutOfMemoryError:
-            raise
         except (AssertionError, AttributeError, NotImplementedError, RuntimeError, TypeError) as error:
             reason = " ".join(str(error).split()) or type(error).__name__
             raise InputError(f"estimator {name}: Captum cannot explain this model: {reason}") from error
@@ -221,10 +218,10 @@ def _random_numbers(seed: int, device: torch.device) -> Iterator[None]:
 class FittedModel(nn.Module):
     """A model for Captum's hooks: nothing in place, every use of an activation a module of its own.
 
-    Built by one pass over `images`, in which each activation gets as many modules as it has uses.
+    In a first pass each activation gets as many modules as it has uses; afterwards it is `complete`.
     """
 
-    def __init__(self, model: nn.Module, images: Tensor) -> None:
+    def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model, self.functions = model, _Uses(nn.ReLU())
         uses: dict[int, _Uses] = {}
@@ -235,10 +232,6 @@ class FittedModel(nn.Module):
                 if child is not None and type(child) in _ACTIVATIONS:
                     parent._modules[name] = uses.setdefault(id(child), _Uses(child))
         self.all_uses = [self.functions, *uses.values()]
-        with torch.no_grad():
-            self(images)
-        for each in self.all_uses:
-            each.complete = True
 
     def forward(self, images: Tensor) -> Any:
         """What the model says, every use of an activation through its own module."""
@@ -255,9 +248,7 @@ class FittedModel(nn.Module):
         module = self.model.get_submodule(name)
         uses = [*module.copies] if isinstance(module, _Uses) else [module]
         if len(uses) > 1:
-            raise InputError(
-                f"the layer {name} is used {len(uses)} times in a pass: name another, or its block"
-            )
+            raise InputError(f"layer {name} is used {len(uses)} times in a pass: name another, or its block")
         return uses[0]
 
     def last_convolution(self, name: str, images: Tensor) -> nn.Module:
@@ -317,9 +308,11 @@ def fitted_model(engine: Engine, images: Tensor) -> FittedModel:
     """The engine's model in a form that Captum's hooks accept; it is checked to give the same logits."""
     if engine not in _FITTED:
         probe, expected = images[:1].to(engine.dtype), engine.predict(images[:1])
-        fitted = FittedModel(engine.copy(), probe).eval().requires_grad_(False)
+        fitted = FittedModel(engine.copy()).eval().requires_grad_(False)
         with torch.no_grad():
             logits = fitted(probe).to(expected)
+        for uses in fitted.all_uses:
+            uses.complete = True
         # Wide enough for half precision and TF32: what is looked for is a ReLU that got lost.
         if not same_logits(logits, expected, 1e-2):
             raise InputError(

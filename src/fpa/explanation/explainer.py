@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from fpa.engine import Engine
 from fpa.explanation.estimator import Estimator, Estimators, get_estimators
-from fpa.explanation.raw import GradientMap, RawMap, Settings, gradient_maps
-from fpa.explanation.task import Task, make_task, problems
+from fpa.explanation.raw import GradientMap, RawMap, Settings, Task, gradient_maps, make_task, problems
 from fpa.masking import MaskingLike
 
 

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from fpa.errors import InputError
-from fpa.explanation.raw import GradientMap, RawMap, check_count, register
-from fpa.explanation.task import Task
+from fpa.explanation.raw import GradientMap, RawMap, Task, check_count, register
 from fpa.masking import fully_masked, get_masking, noise_by_image
 from fpa.seeds import Stream, by_image
 

@@ -16,8 +16,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from fpa.errors import InputError, unknown
-from fpa.explanation.raw import FAMILIES, RawMap, Reduction, register
-from fpa.explanation.task import Task, checked_map, in_parts
+from fpa.explanation.raw import FAMILIES, RawMap, Reduction, Task, checked_map, in_parts, register
 from fpa.files import check_torch_file, what_it_is
 from fpa.models.wrap import untouched
 
@@ -96,7 +95,7 @@ class Maps(RawMap):
         """A hash of the values, so that a file may move but not change."""
         return {"name": "maps", "sha256": self._scanned[0]}
 
-    def check(self, name: str, indices: Sequence[int], shape: Sequence[int] | None = None) -> None:
+    def check(self, name: str, indices: Sequence[int], shape: Sequence[int]) -> None:
         """Refuse images without a map, and maps of another size."""
         count = len(self.values)
         if outside := [index for index in indices if not 0 <= index < count]:
@@ -104,8 +103,6 @@ class Maps(RawMap):
                 f"estimator {name}: {self._called} are {count}, one for each image of the data set in its "
                 f"order, but there is an image number {outside[0]} (the first has number 0)"
             )
-        if shape is None:
-            return
         channels, *sides = shape
         own = list(self.values.shape[1:])
         if own[-2:] != sides or (len(own) == 3 and own[0] not in (1, channels)):

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from fpa.described import shape_or_type
 from fpa.engine import Engine, Work
 from fpa.errors import InputError
-from fpa.explanation.task import Task, make_task, problems
+from fpa.explanation.raw import Task, make_task, problems
 from fpa.masking import Fill, MaskingLike, fully_masked, noise_by_image
 from fpa.perturbation.features import Pixels, features_of
 from fpa.perturbation.outputs import OUTPUTS, check_outputs

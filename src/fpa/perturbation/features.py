@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fpa.errors import InputError
-from fpa.explanation.task import check_indices
+from fpa.explanation.raw import check_indices
 from fpa.seeds import Stream, by_image
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from fpa.engine.engine import Engine
     from fpa.explanation.estimator import Estimator
-    from fpa.explanation.task import Task
+    from fpa.explanation.raw import Task
     from fpa.perturbation.curves import Curves
 
 Need = Literal["curves", "forwards", "raw maps", "explain", "masks"]

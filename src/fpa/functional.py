@@ -8,11 +8,11 @@ Random numbers depend on `seed` and on `indices`, the numbers of the images in t
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from fpa.engine import Engine
 from fpa.explanation import Estimator, RawMap, make_task, raw_maps_of
-from fpa.explanation.families import IntegratedGradients, SmoothGrad, SquaredSmoothGrad, VanillaGradient
+from fpa.explanation.paper import IntegratedGradients, SmoothGrad, SquaredSmoothGrad, VanillaGradient
+from fpa.explanation.raw import Model, Targets
 from fpa.masking import MaskingLike, check_mask, get_masking
 from fpa.perturbation import perturbation_curves, ranks
 
@@ -22,12 +22,11 @@ __all__ = [
 ]  # fmt: skip
 
 
-def vanilla_gradient(
-    model: nn.Module | Engine, images: Tensor, targets: Tensor | int | None = None
-) -> Tensor:
+def vanilla_gradient(model: Model, images: Tensor, targets: Targets = None) -> Tensor:
     """The gradient of the logit of `targets` [N] (by default the classes predicted), [N, C, H, W].
 
     >>> import torch
+    >>> from torch import nn
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(4, 2, bias=False))
     >>> gradient = vanilla_gradient(model, torch.rand(3, 1, 2, 2), targets=1)
     >>> bool((gradient.flatten(1) == model[1].weight[1]).all())
@@ -37,9 +36,9 @@ def vanilla_gradient(
 
 
 def integrated_gradients(
-    model: nn.Module | Engine,
+    model: Model,
     images: Tensor,
-    targets: Tensor | int | None = None,
+    targets: Targets = None,
     *,
     steps: int = 200,
     reference: Any = "masked",
@@ -50,6 +49,7 @@ def integrated_gradients(
     """Integrated gradients by the right Riemann sum, [N, C, H, W]; see `Settings.reference` for where from.
 
     >>> import torch
+    >>> from torch import nn
     >>> model, images = nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), torch.rand(3, 1, 2, 2)
     >>> scores = integrated_gradients(model, images, 1, steps=10).sum((1, 2, 3))
     >>> difference = (model(images) - model(torch.zeros_like(images)))[:, 1]
@@ -61,9 +61,9 @@ def integrated_gradients(
 
 
 def smooth_grad(
-    model: nn.Module | Engine,
+    model: Model,
     images: Tensor,
-    targets: Tensor | int | None = None,
+    targets: Targets = None,
     *,
     samples: int = 15,
     sigma: float = 0.15,
@@ -73,6 +73,7 @@ def smooth_grad(
     """The mean gradient of noisy copies, [N, C, H, W]; the noise is `sigma` times an image's range.
 
     >>> import torch
+    >>> from torch import nn
     >>> model, images = nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), torch.rand(3, 1, 2, 2)
     >>> both = smooth_grad(model, images, 1), vanilla_gradient(model, images, 1)
     >>> torch.allclose(*both)  # a linear model has the same gradient everywhere
@@ -82,9 +83,9 @@ def smooth_grad(
 
 
 def squared_smooth_grad(
-    model: nn.Module | Engine,
+    model: Model,
     images: Tensor,
-    targets: Tensor | int | None = None,
+    targets: Targets = None,
     *,
     samples: int = 15,
     sigma: float = 0.15,
@@ -94,6 +95,7 @@ def squared_smooth_grad(
     """The mean squared gradient of the copies that `smooth_grad` takes, [N, C, H, W].
 
     >>> import torch
+    >>> from torch import nn
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
     >>> bool((squared_smooth_grad(model, torch.rand(3, 1, 2, 2)) >= 0).all())
     True

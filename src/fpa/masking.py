@@ -226,10 +226,8 @@ def get_masking(
     >>> get_masking("zero") == get_masking("constant") == get_masking()
     True
     """
-    if masking is None:
-        return Constant()
-    if isinstance(masking, Masking):
-        return masking
+    if masking is None or isinstance(masking, Masking):
+        return masking or Constant()
     if callable(masking):
         return FunctionMasking(masking)
     parameters = {"name": masking} if isinstance(masking, str) else dict(masking)

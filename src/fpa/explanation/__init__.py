@@ -6,14 +6,8 @@ Captum's methods, maps computed before and plain functions are families of estim
 from fpa.explanation.captum import Captum, captum_methods
 from fpa.explanation.estimator import PAPER, SETS, Estimator, Estimators, Label, get_estimators, passes
 from fpa.explanation.explainer import explain, maps_of, raw_maps_of
-from fpa.explanation.families import (
-    IntegratedGradients,
-    Random,
-    SmoothGrad,
-    SquaredSmoothGrad,
-    VanillaGradient,
-)
 from fpa.explanation.maps import Maps, from_quantus
+from fpa.explanation.paper import IntegratedGradients, Random, SmoothGrad, SquaredSmoothGrad, VanillaGradient
 from fpa.explanation.raw import FAMILIES, GradientMap, RawMap, Settings, Task, make_task, register
 
 __all__ = [

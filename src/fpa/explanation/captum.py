@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from fpa.described import shape_or_type
 from fpa.engine import Engine, same_logits
 from fpa.errors import InputError, unknown
-from fpa.explanation.families import IntegratedGradients, hashable_reference, reference_images
+from fpa.explanation.paper import IntegratedGradients, hashable_reference, reference_images
 from fpa.explanation.raw import RawMap, Reduction, Task, in_parts, register
 from fpa.seeds import Stream, derive
 
@@ -171,13 +171,13 @@ def _captum() -> Any:
 def _windows(images: Tensor) -> dict[str, Any]:
     """What to remove at a time: a sliding window, or patches side by side; all channels together."""
     channels, *sides = images.shape[1:]
-    window, cells = [max(1, side // _GRID) for side in sides], [min(side, _GRID) for side in sides]
-    places = [torch.arange(side, device=images.device) for side in sides]
-    rows, columns = (at * count // len(at) for at, count in zip(places, cells, strict=True))
+    window = [max(1, side // _GRID) for side in sides]
+    rows, columns = (torch.arange(side, device=images.device) * min(side, _GRID) // side for side in sides)
+    patches = rows[:, None] * min(sides[1], _GRID) + columns
     return {
         "sliding_window_shapes": (channels, *window),
         "strides": (channels, *(max(1, side // 2) for side in window)),
-        "feature_mask": (rows[:, None] * cells[1] + columns).expand(1, *images.shape[1:]).contiguous(),
+        "feature_mask": patches.expand(1, *images.shape[1:]).contiguous(),
     }
 
 
@@ -293,9 +293,7 @@ class _RoutedRelus(TorchFunctionMode):
         super().__init__()
         self.functions = functions
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
         if func in _RELUS:
             return self.functions(*args[:1])
         return func(*args, **(kwargs or {}))

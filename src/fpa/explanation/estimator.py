@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 from torch import Tensor
 
 from fpa.errors import InputError, unknown
-from fpa.explanation import captum, families  # noqa: F401 (they fill FAMILIES)
+from fpa.explanation import captum, paper  # noqa: F401 (they fill FAMILIES)
 from fpa.explanation.maps import as_raw_map
 from fpa.explanation.raw import FAMILIES, GradientMap, RawMap, Reduction, Settings
 
@@ -100,11 +100,9 @@ class Estimator:
         >>> Estimator.from_json(estimator.described()) == estimator
         True
         """
-        raw = dict(parts["raw"])
-        family = FAMILIES.get(raw.pop("name"))
-        raw.pop("captum", None)
+        raw = {key: value for key, value in parts["raw"].items() if key != "captum"}
         try:
-            made = (family or RawMap)(**raw)
+            made = FAMILIES.get(raw.pop("name"), RawMap)(**raw)
         except TypeError:
             raise InputError(f"the estimator {parts['raw']} cannot be rebuilt from its description") from None
         return cls(made, parts["reduction"], parts["times_input"])

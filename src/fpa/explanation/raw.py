@@ -18,6 +18,12 @@ from fpa.engine import Engine, Work
 from fpa.errors import InputError, unknown
 from fpa.masking import Masking, MaskingLike, get_masking
 
+Model = nn.Module | Engine
+"""A classifier; an engine has it ready for many passes."""
+
+Targets = Tensor | int | None
+"""The classes to explain: [N], one for all images, or those predicted."""
+
 Reduction = Literal["sum", "abs"]
 """From [N, C, H, W] to [N, H, W]: the sum over the channels, or the sum of absolute values."""
 
@@ -38,9 +44,9 @@ class Task:
 
 
 def make_task(
-    model: nn.Module | Engine,
+    model: Model,
     images: Tensor,
-    targets: Tensor | int | None = None,
+    targets: Targets = None,
     *,
     masking: MaskingLike | None = None,
     seed: int = 0,
@@ -246,11 +252,12 @@ class GradientMap(RawMap):
         return total.div_(self.gradients)
 
 
-def gradient_maps(task: Task, wanted: Iterable[GradientMap]) -> dict[GradientMap, Tensor]:
-    """The raw maps that are made of gradients, all from one list of rows."""
+def gradient_maps(task: Task, wanted: Iterable[RawMap]) -> dict[RawMap, Tensor]:
+    """Those of the raw maps that are made of gradients, all from one list of rows."""
     sharing: dict[Hashable, dict[GradientMap, Tensor]] = {}
     for raw in wanted:
-        sharing.setdefault(raw.points, {})[raw] = torch.zeros_like(task.images)
+        if isinstance(raw, GradientMap):
+            sharing.setdefault(raw.points, {})[raw] = torch.zeros_like(task.images)
     works = [(next(iter(totals)).prepare(task), totals) for totals in sharing.values()]
     task.engine.gradients([_work(task, prepared, totals) for prepared, totals in works])
     return {raw: raw.finish(total, prepared) for prepared, totals in works for raw, total in totals.items()}

@@ -11,14 +11,14 @@ from functools import partial
 from itertools import pairwise
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fpa.described import shape_or_type
 from fpa.engine import Engine, Work
 from fpa.errors import InputError
-from fpa.explanation.raw import Task, make_task, problems
+from fpa.explanation.raw import Model, Targets, Task, make_task, problems
 from fpa.masking import Fill, MaskingLike, fully_masked, noise_by_image
-from fpa.perturbation.features import Pixels, features_of
+from fpa.perturbation.features import Features, Pixels, features_of
 from fpa.perturbation.outputs import OUTPUTS, check_outputs
 
 
@@ -48,18 +48,18 @@ class Curves:
 
 @torch.inference_mode(False)
 def perturbation_curves(
-    model: nn.Module | Engine,
+    model: Model,
     images: Tensor,
     maps: Mapping[str, Tensor] | Tensor,
     *,
     points: int = 21,
     fractions: Sequence[float] | None = None,
     masking: MaskingLike | None = None,
-    targets: Tensor | int | None = None,
+    targets: Targets = None,
     labels: Tensor | None = None,
     seed: int = 0,
     indices: Sequence[int] | None = None,
-    features: str | int | Tensor = "pixels",
+    features: Features = "pixels",
     outputs: Sequence[str] = (),
 ) -> Curves:
     """The MIF and LIF curves of every map [N, H, W] for the images [N, C, H, W].
@@ -75,6 +75,7 @@ def perturbation_curves(
     - `outputs`: what is followed besides the logit: "probability", "margin", "accuracy". Accuracy is against
       `labels` [N], or without them the share of images still predicted as the target.
 
+    >>> from torch import nn
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
     >>> images = torch.rand(2, 1, 4, 4)
     >>> curves = perturbation_curves(model, images, {"itself": images[:, 0]}, points=5)
@@ -103,7 +104,7 @@ def curves_of(
     *,
     logits: Tensor,
     labels: Tensor,
-    features: str | int | Tensor = "pixels",
+    features: Features = "pixels",
     outputs: Sequence[str] = ("logit",),
     shown: Mapping[str, str] | None = None,
 ) -> dict[str, Curves]:

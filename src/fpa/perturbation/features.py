@@ -10,13 +10,12 @@ from fpa.errors import InputError
 from fpa.explanation.raw import check_indices
 from fpa.seeds import Stream, by_image
 
+Features = str | int | Tensor
+"""What is removed together: "pixels", squares of so many pixels a side, or the segments of a label map."""
+
 
 def ranks(
-    maps: Tensor,
-    *,
-    seed: int = 0,
-    indices: Sequence[int] | None = None,
-    features: str | int | Tensor = "pixels",
+    maps: Tensor, *, seed: int = 0, indices: Sequence[int] | None = None, features: Features = "pixels"
 ) -> Tensor:
     """The place of every pixel in the LIF order: 0 is removed first. [N, H, W] -> int [N, H, W].
 
@@ -42,8 +41,7 @@ class Pixels:
 
     def random_order(self, device: torch.device, seed: int, indices: Sequence[int]) -> Tensor:
         """The features of every image in the order in which equal scores are put, [N, F]."""
-        shape = (self.shape.numel(),)
-        numbers = by_image(shape, seed, indices, Stream.TIES, device=device, draw="integers")
+        numbers = by_image((self.shape.numel(),), seed, indices, Stream.TIES, device=device, draw="integers")
         return numbers[:, : self.most].argsort(dim=1, stable=True)
 
     def ranks(self, maps: Tensor, order: Tensor) -> Tensor:
@@ -109,7 +107,7 @@ class Segments(Pixels):
         return {"shares_mif": mif, "shares_lif": lif}
 
 
-def features_of(features: str | int | Tensor, images: Tensor) -> Pixels:
+def features_of(features: Features, images: Tensor) -> Pixels:
     """The features of these images: pixels, patches of that many pixels, or the segments of a label map."""
     height, width = images.shape[2:]
     if isinstance(features, str):

@@ -119,10 +119,8 @@ class Fidelity(Areas):
         wrong_sign = non_positive if normalise == "each" else np.zeros(n, dtype=bool)
         scale = np.where(wrong_sign | (normalise == "none"), 1.0, unmasked)
         with np.errstate(all="ignore"):  # what is not finite is found on the next line
-            mif_areas, lif_areas = (
-                np.asarray(100 * np.trapezoid(each / scale[:, None], at, axis=1))
-                for each, at in zip(curves, x, strict=True)
-            )
+            areas = [100 * np.trapezoid(curves[i] / scale[:, None], x[i]) for i in (0, 1)]
+        mif_areas, lif_areas = map(np.asarray, areas)
         finite &= np.isfinite(lif_areas - mif_areas)
         kept = finite & wanted & ~wrong_sign
         mif_areas[~kept] = lif_areas[~kept] = np.nan

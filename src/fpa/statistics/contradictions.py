@@ -74,13 +74,12 @@ class Reliability:
         """A row for each of `KINDS` and "all": pairs, ordered oppositely (with interval), contradictions."""
         import pandas as pd
 
-        of_kind = {kind: [p for p in self.pairs if kind in (p.kind, "all")] for kind in self.opposite}
-        rows = [
-            [len(pairs), *map(int, self.opposite[kind]), sum(pair.contradiction for pair in pairs)]
-            for kind, pairs in of_kind.items()
-        ]
+        rows = {}
+        for kind, opposite in self.opposite.items():
+            pairs = [pair for pair in self.pairs if kind in (pair.kind, "all")]
+            rows[kind] = [len(pairs), *map(int, opposite), sum(pair.contradiction for pair in pairs)]
         columns = ["pairs", "opposite", "opposite_low", "opposite_high", "contradictions"]
-        return pd.DataFrame(rows, index=pd.Index(list(of_kind), name="kind"), columns=columns)
+        return pd.DataFrame.from_dict(rows, "index", columns=columns).rename_axis("kind")
 
     def __str__(self) -> str:
         lines = [
@@ -141,36 +140,28 @@ def reliability(
     p = holm([test.p for test in tests]).reshape(2, -1)
     opposite = _ordered_oppositely(differences)
     columns = (kinds, *differences, *p, opposite, opposite & (p.max(axis=0) < alpha))
-    pairs = [
+    pairs = tuple(
         Pair(names[i], names[j], *values)
         for i, j, *values in zip(left, right, *(column.tolist() for column in columns), strict=True)
-    ]
+    )
 
     drawn = resampled_means(np.concatenate(areas), draws, seed).reshape(draws, 2, -1)
     drawn_opposite = _ordered_oppositely(drawn[..., left] - drawn[..., right])
     mif, lif = areas.mean(axis=2)
-    kind_masks = {kind: kinds == kind for kind in KINDS} | {"all": np.ones_like(opposite)}
-    group_masks = {"all": np.ones_like(is_signed), "signed": is_signed, "unsigned": ~is_signed}
+    by_kind = {kind: kinds == kind for kind in KINDS} | {"all": np.ones_like(opposite)}
+    by_group = {"all": np.ones_like(is_signed), "signed": is_signed, "unsigned": ~is_signed}
 
-    def ranked(goodness: Floats) -> tuple[str, ...]:
-        return tuple(names[i] for i in np.argsort(-goodness, kind="stable"))
-
-    return Reliability(
-        by_area=ranked(lif - mif),
-        by_mif=ranked(-mif),
-        by_lif=ranked(lif),
-        pairs=tuple(pairs),
-        opposite={
-            kind: estimate(opposite[of].sum(), drawn_opposite[:, of].sum(axis=1))
-            for kind, of in kind_masks.items()
-        },
-        correlation={
-            group: estimate(spearman(-mif[of], lif[of]), spearman(-drawn[:, 0, of], drawn[:, 1, of]))
-            for group, of in group_masks.items()
-        },
-        used=int(kept.sum()),
-        alpha=alpha,
-    )
+    counts = {
+        kind: estimate(opposite[of].sum(), drawn_opposite[:, of].sum(axis=1)) for kind, of in by_kind.items()
+    }
+    agreement = {
+        group: estimate(spearman(-mif[of], lif[of]), spearman(-drawn[:, 0, of], drawn[:, 1, of]))
+        for group, of in by_group.items()
+    }
+    best_first = (np.argsort(-goodness, kind="stable") for goodness in (lif - mif, -mif, lif))
+    by_area, by_mif, by_lif = (tuple(names[i] for i in order) for order in best_first)
+    used = int(kept.sum())
+    return Reliability(by_area, by_mif, by_lif, pairs, counts, correlation=agreement, used=used, alpha=alpha)
 
 
 def _nothing_to_compare(fidelities: Mapping[str, Areas], alpha: float) -> Reliability:

@@ -92,15 +92,8 @@ def t_test(differences: Floats) -> PairedTest:
     # Differences that are all the same leave no doubt, or no difference.
     t = mean / error if error > 0 else math.copysign(math.inf, mean) if mean else 0.0
     below, above = float(stdtr(freedom, t)), float(stdtr(freedom, -t))
-    return PairedTest(
-        difference=mean,
-        interval=float(stdtrit(freedom, 0.975)) * error,
-        t=t,
-        p=min(1.0, 2 * min(below, above)),
-        p_larger=above,
-        p_smaller=below,
-        used=differences.size,
-    )
+    interval, p = float(stdtrit(freedom, 0.975)) * error, min(1.0, 2 * min(below, above))
+    return PairedTest(mean, interval, t, p, p_larger=above, p_smaller=below, used=differences.size)
 
 
 def shared_images(fidelities: Mapping[str, Areas]) -> Bools:

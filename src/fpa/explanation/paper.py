@@ -1,4 +1,4 @@
-"""The families that come with fpa: VG, SG, SQ-SG and IG, which are made of gradients, and random scores."""
+"""The families of the paper: VG, SG, SQ-SG and IG, which are made of gradients, and random scores."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -175,7 +175,5 @@ def reference_images(reference: Any, task: Task) -> Tensor:
         values = values[:, None, None]
     try:
         return values.expand_as(images)
-    except RuntimeError as error:
-        raise InputError(
-            f"the reference {list(values.shape)} does not fit images {list(images.shape)}"
-        ) from error
+    except RuntimeError:
+        raise InputError(f"reference {list(values.shape)} does not fit images {list(images.shape)}") from None

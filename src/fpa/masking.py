@@ -78,8 +78,7 @@ class Fill(Masking):
         Unmasked pixels keep their exact bits; the input is never changed.
         """
         check_mask(images, mask)
-        if noise is None:
-            noise = self.noise(images)
+        noise = self.noise(images) if noise is None else noise
         return torch.where(mask.unsqueeze(1), self.fill(images, noise), images)
 
 
@@ -227,7 +226,7 @@ def get_masking(
     True
     """
     if masking is None or isinstance(masking, Masking):
-        return masking or Constant()
+        return Constant() if masking is None else masking
     if callable(masking):
         return FunctionMasking(masking)
     parameters = {"name": masking} if isinstance(masking, str) else dict(masking)

@@ -113,7 +113,6 @@ class Fidelity(Areas):
         if wanted.dtype != np.bool_ or wanted.shape != (n,):
             raise InputError(f"keep must be bool [{n}], got {wanted.dtype} {list(wanted.shape)}")
         finite: Bools = np.logical_and.reduce(np.isfinite(np.hstack(curves)), axis=1)
-        _check_same_start(unmasked, curves[1][:, 0], finite)
 
         non_positive = finite & (unmasked <= 0)
         wrong_sign = non_positive if normalise == "each" else np.zeros(n, dtype=bool)
@@ -136,6 +135,7 @@ class Fidelity(Areas):
         ]
         if not kept.any():
             raise InputError(f"no image is left to score: {'; '.join(because)}")
+        _check_same_start(unmasked, curves[1][:, 0], finite)
 
         for array in (mif_areas, lif_areas, kept):
             array.setflags(write=False)
@@ -240,7 +240,7 @@ def table(fidelities: Mapping[str, Fidelity]) -> "pd.DataFrame":
 def _curves(name: str, values: Any, points: int) -> Floats:
     curves = floats(name, values)
     if curves.ndim != 2 or curves.shape[1] != points:
-        raise InputError(f"{name} must be [N, {points}], a column a fraction, got {list(curves.shape)}")
+        raise InputError(f"{name} must be [N, {points}], one column per fraction, got {list(curves.shape)}")
     if len(curves) == 0:
         raise InputError(f"{name} has no images: there is nothing to score")
     return curves
@@ -263,8 +263,6 @@ def _fractions(name: str, values: Any) -> Floats:
 
 def _check_same_start(mif: Floats, lif: Floats, finite: Bools) -> None:
     """The unmasked output is one number; low precision may compute it twice with a little difference."""
-    if not finite.any():
-        return
     allowed = 0.01 * np.maximum(np.abs(mif), np.median(np.abs(mif[finite])))
     with np.errstate(invalid="ignore"):
         wrong = np.flatnonzero(finite & (np.abs(mif - lif) > allowed))

@@ -27,11 +27,11 @@ from fpa.evaluation.plan import Plan
 from fpa.evaluation.result import Examples
 from fpa.evaluation.shards import DESCRIPTION, EXAMPLES, FORMAT, EvaluationFolder, block_key, curve_columns
 from fpa.explanation.explainer import maps_of
-from fpa.explanation.task import Task
+from fpa.explanation.raw import Task, problems
 from fpa.files import clear_temporaries, folder_lock, write_arrays
 from fpa.masking import fully_masked, noise_by_image
 from fpa.models.saved import fingerprint
-from fpa.perturbation.curves import curves_of, not_finite, problems
+from fpa.perturbation.curves import curves_of, not_finite
 from fpa.perturbation.features import features_of, ranks
 from fpa.progress import Tell, telling
 from fpa.scores.score import Block

@@ -64,11 +64,6 @@ class Plan:
         inner = sum(0 < fraction < 1 for fraction in self.fractions)
         return passes(self.estimators) + 2 * inner * len(self.estimators) * (1 + len(self.maskings))
 
-    @property
-    def needs_numbers(self) -> bool:
-        """Whether maps belong to images by their number in the data set."""
-        return any(each.raw.needs_numbers for each in self.estimators.values())
-
 
 def make_plan(
     estimators: Estimators = "paper",

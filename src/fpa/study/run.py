@@ -100,12 +100,9 @@ class _Study:
         if about is not None and about["model"] != fingerprint(model):
             display.say(f"{name}: the curves were made with another model; making them again")
             stored.clear()
-            about = None
         engine = Engine(model, precision=self.plan.precision)
-        if about is not None:
-            asked = {"plan": self.plan.to_json(engine), "model": about["model"]}
-            stored.check_same(about, asked)
-        if about and stored.blocks and (folder / EXAMPLES).exists():
+        asked = {"plan": self.plan.to_json(engine), "model": fingerprint(model)}
+        if stored.about(asked) and stored.blocks and (folder / EXAMPLES).exists():
             evaluation = read_evaluation(folder)[0]
             if evaluation.complete and evaluation.indices.tolist() == self.data.evaluation.tolist():
                 display.skipped(curves_stage(name))

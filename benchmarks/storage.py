@@ -30,7 +30,7 @@ def main() -> None:
                     for estimator in PAPER:
                         curve = rng.normal(size=(len(index), POINTS)).astype(np.float32)
                         columns[curve_column("", "logit", side, estimator)] = curve
-                values = {"A": {estimator: rng.normal(size=len(index)) for estimator in PAPER}}
+                values = {("A", estimator): rng.normal(size=len(index)) for estimator in PAPER}
                 folder.write(
                     number, StoredBlock(columns, values, {"problems": []}), {"plan": {}, "model": ""}
                 )

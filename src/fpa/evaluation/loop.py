@@ -8,7 +8,7 @@ any block; a stream is read in order, and read again when it is resumed.
 import platform
 import warnings
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -20,20 +20,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fpa import __version__
-from fpa.data.looks import looks, same_images
-from fpa.data.source import ImageBlock, ImageSource
+from fpa.data import ImageBlock, ImageSource, looks, same_images
 from fpa.engine.engine import Engine
-from fpa.errors import InputError
+from fpa.errors import InputError, at_least
 from fpa.evaluation.plan import Plan
 from fpa.evaluation.result import Examples
 from fpa.evaluation.shards import DESCRIPTION, EXAMPLES, FORMAT, EvaluationFolder, StoredBlock, curve_columns
-from fpa.explanation.explainer import maps_of
-from fpa.explanation.task import Task
+from fpa.explanation import Task, maps_of
 from fpa.files import clear_temporaries, folder_lock, write_arrays
 from fpa.masking import fully_masked, noise_by_image
 from fpa.models.saved import fingerprint
-from fpa.perturbation.curves import curves_of, not_finite, problems
-from fpa.perturbation.features import features_of, ranks
+from fpa.perturbation import Curves, curves_of, features_of, not_finite, problems, ranks
 from fpa.progress import Tell, telling
 from fpa.scores.score import Block, Score
 
@@ -61,7 +58,9 @@ def evaluate_blocks(
     with their maps. With `overwrite` an evaluation that is there is thrown away, but not before it is known
     that the new one can start. The folder is locked meanwhile: another run into it is refused.
     """
-    _check(plan, source, block)
+    if block is not None:
+        at_least("the number of images in a block", block, 1)
+    check_plan(plan, source)
     stored = EvaluationFolder(folder)
     with folder_lock(stored.path), ExitStack() as after:
         if overwrite:
@@ -124,19 +123,16 @@ def evaluate_blocks(
     return described
 
 
-def _check(plan: Plan, source: ImageSource, block: int | None) -> None:
+def check_plan(plan: Plan, source: ImageSource) -> None:
     """Refuse, before any work, images that the plan cannot be carried out on."""
-    if block is not None and block < 1:
-        raise InputError(f"a block must have at least 1 image, got {block}")
     features_of(plan.features, source.first)
     if any(estimator.raw.needs_numbers for estimator in plan.estimators.values()):
         source.check_numbers()
     for name, estimator in plan.estimators.items():
         estimator.raw.check(name, source.numbers or range(source.count or 0), source.first.shape[1:])
-    for score in plan.scores:
-        if "masks" in score.needs and not source.has_masks:
-            needs = f"the score {score.name} needs known masks of the objects"
-            raise InputError(f"{needs}: {source.name} has none")
+    blind = [score.name for score in plan.scores if "masks" in score.needs and not source.has_masks]
+    if blind:
+        raise InputError(f"the score {blind[0]} needs known masks of the objects: {source.name} has none")
 
 
 def _compute(part: ImageBlock, engine: Engine, plan: Plan) -> Callable[[], StoredBlock]:
@@ -148,22 +144,21 @@ def _compute(part: ImageBlock, engine: Engine, plan: Plan) -> Callable[[], Store
     shown = {name: each.label(name).text for name, each in plan.estimators.items()}
     how: dict[str, Any] = {"logits": logits, "features": plan.features, "labels": truth, "shown": shown}
     curves = curves_of(task, maps, plan.fractions, outputs=plan.outputs, **how)
-    tasks = {name: replace(task, masking=masking) for name, masking in plan.maskings.items()}
-    under = {
-        name: curves_of(each, maps, plan.fractions, outputs=plan.outputs[:1], **how)[plan.outputs[0]]
-        for name, each in tasks.items()
-    }
+    first, under = plan.outputs[0], dict[str, Curves]()
+    for name, masking in plan.maskings.items():
+        other = replace(task, masking=masking)
+        under[name] = curves_of(other, maps, plan.fractions, outputs=[first], **how)[first]
     block = Block(task, part.labels, logits, plan.estimators, maps, curves=curves, masks=part.foreground)
-    scores = {score.name: _scored(score, block) for score in plan.scores}
-    fractions, bad = curves[plan.outputs[0]].fractions, not_finite(images, maps, curves[plan.outputs[0]])
+    scores = _scored(plan.scores, block)
+    fractions, bad = curves[first].fractions, not_finite(images, maps, curves[first])
 
     # The copies are queued behind the block's own work and waited for when they are stored.
     def leaving(tensors: Mapping[Any, Tensor]) -> dict[Any, Tensor]:
         return {name: each.to("cpu", non_blocking=True) for name, each in tensors.items()}
 
     columns = leaving({"target": targets, "looks": looks(images), **curve_columns(curves, under)})
-    values = {score: leaving(by_name) for score, by_name in scores.items()}
-    sums, bad = leaving({name: _sorted_sum(each) for name, each in maps.items()}), leaving(bad)
+    sums = leaving({name: _sorted_sum(each) for name, each in maps.items()})
+    bad, scores = leaving(bad), leaving(scores)
     cuda = engine.device.type == "cuda"
     arrived = torch.cuda.current_stream(engine.device).record_event() if cuda else None
 
@@ -177,20 +172,23 @@ def _compute(part: ImageBlock, engine: Engine, plan: Plan) -> Callable[[], Store
         }
         numbers = {"index": np.array(part.indices, dtype=np.int64), "label": part.labels.numpy()}
         arrays = {name: each.contiguous().numpy() for name, each in columns.items()}
-        by_score = {score: {name: each.numpy() for name, each in by.items()} for score, by in values.items()}
-        return StoredBlock(numbers | arrays, by_score, notes)
+        return StoredBlock(numbers | arrays, {key: each.numpy() for key, each in scores.items()}, notes)
 
     return fetched
 
 
-def _scored(score: Score, block: Block) -> dict[str, Tensor]:
-    """The values [N] of every estimator, or the error that says which are missing."""
-    values, count = score(block), len(block.labels)
-    for name in block.estimators:
-        shape = list(values[name].shape) if name in values else "nothing"
-        if shape != [count]:
-            raise InputError(f"the score {score.name} must give [{count}] values for {name}, it gave {shape}")
-    return {name: values[name].double() for name in block.estimators}
+def _scored(scores: Sequence[Score], block: Block) -> dict[tuple[str, str], Tensor]:
+    """The values [N] by score and estimator, or the error that says which are missing."""
+    count, scored = len(block.labels), dict[tuple[str, str], Tensor]()
+    for score in scores:
+        values = score(block)
+        for name in block.estimators:
+            shape = list(values[name].shape) if name in values else "nothing"
+            if shape != [count]:
+                needed = f"must give [{count}] values for {name}"
+                raise InputError(f"the score {score.name} {needed}, it gave {shape}")
+            scored[score.name, name] = values[name].double()
+    return scored
 
 
 def _keeps(
@@ -199,19 +197,16 @@ def _keeps(
     """Whether a block on disk can stay. It must be of these images; other labels are put into it."""
     stored = folder.read_block(part.number, about)
     columns, labels = stored.columns, part.labels.numpy()
+    wrong = None
     if "looks" not in columns:
-        raise InputError(
-            f"{folder.path} was written by Result.save and cannot be continued: use another folder"
-        )
-    if columns["index"].tolist() != part.indices:
-        raise InputError(
-            f"{folder.file(part.number)} was made of other images: use another folder or remove it"
-        )
-    if not same_images(columns["looks"].copy(), looks(part.images)):
-        raise InputError(
-            f"{folder.path} holds an evaluation of other images, or of the same ones sized or normalised "
-            "otherwise: use another folder or remove it"
-        )
+        wrong = f"{folder.path} was written by Result.save and cannot be continued"
+    elif columns["index"].tolist() != part.indices:
+        wrong = f"{folder.file(part.number)} was made of other images"
+    elif not same_images(columns["looks"].copy(), looks(part.images)):
+        other = "of other images, or of the same ones sized or normalised otherwise"
+        wrong = f"{folder.path} holds an evaluation {other}"
+    if wrong is not None:
+        raise InputError(f"{wrong}: use another folder or remove it")
     if np.array_equal(columns["label"], labels):
         return True
     predicted(engine, engine.images(part.images), part.labels)  # refuses labels that cannot be

@@ -8,11 +8,9 @@ from fpa.data.normalisation import Normalisation
 from fpa.engine.engine import Engine
 from fpa.engine.forms import Precision, PrecisionName
 from fpa.errors import InputError, unknown
-from fpa.explanation.estimator import Estimator, Estimators, get_estimators, passes
-from fpa.explanation.raw import Settings
+from fpa.explanation import Estimator, Estimators, Settings, get_estimators, passes
 from fpa.masking import Masking, get_masking, masking_json
-from fpa.perturbation.curves import check_fractions
-from fpa.perturbation.outputs import OUTPUTS, check_outputs
+from fpa.perturbation import OUTPUTS, check_fractions, check_outputs
 from fpa.scores.score import Score, get_scores
 
 

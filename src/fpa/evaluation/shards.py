@@ -44,7 +44,7 @@ class StoredBlock(NamedTuple):
 
     columns: dict[str, NDArray[Any]]
     """[N] or [N, K]."""
-    values: dict[str, dict[str, NDArray[Any]]]
+    values: dict[tuple[str, str], NDArray[Any]]
     """By score and estimator, [N]."""
     notes: dict[str, Any]
     """Problems, fractions, and the sums of sorted importance scores."""
@@ -87,7 +87,7 @@ class EvaluationFolder:
                     f"{FORMAT}): evaluate into another folder"
                 )
             if wrong := [name for name, kind in KINDS.items() if not isinstance(about.get(name, ()), kind)]:
-                damaged[path] = f"it has no valid {', '.join(wrong)}"
+                damaged[path] = f"it has no valid {', '.join(map(repr, wrong))}"
         if about is None or damaged:
             damaged |= {self.file(number): f"no {DESCRIPTION} describes it" for number in self.blocks}
         if damaged:
@@ -115,14 +115,13 @@ class EvaluationFolder:
         import pyarrow as pa
 
         writable_folder(self.path / "blocks")
-        scores = {(score, name): each for score, by in block.values.items() for name, each in by.items()}
-        codes = np.repeat(np.arange(len(scores), dtype=np.int32), len(block.columns["index"]))
+        codes = np.repeat(np.arange(len(block.values), dtype=np.int32), len(block.columns["index"]))
         long: dict[str, Any] = {}
         for place, column in enumerate(REPEATED):
-            texts = pa.array([key[place] for key in scores], pa.string())
+            texts = pa.array([key[place] for key in block.values], pa.string())
             long[column] = pa.DictionaryArray.from_arrays(codes, texts)
-        long["image"] = np.tile(block.columns["index"], len(scores))
-        long["value"] = np.concatenate([np.zeros(0), *scores.values()])
+        long["image"] = np.tile(block.columns["index"], len(block.values))
+        long["value"] = np.concatenate([np.zeros(0), *block.values.values()])
         _write(self.file(number, "scores"), pa.table(long), {}, _key(about))
         table = pa.table({name: _column(each) for name, each in block.columns.items()})
         _write(self.file(number), table, block.notes, _key(about))
@@ -199,7 +198,7 @@ def read_evaluation(folder: Path | str) -> tuple[Evaluation, dict[str, Any]]:
         "",
         outputs[0],
         values={
-            score: {name: np.concatenate([block.values[score][name] for block in blocks]) for name in names}
+            score: {name: np.concatenate([block.values[score, name] for block in blocks]) for name in names}
             for score in plan["scores"]
         },
         importance=_importance(blocks),
@@ -232,7 +231,8 @@ def write_result(result: Result, folder: Path) -> Path:
         "fractions": evaluation.fractions.tolist(),
         "importance": {name: [1, *values.tolist()] for name, values in evaluation.importance.items()},
     }
-    target.write(0, StoredBlock(columns, evaluation.values, notes), about)
+    values = {(score, name): each for score, by in evaluation.values.items() for name, each in by.items()}
+    target.write(0, StoredBlock(columns, values, notes), about)
     if result.examples is not None:
         write_arrays(folder / EXAMPLES, result.examples.to_arrays())
     target.describe({**about, "block": max(len(evaluation.indices), 1), "images": len(evaluation.indices)})
@@ -272,14 +272,10 @@ def _columns(plan: Mapping[str, Any]) -> Iterable[str]:
         yield from (curve_column("", output, side, name) for side in SIDES for name in plan["estimators"])
 
 
-def _values(long: Any, count: int) -> dict[str, dict[str, NDArray[Any]]]:
+def _values(long: Any, count: int) -> dict[tuple[str, str], NDArray[Any]]:
     """The long form of a block of `count` images as arrays [N] by score and estimator."""
-    values: dict[str, dict[str, NDArray[Any]]] = {}
-    scores, names = (long[column].to_pylist()[::count] for column in REPEATED)
-    rows = long["value"].to_numpy().reshape(-1, count)
-    for score, name, row in zip(scores, names, rows, strict=True):
-        values.setdefault(score, {})[name] = row
-    return values
+    keys = zip(*(long[column].to_pylist()[::count] for column in REPEATED), strict=True)
+    return dict(zip(keys, long["value"].to_numpy().reshape(-1, count), strict=True))
 
 
 def _importance(blocks: Sequence[StoredBlock]) -> dict[str, NDArray[Any]]:

@@ -52,7 +52,7 @@ def evaluate(
         examples: Images shown with their maps in figures and report.
 
     """
-    from fpa.evaluation.evaluator import class_names, open_engine
+    from fpa.evaluation.evaluator import describe_subject, open_engine
     from fpa.evaluation.loop import evaluate_blocks
     from fpa.show import STAGES, show_all
     from fpa.study.folder import SHOWN_FILES
@@ -65,14 +65,8 @@ def evaluate(
     plan = fpa.make_plan(masking=masking, outputs=outputs, scores=scores, **how.plan(subject.normalisation))
     source, note = images.images(subject, how.count)
     engine = open_engine(how.engine(subject.model, source, run.device), source, plan)
-    about = {
-        "name": subject.name,
-        "classes": class_names(subject.classes, engine, source, subject.model),
-        "data": source.name,
-        "augmentation": augmentation,
-        "training": trained.get(augmentation, {}),
-        "command": command,
-    }
+    about = describe_subject(engine, source, subject.name, subject.classes)
+    about |= {"training": trained.get(augmentation, {}), "command": command}
     output = run.output or default_output("evaluate", subject.name, how.count)
     stored: dict[str, Any] = {"about": about, "examples": examples, "overwrite": run.overwrite}
     with _claimed(output, run, note) as display:

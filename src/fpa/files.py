@@ -230,10 +230,8 @@ def load_object(spec: str, kind: str) -> Any:
     try:
         return attrgetter(name)(importlib.import_module(module))
     except Exception as error:  # whatever the user's own code raises
-        raise InputError(
-            f"the {kind} {spec} cannot be imported from the current folder or the environment: "
-            f"{first_line(error)}"
-        ) from error
+        places = "from the current folder or the environment"
+        raise InputError(f"the {kind} {spec} cannot be imported {places}: {first_line(error)}") from error
     finally:
         sys.path.remove(here)
 
@@ -246,8 +244,7 @@ def call_object(spec: str, kind: str, *arguments: Any) -> Any:
     """
     function = load_object(spec, kind)
     if not callable(function):
-        what = type(function).__name__
-        raise InputError(f"{spec} must be a function that returns a {kind}, it is a {what}")
+        raise InputError(f"{spec} must be a function that returns a {kind}, not a {type(function).__name__}")
     try:
         return function(*arguments)
     except InputError:

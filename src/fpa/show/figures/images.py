@@ -14,7 +14,7 @@ from fpa.errors import InputError, unknown
 from fpa.evaluation.result import Result, Results
 from fpa.show.figures import style
 from fpa.show.names import estimator_names
-from fpa.show.summary import Floats
+from fpa.statistics.intervals import Floats
 
 if TYPE_CHECKING:
     from fpa.training.augment import FPA, Rectangle
@@ -96,9 +96,8 @@ def sign_panel(
     style.show_image(pictures[0], image)
     pictures[0].set_title(f"Explained class:\n{style.plain(class_name, 24)}" if class_name else "Image")
     norm = CenteredNorm(0, float(np.percentile(np.abs(values), 99)) or 1.0)
-    called = f"{estimator} scores" if estimator else "Scores"
-    shown = {called: values, "The largest 2% by size": truncated(values)}
-    for axis, (title, numbers) in zip(pictures[1:], shown.items(), strict=True):
+    titles = (f"{estimator} scores" if estimator else "Scores", "The largest 2% by size")
+    for axis, title, numbers in zip(pictures[1:], titles, (values, truncated(values)), strict=True):
         drawn = axis.imshow(numbers, cmap=style.SIGNS, norm=norm)
         axis.set(title=title, xticks=[], yticks=[])
         axis.spines[:].set_visible(True)

@@ -213,13 +213,12 @@ def rank_slopes(results: Results) -> Figure:
     axes = figure.subplots(1, len(results.models), squeeze=False, gridspec_kw={"wspace": 0.12})[0]
     beside = {"textcoords": "offset points", "va": "center", "size": 8}
     for axis, (name, model) in zip(axes, results.models.items(), strict=True):
-        reliability = model.reliability
-        by_mif = {estimator: place for place, estimator in enumerate(reliability.by_mif, 1)}
-        by_lif = {estimator: place for place, estimator in enumerate(reliability.by_lif, 1)}
-        pairs = [(pair.first, pair.second) for pair in reliability.contradictions]
+        by_mif, by_lif = model.reliability.by_mif, model.reliability.by_lif
+        ranks = {name: (place, by_lif.index(name) + 1) for place, name in enumerate(by_mif, 1)}
+        pairs = [(pair.first, pair.second) for pair in model.reliability.contradictions]
         red = {estimator for pair in pairs for estimator in pair}
-        for estimator in reliability.by_mif:
-            ends, signed = (by_mif[estimator], by_lif[estimator]), results.signed.get(estimator)
+        for estimator, ends in ranks.items():
+            signed = results.signed.get(estimator)
             colour, width = (style.RED, 1.4) if estimator in red else (style.GREY, 0.9)
             axis.plot(
                 (0, 1), ends, marker="o" if signed else "s", markersize=4.5, label=estimator, color=colour,
@@ -228,15 +227,15 @@ def rank_slopes(results: Results) -> Figure:
             for x, rank, align, gap in ((0, ends[0], "right", -6), (1, ends[1], "left", 6)):
                 axis.annotate(shown[estimator], (x, rank), (gap, 0), ha=align, **beside)
         for first, second in pairs:
-            start, end = by_mif[first] - by_mif[second], by_lif[first] - by_lif[second]
-            cross = start / (start - end)
-            height = by_mif[first] + cross * (by_lif[first] - by_mif[first])
+            before, after = (one - other for one, other in zip(ranks[first], ranks[second], strict=True))
+            cross = before / (before - after)
+            height = ranks[first][0] + cross * (ranks[first][1] - ranks[first][0])
             axis.plot(cross, height, "o", color=style.RED, markeredgecolor="white", markersize=4.5, zorder=4)
         title = f"{style.plain_model(name)}: {len(pairs)} contradiction{'' if len(pairs) == 1 else 's'}"
-        lines, mixed = [title, f"in {len(reliability.pairs)} pairs"], counts[name]
-        if mixed.pairs:  # what tables and report count
-            lines.append(f"(signed-unsigned: {mixed.significant} of {mixed.pairs})")
-        axis.set(title="\n".join(lines), xlim=(-0.05, 1.05), ylim=(count + 0.5, 0.5), yticks=[])
+        title += f"\nin {len(model.reliability.pairs)} pairs"
+        if counts[name].pairs:  # what tables and report count
+            title += f"\n(signed-unsigned: {counts[name].significant} of {counts[name].pairs})"
+        axis.set(title=title, xlim=(-0.05, 1.05), ylim=(count + 0.5, 0.5), yticks=[])
         axis.set_xticks((0, 1), ("Rank by MIF", "Rank by LIF"))
         axis.tick_params(length=0)
         axis.spines[:].set_visible(False)
@@ -252,11 +251,11 @@ def rank_slopes(results: Results) -> Figure:
 def all_figures(results: Results) -> dict[str, Figure]:
     """All figures by the names of their files; those that need what the results do not have are left out."""
     with_fpa = [name for name in results.models if summary.trained_with(results, name) == "fpa"]
-    shown = (with_fpa or list(results.models)[-1:])[0]
+    shown = next(iter(with_fpa), list(results.models)[-1])
     model, signed = results.models[shown], _of_sign(results, True)
     evaluation, examples, settings = model.evaluation, model.examples, model.about.get("training")
     figures: dict[str, Figure] = {}
-    if examples is not None and with_fpa and settings:
+    if examples and with_fpa and settings:
         from fpa.training.augment import FPA
 
         few = slice(0, 7)
@@ -272,8 +271,7 @@ def all_figures(results: Results) -> dict[str, Figure]:
             figures[f"curves-{group}"] = perturbation_curves(results, sign)
     if ranked := [name for name in signed or results.signed if name in evaluation.importance]:
         figures["lif-over-scores"] = lif_over_scores(results, shown, ranked)
-    normalised_pixels = summary.removed_unit(results) == "pixels" and evaluation.divided
-    if examples is not None and signed and normalised_pixels:
+    if examples and signed and summary.removed_unit(results) == "pixels" and evaluation.divided:
         estimator = "ig_sum" if "ig_sum" in signed else signed[0]
         usable = np.isin(examples.indices, evaluation.indices[model.fidelity[estimator].kept])
         usable &= np.isfinite(examples.maps[estimator]).all(axis=(1, 2))

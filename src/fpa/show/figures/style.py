@@ -19,7 +19,8 @@ from fpa.evaluation.result import Result
 from fpa.files import replacing, writable_folder
 from fpa.progress import shortened
 from fpa.show.names import Look, model_name
-from fpa.show.summary import Floats, mean_curve
+from fpa.show.summary import mean_curve
+from fpa.statistics.intervals import Floats
 
 INK, RED, GREY, PALE = "#333333", "#C8102E", "#8C8C8C", "#E3E3E3"
 

@@ -5,6 +5,7 @@ The names below, and the rooms of the package (`fpa.masking`, `fpa.data`, ...), 
 """
 
 from importlib import import_module
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -63,10 +64,7 @@ _HOMES = {
     "training.settings": "FPASettings TrainingSettings suggested_fpa",
 }  # fmt: skip
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
-_ROOMS = (
-    "auditing", "cli", "data", "engine", "errors", "evaluation", "explanation", "functional", "masking",
-    "models", "perturbation", "scores", "show", "statistics", "study", "training",
-)  # fmt: skip
+_ROOMS = {module.name for module in iter_modules(__path__)} - {"__main__"}
 
 
 def __getattr__(name: str) -> Any:

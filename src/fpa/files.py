@@ -48,10 +48,11 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a small text file in one piece."""
+def write_text(path: Path, text: str) -> Path:
+    """Write a small text file in one piece; its path again."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+    return path
 
 
 def writable_folder(path: Path) -> Path:

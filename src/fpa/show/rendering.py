@@ -27,8 +27,8 @@ def rendered(template: str, **values: Any) -> str:
 
 def write_page(path: str | Path, template: str, **values: Any) -> Path:
     """Write a template, filled in, to `path`, in one piece."""
-    write_text(writable_folder(Path(path).parent) / Path(path).name, rendered(template, **values))
-    return Path(path)
+    writable_folder(Path(path).parent)
+    return write_text(Path(path), rendered(template, **values))
 
 
 def number(value: float, digits: int = 1, sign: bool = False) -> str:

@@ -55,6 +55,9 @@ class Counts(NamedTuple):
     significant: int
     """Of these, those where both differences are significant."""
 
+    def __str__(self) -> str:
+        return f"{self.opposite} of {self.pairs} ({self.significant})"
+
 
 def opposite_pairs(results: Results) -> dict[str, Counts]:
     """For every model, how often MIF and LIF contradict each other over signed-unsigned pairs."""
@@ -64,6 +67,13 @@ def opposite_pairs(results: Results) -> dict[str, Counts]:
         opposite, significant = (pair.opposite for pair in pairs), (pair.contradiction for pair in pairs)
         counts[name] = Counts(len(pairs), sum(opposite), sum(significant))
     return counts
+
+
+def pairs_counted(results: Results) -> tuple[str, int]:
+    """The kind of pairs that a verdict counts, and how many there are: all where none is signed-unsigned."""
+    kinds = [pair.kind for pair in results.first.reliability.pairs]
+    mixed = kinds.count("signed-unsigned")
+    return ("signed-unsigned", mixed) if mixed else ("all", len(kinds))
 
 
 def mean_curve(model: Result, side: str, estimator: str) -> tuple[Floats, Floats]:

@@ -100,7 +100,6 @@ def _rendered(template: str, results: Results) -> str:
         rows=partial(_rows, [results]),
         notes=notes(results),
         counted=COUNTED,
-        counts={name: _count(each) for name, each in summary.opposite_pairs(results).items()},
     )
 
 
@@ -250,13 +249,9 @@ def _add_rows(table: Table, several: Sequence[Results], columns: Sequence[Column
         table.add_row(Text(label, style="italic" if kind == "group" else ""), *texts)
 
 
-def _count(counts: summary.Counts) -> str:
-    return f"{counts.opposite} of {counts.pairs} ({counts.significant})"
-
-
 def _counted(results: Results) -> str:
     counts = summary.opposite_pairs(results)
-    return ", ".join(f"{model_name(name)} {_count(each)}" for name, each in counts.items() if each.pairs)
+    return ", ".join(f"{model_name(name)} {each}" for name, each in counts.items() if each.pairs)
 
 
 def _warnings(results: Results) -> list[str]:

@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 from fpa.errors import InputError, unknown
 from fpa.evaluation.result import Result, Results
 from fpa.show.figures import style
-from fpa.show.names import estimator_names
 from fpa.statistics.intervals import Floats
 
 if TYPE_CHECKING:
@@ -140,15 +139,11 @@ def sign_fluctuation(results: Results, model: str, which: int = 0, estimator: st
     rows = np.flatnonzero(evaluation.indices == examples.indices[which])
     if len(rows) == 0:
         raise InputError(f"there are no curves of image {examples.indices[which]} in these results")
-    return sign_panel(
-        examples.images[which],
-        examples.maps[estimator][which],
-        evaluation.fractions,
-        evaluation.mif[estimator][rows[0]],
-        evaluation.lif[estimator][rows[0]],
-        estimator=estimator_names(results, style="mathtext", most=style.LONGEST)[estimator],
-        class_name=results.classes[examples.targets[which]],
-    )
+    image, scores = examples.images[which], examples.maps[estimator][which]
+    mif, lif = (side[estimator][rows[0]] for side in (evaluation.mif, evaluation.lif))
+    name = style.drawn_names(results)[estimator]
+    explained = results.classes[examples.targets[which]]
+    return sign_panel(image, scores, evaluation.fractions, mif, lif, estimator=name, class_name=explained)
 
 
 def of_model(results: Results, name: str) -> Result:

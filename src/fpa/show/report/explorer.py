@@ -26,10 +26,10 @@ def explorer_data(results: Results) -> dict[str, Any] | None:
     each position: the mean of its pixels there. Where patches are removed, `shares` has the share of the
     patches that is gone at every position of the slider.
     """
-    examples = {at: each.examples for at, each in enumerate(results.models.values()) if each.examples}
-    evaluations = [each.evaluation for each in results.models.values() if each.examples]
+    models = list(results.models.values())
+    examples = {place: model.examples for place, model in enumerate(models) if model.examples}
     rows = [_rows(each.indices) for each in examples.values()]
-    curve_rows = [_rows(each.indices) for each in evaluations]
+    curve_rows = [_rows(models[place].evaluation.indices) for place in examples]
     shared = [i for i in next(iter(rows), {}) if all(i in each for each in rows + curve_rows)]
     estimators = [name for name in results.estimators if all(name in each.maps for each in examples.values())]
     if not shared or not estimators:
@@ -44,12 +44,10 @@ def explorer_data(results: Results) -> dict[str, Any] | None:
     removed = _removed(first.ranks[estimators[0]][0], STEPS + 1)
     shares = numbers(removed / removed[-1]) if removed_unit(results) == "patches" else None
     packed = []
-    for (model, each), evaluation, own, places in zip(
-        examples.items(), evaluations, rows, curve_rows, strict=True
-    ):
+    for (model, each), own, places in zip(examples.items(), rows, curve_rows, strict=True):
         targets = [_class(results, each.targets[own[i]]) for i in indices]
         maps = [_packed_maps(each, name, [own[i] for i in indices]) for name in estimators]
-        sides = {"mif": evaluation.mif, "lif": evaluation.lif}
+        sides = {"mif": models[model].evaluation.mif, "lif": models[model].evaluation.lif}
         curves = [
             {side: [numbers(values[name][places[i]]) for i in indices] for side, values in sides.items()}
             for name in estimators

@@ -10,7 +10,7 @@ from fpa.show import summary
 from fpa.show.names import estimator_looks, estimator_names, model_looks, model_name
 from fpa.show.rendering import write_page
 from fpa.show.report.explorer import explorer_data, numbers
-from fpa.show.report.verdict import pairs_counted, verdict
+from fpa.show.report.verdict import verdict
 from fpa.show.tables import column_of
 
 _HISTORY = {"loss": "Training loss", "accuracy": "Training accuracy", "test_accuracy": "Test accuracy"}
@@ -46,11 +46,8 @@ def write_report(results: Results, path: str | Path, command: str | None = None)
         ],
         "explorer": explorer,
     }
-    kind, pairs = pairs_counted(results.first.reliability)
     timings = _facts(results.about.get("timings", {}))
-    scores = {
-        score: [column_of(results, name, score).cells for name in models] for score in results.score_titles
-    }
+    scores = {key: [column_of(results, name, key).cells for name in models] for key in results.score_titles}
     return write_page(
         path,
         "report.html.jinja",
@@ -58,8 +55,6 @@ def write_report(results: Results, path: str | Path, command: str | None = None)
         names={name: Markup(text) for name, text in estimator_names(results, style="html").items()},
         plain_names=estimator_names(results),
         verdict=verdict(results),
-        kind=kind,
-        pairs=pairs,
         best={name: summary.best(results, model) for name, model in models.items()},
         published=any(map(results.published.get, models)),
         scores=scores,
@@ -82,9 +77,9 @@ def _made_with(results: Results) -> dict[str, Any]:
     """What the numbers depend on besides the model and the images: versions, device, arithmetic, the plan."""
     first, plan = results.first.about.get("made_with", {}), results.first.plan
     facts = {key: about[key] for about in (first, results.about) for key in _MADE_WITH if key in about}
-    forms = {name: model.about.get("made_with", {}).get("forms") for name, model in results.models.items()}
-    by_model = {model_name(name): form for name, form in forms.items() if form}
-    facts["arithmetic"] = by_model if len(set(map(str, forms.values()))) > 1 else first.get("forms") or {}
+    made = {model_name(name): model.about.get("made_with", {}) for name, model in results.models.items()}
+    forms = {name: about.get("forms") or {} for name, about in made.items()}
+    facts["arithmetic"] = forms if len(set(map(str, forms.values()))) > 1 else first.get("forms") or {}
     if results.recipe is None:  # a recipe says these itself
         settings = {key: plan[key] for key in _SETTINGS if key in plan}
         settings["points"] = len(results.first.evaluation.fractions)

@@ -37,10 +37,9 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
     known = sorted(known)
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     hint = f": did you mean {' or '.join(map(repr, near))}?" if near else ""
-    if near and len(known) > 16:
-        return InputError(f"unknown {kind} {name!r}{hint}")
-    more = ", ..." if len(known) > 16 else ""
-    return InputError(f"unknown {kind} {name!r}{hint} (known: {', '.join(known[:16])}{more})")
+    if not near or len(known) <= 16:
+        hint += f" (known: {', '.join(known[:16])}{', ...' if len(known) > 16 else ''})"
+    return InputError(f"unknown {kind} {name!r}{hint}")
 
 
 NO_MATTER = (

@@ -159,12 +159,11 @@ class Tell:
         self.at("done" if self.done == self.images else self.estimator)
         now = time.monotonic()
         if not self.display.live and (now - self.last_line > 10 or self.done == self.images):
-            self.last_line, pace = now, f"images, {self.pace:.1f} images/s"
-            if self.images is None:
-                self.line(f"{self.done} {pace}")
-            else:
-                left = (self.images - self.done) / max(self.pace, 1e-9)
-                self.line(f"{self.done} of {self.images} {pace}, {left:.0f} s left")
+            self.last_line, of, left = now, "", ""
+            if self.images is not None:
+                of = f" of {self.images}"
+                left = f", {(self.images - self.done) / max(self.pace, 1e-9):.0f} s left"
+            self.line(f"{self.done}{of} images, {self.pace:.1f} images/s{left}")
 
     def skip(self, images: int) -> None:
         """So many more images were done before."""

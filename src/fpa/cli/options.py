@@ -38,7 +38,7 @@ class RunOptions:
 
     @property
     def place(self) -> dict[str, Any]:
-        """The arguments of whatever trains."""
+        """The arguments of the functions that train models."""
         return {"device": self.device, "overwrite": self.overwrite}
 
 

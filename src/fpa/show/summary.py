@@ -36,9 +36,8 @@ def best(results: Results, model: Result, score: str = "A") -> str:
     higher = score == "A" or results.score_titles[score]["higher_is_better"]
     values = {name: mean if higher else -mean for name, (mean, _) in measured(model, score).items()}
     known = [name for name, value in values.items() if math.isfinite(value)]
-    return max(
-        [name for name in known if name in results.signed] or known, key=values.__getitem__, default=""
-    )
+    names = [name for name in known if name in results.signed] or known
+    return max(names, key=values.__getitem__, default="")
 
 
 def direction(score: dict[str, Any]) -> str:

@@ -126,11 +126,11 @@ def audit(
                 verdict = replace(verdict, command=_finetune_command(model, images, source.name, maskings[0]))
             else:
                 verdict = replace(verdict, advice=(*verdict.advice, NO_TRAINING_IMAGES))
-        verdict.save(output / AUDIT_FILES[0])
-        verdict.report(output / AUDIT_FILES[1])
+        verdict.save(output / "audit.json")
+        page = verdict.report(output / "audit.html")
     if not run.quiet:
         Console().print(verdict)
-        print(f"page: {output / 'audit.html'}")
+        print(f"page: {page}")
     return verdict.exit_code
 
 
@@ -193,7 +193,6 @@ def finetune(
     settings = asdict(fpa.suggested_fpa(*data.input_shape[1:]))
     settings |= {name: value for name, value in chosen.items() if value is not None}
     output = run.output or default_output("finetune", subject.name)
-    where: dict[str, Any] = {"device": run.device, "output": output, "overwrite": run.overwrite}
     with Display(quiet=run.quiet) as display:
         tuned: Any = fpa.finetune(
             network,
@@ -208,7 +207,8 @@ def finetune(
             data_root=images.data_root,
             workers=images.workers,
             display=display,
-            **where,
+            output=output,
+            **run.place,
         )
     if not run.quiet:
         by_model = tuned.card.recipe["targets"] == "model"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fpa.evaluation.shards import EvaluationFolder, curve_column
+from fpa.evaluation.shards import EvaluationFolder, StoredBlock, curve_column
 from fpa.explanation.estimator import PAPER
 
 IMAGES, POINTS = 5000, 21
@@ -30,8 +30,10 @@ def main() -> None:
                     for estimator in PAPER:
                         curve = rng.normal(size=(len(index), POINTS)).astype(np.float32)
                         columns[curve_column("", "logit", side, estimator)] = curve
-                values = {"A": {estimator: rng.normal(size=len(index)) for estimator in PAPER}}
-                folder.write(number, columns, values, {"problems": []}, "0" * 16)
+                values = {("A", estimator): rng.normal(size=len(index)) for estimator in PAPER}
+                folder.write(
+                    number, StoredBlock(columns, values, {"problems": []}), {"plan": {}, "model": ""}
+                )
             for kind, what in (("block", "curves"), ("scores", "one score")):
                 size = sum(path.stat().st_size for path in Path(name).rglob(f"{kind}-*.parquet"))
                 print(f"blocks of {block:4} images, {what:9} {size / 2**20:6.2f} MiB")

@@ -22,11 +22,10 @@ class DamagedError(InputError):
 
     def __init__(self, reasons: Mapping[Path, object]) -> None:
         self.reasons = dict(reasons)
-        said = "; ".join(f"{path} is damaged ({reason})" for path, reason in reasons.items())
+        damage = "; ".join(f"{path} is damaged ({reason})" for path, reason in reasons.items())
         it = "it" if len(reasons) == 1 else "them"
-        super().__init__(
-            f"{said}: remove {it} (in a study fpa run --repair does) and run again to make {it} anew"
-        )
+        remedy = f"remove {it} (in a study fpa run --repair does) and run again to make {it} anew"
+        super().__init__(f"{damage}: {remedy}")
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
@@ -38,19 +37,14 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
     known = sorted(known)
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     hint = f": did you mean {' or '.join(map(repr, near))}?" if near else ""
-    if near and len(known) > 16:
-        return InputError(f"unknown {kind} {name!r}{hint}")
-    more = ", ..." if len(known) > 16 else ""
-    return InputError(f"unknown {kind} {name!r}{hint} (known: {', '.join(known[:16])}{more})")
+    if not near or len(known) <= 16:
+        hint += f" (known: {', '.join(known[:16])}{', ...' if len(known) > 16 else ''})"
+    return InputError(f"unknown {kind} {name!r}{hint}")
 
 
 NO_MATTER = (
-    "data.root",
-    "data.workers",
-    "training.compile",
-    "training.test_every",
-    "training.checkpoint_seconds",
-)
+    "data.root", "data.workers", "training.compile", "training.test_every", "training.checkpoint_seconds",
+)  # fmt: skip
 """Recipe fields that do not change a result."""
 
 
@@ -61,7 +55,7 @@ def differences(ours: dict[str, Any], theirs: dict[str, Any], prefix: str = "") 
     ['a.b: 2 -> 1']
     """
     lines = []
-    for key in [*ours, *(k for k in theirs if k not in ours)]:
+    for key in ours | theirs:
         mine, other = ours.get(key), theirs.get(key)
         if isinstance(mine, dict) and isinstance(other, dict):
             lines += differences(mine, other, f"{prefix}{key}.")

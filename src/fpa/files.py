@@ -48,10 +48,11 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a small text file in one piece."""
+def write_text(path: Path, text: str) -> Path:
+    """Write a small text file in one piece; its path again."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+    return path
 
 
 def writable_folder(path: Path) -> Path:
@@ -230,10 +231,8 @@ def load_object(spec: str, kind: str) -> Any:
     try:
         return attrgetter(name)(importlib.import_module(module))
     except Exception as error:  # whatever the user's own code raises
-        raise InputError(
-            f"the {kind} {spec} cannot be imported from the current folder or the environment: "
-            f"{first_line(error)}"
-        ) from error
+        places = "from the current folder or the environment"
+        raise InputError(f"the {kind} {spec} cannot be imported {places}: {first_line(error)}") from error
     finally:
         sys.path.remove(here)
 
@@ -246,8 +245,7 @@ def call_object(spec: str, kind: str, *arguments: Any) -> Any:
     """
     function = load_object(spec, kind)
     if not callable(function):
-        what = type(function).__name__
-        raise InputError(f"{spec} must be a function that returns a {kind}, it is a {what}")
+        raise InputError(f"{spec} must be a function that returns a {kind}, not a {type(function).__name__}")
     try:
         return function(*arguments)
     except InputError:

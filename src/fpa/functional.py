@@ -8,46 +8,37 @@ Random numbers depend on `seed` and on `indices`, the numbers of the images in t
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from fpa.engine import Engine
-from fpa.explanation import Estimator, RawMap, Task, make_task, raw_maps_of
-from fpa.explanation.integrated import IntegratedGradients
-from fpa.explanation.smooth import SmoothGrad, SquaredSmoothGrad
-from fpa.explanation.vanilla import VanillaGradient
+from fpa.explanation import Estimator, RawMap, make_task, raw_maps_of
+from fpa.explanation.paper import IntegratedGradients, SmoothGrad, SquaredSmoothGrad, VanillaGradient
+from fpa.explanation.raw import Model, Targets
 from fpa.masking import MaskingLike, check_mask, get_masking
 from fpa.perturbation import perturbation_curves, ranks
 
 __all__ = [
-    "integrated_gradients",
-    "perturbation_curves",
-    "ranks",
-    "reduce",
-    "remove",
-    "smooth_grad",
-    "squared_smooth_grad",
-    "vanilla_gradient",
-]
+    "integrated_gradients", "perturbation_curves", "ranks", "reduce", "remove", "smooth_grad",
+    "squared_smooth_grad", "vanilla_gradient",
+]  # fmt: skip
 
 
-def vanilla_gradient(
-    model: nn.Module | Engine, images: Tensor, targets: Tensor | int | None = None
-) -> Tensor:
+def vanilla_gradient(model: Model, images: Tensor, targets: Targets = None) -> Tensor:
     """The gradient of the logit of `targets` [N] (by default the classes predicted), [N, C, H, W].
 
     >>> import torch
+    >>> from torch import nn
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(4, 2, bias=False))
     >>> gradient = vanilla_gradient(model, torch.rand(3, 1, 2, 2), targets=1)
     >>> bool((gradient.flatten(1) == model[1].weight[1]).all())
     True
     """
-    return _raw_map(VanillaGradient(), make_task(model, images, targets)[0])
+    return _raw_map(VanillaGradient(), model, images, targets)
 
 
 def integrated_gradients(
-    model: nn.Module | Engine,
+    model: Model,
     images: Tensor,
-    targets: Tensor | int | None = None,
+    targets: Targets = None,
     *,
     steps: int = 200,
     reference: Any = "masked",
@@ -58,20 +49,21 @@ def integrated_gradients(
     """Integrated gradients by the right Riemann sum, [N, C, H, W]; see `Settings.reference` for where from.
 
     >>> import torch
+    >>> from torch import nn
     >>> model, images = nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), torch.rand(3, 1, 2, 2)
     >>> scores = integrated_gradients(model, images, 1, steps=10).sum((1, 2, 3))
     >>> difference = (model(images) - model(torch.zeros_like(images)))[:, 1]
     >>> torch.allclose(scores, difference, atol=1e-5)
     True
     """
-    task, _ = make_task(model, images, targets, masking=masking, seed=seed, indices=indices)
-    return _raw_map(IntegratedGradients(steps, reference), task)
+    raw = IntegratedGradients(steps, reference)
+    return _raw_map(raw, model, images, targets, masking=masking, seed=seed, indices=indices)
 
 
 def smooth_grad(
-    model: nn.Module | Engine,
+    model: Model,
     images: Tensor,
-    targets: Tensor | int | None = None,
+    targets: Targets = None,
     *,
     samples: int = 15,
     sigma: float = 0.15,
@@ -81,19 +73,19 @@ def smooth_grad(
     """The mean gradient of noisy copies, [N, C, H, W]; the noise is `sigma` times an image's range.
 
     >>> import torch
+    >>> from torch import nn
     >>> model, images = nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), torch.rand(3, 1, 2, 2)
     >>> both = smooth_grad(model, images, 1), vanilla_gradient(model, images, 1)
     >>> torch.allclose(*both)  # a linear model has the same gradient everywhere
     True
     """
-    task, _ = make_task(model, images, targets, seed=seed, indices=indices)
-    return _raw_map(SmoothGrad(samples, sigma), task)
+    return _raw_map(SmoothGrad(samples, sigma), model, images, targets, seed=seed, indices=indices)
 
 
 def squared_smooth_grad(
-    model: nn.Module | Engine,
+    model: Model,
     images: Tensor,
-    targets: Tensor | int | None = None,
+    targets: Targets = None,
     *,
     samples: int = 15,
     sigma: float = 0.15,
@@ -103,12 +95,12 @@ def squared_smooth_grad(
     """The mean squared gradient of the copies that `smooth_grad` takes, [N, C, H, W].
 
     >>> import torch
+    >>> from torch import nn
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
     >>> bool((squared_smooth_grad(model, torch.rand(3, 1, 2, 2)) >= 0).all())
     True
     """
-    task, _ = make_task(model, images, targets, seed=seed, indices=indices)
-    return _raw_map(SquaredSmoothGrad(samples, sigma), task)
+    return _raw_map(SquaredSmoothGrad(samples, sigma), model, images, targets, seed=seed, indices=indices)
 
 
 def reduce(raw: Tensor, reduction: Literal["sum", "abs"] = "sum", *, times: Tensor | None = None) -> Tensor:
@@ -141,5 +133,6 @@ def remove(
     return get_masking(masking)(images, mask, noise)
 
 
-def _raw_map(raw: RawMap, task: Task) -> Tensor:
+def _raw_map(raw: RawMap, *arguments: Any, **named: Any) -> Tensor:
+    task, _ = make_task(*arguments, **named)
     return raw_maps_of(task, {"map": Estimator(raw)})["map"]

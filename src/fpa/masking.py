@@ -78,8 +78,7 @@ class Fill(Masking):
         Unmasked pixels keep their exact bits; the input is never changed.
         """
         check_mask(images, mask)
-        if noise is None:
-            noise = self.noise(images)
+        noise = self.noise(images) if noise is None else noise
         return torch.where(mask.unsqueeze(1), self.fill(images, noise), images)
 
 
@@ -102,9 +101,7 @@ class Constant(Fill):
     def fill(self, images: Tensor, noise: Tensor | None = None) -> Tensor:  # noqa: D102
         values = self.value if isinstance(self.value, tuple) else (self.value,)
         if isinstance(self.value, tuple) and len(values) != images.shape[1]:
-            raise InputError(
-                f"the masking has {len(values)} channel values, the images {images.shape[1]} channels"
-            )
+            raise InputError(f"the masking has {len(values)} channel values for {images.shape[1]} channels")
         return torch.cat([images.new_full((1, 1, 1, 1), value) for value in values], dim=1)
 
 
@@ -146,9 +143,7 @@ class Uniform(Fill):
         return torch.rand(images.shape, generator=generator, device=device).to(images.device)
 
     def fill(self, images: Tensor, noise: Tensor | None = None) -> Tensor:  # noqa: D102
-        if noise is None:
-            noise = self.noise(images)
-        values = _floating(images)
+        values, noise = _floating(images), self.noise(images) if noise is None else noise
         low, high = values.amin((2, 3), keepdim=True), values.amax((2, 3), keepdim=True)
         return _like(torch.minimum(low + noise.to(values.dtype) * (high - low), high), images)
 
@@ -194,19 +189,17 @@ class Bokeh(Fill):
     def fill(self, images: Tensor, noise: Tensor | None = None) -> Tensor:  # noqa: D102
         radius = min(images.shape[-2:]) / 8 if self.radius is None else self.radius
         reach, values = math.floor(radius), _floating(images)
-        offsets = torch.arange(-reach, reach + 1, device=images.device, dtype=values.dtype)
-        disc = (offsets[:, None] ** 2 + offsets[None, :] ** 2 <= radius**2).to(values.dtype)
+        halves = [math.isqrt(int(radius**2 - offset**2)) for offset in range(-reach, reach + 1)]
         # A row of the disc is a run of ones: the sum over the disc is a few box sums, each a difference
         # of running sums, so the cost grows with the radius and not with its square.
         padded = functional.pad(values, (reach, reach, reach, reach), mode="replicate")
         running = functional.pad(padded.to(torch.float64).cumsum(-1), (1, 0))
         (height, width), total = images.shape[-2:], torch.zeros_like(values, dtype=torch.float64)
-        for row in range(2 * reach + 1):
-            half = math.isqrt(int(radius**2 - (row - reach) ** 2))
+        for row, half in enumerate(halves):
             rows = running[..., row : row + height, :]
             right = rows[..., reach + half + 1 : reach + half + 1 + width]
             total += right - rows[..., reach - half : reach - half + width]
-        return _like((total / disc.sum()).to(values.dtype), images)
+        return _like((total / sum(2 * half + 1 for half in halves)).to(values.dtype), images)
 
 
 MASKINGS: dict[str, Callable[..., Masking]] = {
@@ -232,10 +225,8 @@ def get_masking(
     >>> get_masking("zero") == get_masking("constant") == get_masking()
     True
     """
-    if masking is None:
-        return Constant()
-    if isinstance(masking, Masking):
-        return masking
+    if masking is None or isinstance(masking, Masking):
+        return Constant() if masking is None else masking
     if callable(masking):
         return FunctionMasking(masking)
     parameters = {"name": masking} if isinstance(masking, str) else dict(masking)
@@ -249,26 +240,22 @@ def get_masking(
         return black(mean, std)
     if name not in MASKINGS and ":" not in name:
         raise unknown("masking", name, [*MASKINGS, *ALIASES, "module:Class"])
-    make = MASKINGS.get(name) or load_object(name, "masking")
-    if isinstance(make, Masking) and not parameters:
-        return make
-    return _made(name, make, parameters)
+    return _made(name, MASKINGS.get(name) or load_object(name, "masking"), parameters)
 
 
 def _made(name: str, make: Callable[..., Any], parameters: dict[str, Any]) -> Masking:
     """The masking of a class or function with these parameters, or the error that says which it accepts."""
     maker = isinstance(make, type) or make in MASKINGS.values()
     accepted = list(inspect.signature(make).parameters)[0 if maker else 2 :]
+    taken = ", ".join(accepted)
     if not set(parameters) <= set(accepted):
-        raise InputError(
-            f"the masking {name} takes {', '.join(accepted) or 'no parameters'}, got {', '.join(parameters)}"
-        )
+        raise InputError(f"the masking {name} takes {taken or 'no parameters'}, got {', '.join(parameters)}")
     if not maker:
-        return FunctionMasking(partial(make, **parameters) if parameters else make)
+        return get_masking(partial(make, **parameters) if parameters else make)
     try:
         return get_masking(make(**parameters))
     except (TypeError, ValueError) as error:
-        raise InputError(f"the masking {name} ({', '.join(accepted)}): {error}") from error
+        raise InputError(f"the masking {name} ({taken}): {error}") from error
 
 
 def masking_json(masking: MaskingLike | None) -> dict[str, Any]:

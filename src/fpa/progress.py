@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, Task, TaskID, TextColumn, TimeRemainingColumn
@@ -76,8 +76,7 @@ class Display:
 
     def skipped(self, stage: str) -> None:
         """Show that a stage was done by an earlier run."""
-        if self.live:
-            self._progress.update(self._task(stage), completed=1.0, values="done before")
+        self._progress.update(self._task(stage), completed=1.0, values="done before")
 
     @contextmanager
     def making(self, stage: str) -> Iterator[None]:
@@ -99,30 +98,26 @@ class Display:
         if epoch == epochs:
             self.bar(name, 1.0, "done" if tested is None else f"test accuracy {100 * tested:.1f}%")
         if not self.live:
-            shown = "" if tested is None else f"  test {100 * tested:5.1f}%"
-            left = "" if before is None else f"  {(now - before) * (epochs - epoch):.0f} s left"
-            self.say(
-                f"{name}: epoch {epoch}/{epochs}  loss {row['loss']:.3f}  "
-                f"accuracy {100 * row['accuracy']:5.1f}%{shown}  "
-                f"{row['images_per_second']:,.0f} images/s{left}"
-            )
+            accuracy = f"accuracy {100 * row['accuracy']:5.1f}%"
+            accuracy += "" if tested is None else f"  test {100 * tested:5.1f}%"
+            pace = f"{row['images_per_second']:,.0f} images/s"
+            pace += "" if before is None else f"  {(now - before) * (epochs - epoch):.0f} s left"
+            self.say(f"{name}: epoch {epoch}/{epochs}  loss {row['loss']:.3f}  {accuracy}  {pace}")
 
     @contextmanager
-    def evaluating(self, name: str, images: int | None) -> Iterator["Evaluating"]:
+    def evaluating(self, name: str, images: int | None) -> Iterator["Tell"]:
         """Show how a model's explanations and curves come along."""
-        yield Evaluating(self, curves_stage(name), images)
+        yield Tell(self, curves_stage(name), images)
 
     def bar(self, name: str, done: float, values: str) -> None:
         """Move a bar of the live display."""
-        if self.live:
-            task = self._task(name)
-            self._progress.start_task(task)
-            self._progress.update(task, completed=done, values=values)
-            tasks = self._progress.tasks
-            if (taken := tasks[task].finished_time) is not None:
-                for waiting in map(self._task, self._alike.get(name, ())):
-                    if not (tasks[waiting].started or tasks[waiting].completed):
-                        self._progress.update(waiting, values=f"about {timedelta(seconds=int(taken))}")
+        task, tasks = self._task(name), self._progress.tasks
+        self._progress.start_task(task)
+        self._progress.update(task, completed=done, values=values)
+        if (taken := tasks[task].finished_time) is not None:
+            for waiting in map(self._task, self._alike.get(name, ())):
+                if not (tasks[waiting].started or tasks[waiting].completed):
+                    self._progress.update(waiting, values=f"about {timedelta(seconds=int(taken))}")
 
     def unreadable(self, paths: Iterable[Path]) -> None:
         """Image files that were left out because they could not be read."""
@@ -137,13 +132,13 @@ class Display:
         return self._tasks[name]
 
 
-class Evaluating:
-    """Images explained and perturbed so far, and the estimator that is being run."""
+class Tell:
+    """Shows how far an evaluation is: the images explained and perturbed, and the estimator being run."""
 
     def __init__(self, display: Display, name: str, images: int | None) -> None:
         self.display, self.name, self.images = display, name, images
         self.done = self.skipped = 0
-        self.began = self.told = time.monotonic()
+        self.began = self.last_line = time.monotonic()
         self.estimator = ""
 
     @property
@@ -163,8 +158,8 @@ class Evaluating:
         self.done += images
         self.at("done" if self.done == self.images else self.estimator)
         now = time.monotonic()
-        if not self.display.live and (now - self.told > 10 or self.done == self.images):
-            self.told, of, left = now, "", ""
+        if not self.display.live and (now - self.last_line > 10 or self.done == self.images):
+            self.last_line, of, left = now, "", ""
             if self.images is not None:
                 of = f" of {self.images}"
                 left = f", {(self.images - self.done) / max(self.pace, 1e-9):.0f} s left"
@@ -180,30 +175,14 @@ class Evaluating:
         self.display.say(f"{self.name}: {text}")
 
 
-class Tell(Protocol):
-    """Shows how far an evaluation is."""
-
-    def at(self, estimator: str) -> None:
-        """An estimator is being explained or perturbed now."""
-
-    def advance(self, images: int) -> None:
-        """So many more images are done."""
-
-    def skip(self, images: int) -> None:
-        """So many more images were done before."""
-
-    def line(self, text: str) -> None:
-        """A line that stays."""
-
-
 @contextmanager
-def telling(total: int | None, shown: bool | Tell, name: str = "evaluation") -> Iterator[Tell]:
+def telling(total: int | None, shown: bool | Tell) -> Iterator[Tell]:
     """Shows the progress of `total` images: not at all, as the terminal allows, or with the object given."""
     if not isinstance(shown, bool):
         yield shown
     else:
         with Display(quiet=not shown) as display:
-            yield Evaluating(display, name, total)
+            yield Tell(display, "evaluation", total)
 
 
 def shortened(text: str, most: int | None) -> str:

@@ -374,9 +374,9 @@ class TestAdvice:
         ({"estimators": ["random"]}, "none besides random"),
         (
             {"estimators": {"random": lambda *_: None, "ig_sum": "ig_sum"}},
-            "call the estimator something else",
+            "rename the estimator",
         ),
-        ({"count": 0}, "count must be at least 1, got 0"),
+        ({"count": 0}, "the number of images must be at least 1, got 0"),
         ({"maskings": []}, "one or more different ones, got none"),
         ({"maskings": ["blur", "blur"]}, "got blur, blur"),
         ({"maskings": ["blurr"]}, "did you mean 'blur'"),

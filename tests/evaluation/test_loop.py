@@ -300,7 +300,7 @@ def test_bad_data(net, tmp_path, data, message):
 
 def test_bad_choices_come_before_the_work(net, tmp_path):
     for changes, message in [
-        ({"block": 0}, "at least 1 image"),
+        ({"block": 0}, "images in a block must be at least 1, got 0"),
         ({"outputs": ["x"]}, "unknown output"),
         ({"fractions": [2]}, "fractions must be in"),
         ({"features": 99}, "patch size"),

@@ -269,7 +269,7 @@ def test_bad_layers(name, message):
 
 
 def test_a_layer_used_twice_and_a_model_without_convolutions():
-    with pytest.raises(InputError, match="the layer relu is used 3 times in a pass"):
+    with pytest.raises(InputError, match="layer relu is used 3 times in a pass"):
         explain(Net("used twice"), some_images(), "captum:LayerGradCam@relu")
     with pytest.raises(InputError, match="no convolution whose output is larger than one pixel"):
         explain(linear(some_images(2)), some_images(), "captum:LayerGradCam")

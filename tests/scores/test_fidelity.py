@@ -239,8 +239,8 @@ def test_a_single_image_has_an_area_but_no_interval():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"mif": [1, 2, 3]}, r"mif must be \[N, 3\], a column for each fraction, got shape \[3\]"),
-        ({"lif": [[1, 2]]}, r"lif must be \[N, 3\], a column for each fraction, got shape \[1, 2\]"),
+        ({"mif": [1, 2, 3]}, r"mif must be \[N, 3\], one column per fraction, got \[3\]"),
+        ({"lif": [[1, 2]]}, r"lif must be \[N, 3\], one column per fraction, got \[1, 2\]"),
         ({"lif": [[1, 0, 0]]}, "mif has 2 images, lif has 1: they must be the same"),
         ({"mif": np.empty((0, 3))}, "mif has no images: there is nothing to score"),
         ({"mif": [["a", "b", "c"]]}, "mif must be an array of numbers: could not convert"),
@@ -248,7 +248,7 @@ def test_a_single_image_has_an_area_but_no_interval():
         ({"lif": [[1, 0, 0], [5, 0, 0]]}, "differ for 1 of 2 images, first for image 1: 1 and 5"),
         (
             {"fractions": [0.5]},
-            r"fractions must be \[K\] or \[N, K\] with at least 2 points, got shape \[1\]",
+            r"fractions must be \[K\] or \[N, K\] with at least 2 points, got \[1\]",
         ),
         (
             {"fractions": [0, 50, 100]},

@@ -241,7 +241,7 @@ class TestBadInput:
         ):
             with pytest.raises(InputError, match=r"none/blocks/block-000001.parquet is damaged.*--repair"):
                 read()
-        with pytest.raises(InputError, match=r"fpa/evaluation.json is damaged \(it has no 'plan.*--repair"):
+        with pytest.raises(InputError, match=r"evaluation.json is damaged \(it has no valid 'plan.*--repair"):
             run_study(load_recipe("tiny"), folder, device="cpu")
         run_study(load_recipe("tiny"), folder, device="cpu", repair=True)
         assert (folder / "table.csv").read_bytes() == (finished[0] / "table.csv").read_bytes()

@@ -15,26 +15,23 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fpa.auditing.rule import FEWEST_IMAGES, MASKED, SAME_RANKING, Evidence, Verdict, judge, stops
+from fpa.auditing.rule import MASKED, SAME_RANKING, Evidence, Verdict, judge, stops
 from fpa.auditing.verdict import Audit
 from fpa.data.normalisation import Normalisation, as_normalisation
 from fpa.described import described_fields
 from fpa.engine import Engine
 from fpa.errors import InputError
-from fpa.evaluation.evaluator import class_names, model_name, open_engine, open_source
+from fpa.evaluation.evaluator import describe_subject, open_engine, open_source
 from fpa.evaluation.loop import evaluate_blocks
 from fpa.evaluation.plan import make_plan
 from fpa.evaluation.result import Evaluation, signs
 from fpa.evaluation.shards import read_evaluation
-from fpa.explanation.estimator import Estimator, Estimators, get_estimators
-from fpa.explanation.raw import Settings
+from fpa.explanation import Estimator, Estimators, Settings, get_estimators
 from fpa.masking import Constant, Masking
-from fpa.perturbation.curves import check_fractions
-from fpa.perturbation.features import features_of
+from fpa.perturbation import check_fractions, features_of
 from fpa.progress import Tell
 from fpa.scores.fidelity import Fidelity
-from fpa.statistics.contradictions import ranking_agreement, reliability
-from fpa.statistics.intervals import Estimate, share_kept
+from fpa.statistics import Estimate, ranking_agreement, reliability, share_kept
 from fpa.training.settings import suggested_fpa
 
 MASKINGS = ("constant", "mean", "blur", "uniform")
@@ -82,17 +79,14 @@ def audit(
     >>> found.verdict, found.exit_code, found.because[0]
     ('cannot tell', 4, 'Too few images: 8 could be used, at least 100 are needed.')
     """
-    if count is not None and count < 1:
-        raise InputError(f"count must be at least 1, got {count}")
     named = _with_random(get_estimators(estimators, settings))
     normalisation = as_normalisation(normalisation)
-    called, *others = by_name = _by_name(maskings)
-    fractions = sorted({*check_fractions(points), *(share / 100 for share in MASKED)})
+    judged, *others = by_name = _by_name(maskings)
     plan = make_plan(
         named,
-        masking=by_name[called],
+        masking=by_name[judged],
         maskings={other: by_name[other] for other in others},
-        fractions=fractions,
+        fractions=sorted({*check_fractions(points), *(share / 100 for share in MASKED)}),
         features=features,
         outputs=("logit", "accuracy"),
         seed=seed,
@@ -102,77 +96,63 @@ def audit(
     source = open_source(model, data, normalisation=normalisation, count=count, stored=folder is not None)
     _check_enough(plan.features, source.first)
     engine = open_engine(model, source, plan, device)
-    baseline = next(key for key, each in named.items() if each.sign == "baseline")
     with tempfile.TemporaryDirectory(prefix="fpa-") as temporary:
-        place = Path(folder or temporary)
-        classes = class_names(None, engine, source, model)
-        described = {"name": name or model_name(engine), "classes": classes, "data": source.name}
+        place, described = Path(folder or temporary), describe_subject(engine, source, name)
         evaluate_blocks(engine, source, plan, place, about=described, overwrite=overwrite, progress=progress)
         evaluation, about = read_evaluation(place)
-    signed, size = signs(about["plan"]), (source.first.shape[2], source.first.shape[3])
-    evidence, figures = gather(
-        evaluation, fractions, judged=called, baseline=baseline, signed=signed, classes=len(classes)
-    )
+    evidence, figures = gather(evaluation, about, judged)
     verdict, because = judge(evidence)
-    advice, command = _advice(verdict, evidence, size, plan.masking)
+    height, width = source.first.shape[2:]
+    advice, command = _advice(verdict, evidence, (height, width), plan.masking)
     return Audit(
         verdict=verdict,
-        because=because + _scope(verdict, evidence, called),
+        because=because + _scope(verdict, evidence, judged),
         evidence=evidence,
         advice=advice,
         command=command,
-        maskings=(called, *others),
-        signed=signed,
+        maskings=(judged, *others),
+        signed=signs(about["plan"]),
         fractions=tuple(evaluation.fractions.tolist()),
-        labels={key: each.label(key).to_json() for key, each in named.items()},
+        labels={key: each["label"] for key, each in about["plan"]["estimators"].items()},
         name=name,
         made_with={
-            "images": f"{size[0]} x {size[1]} pixels",
+            "images": f"{height} x {width} pixels",
             "features": plan.features,
             **described_fields(settings or Settings()),
             "seed": seed,
             "device": engine.device.type,
             **about["plan"]["precision"],
-            "forms": about["made_with"].get("forms", {}),
+            "forms": about["made_with"]["forms"],
             **{package: about["made_with"]["versions"][package] for package in ("fpa", "torch")},
         },
         **figures,
     )
 
 
-def gather(
-    evaluation: Evaluation,
-    fractions: Sequence[float],
-    *,
-    judged: str,
-    baseline: str,
-    signed: dict[str, bool],
-    classes: int,
-) -> tuple[Evidence, dict[str, Any]]:
-    """The evidence, and the numbers of the figures.
-
-    `judged` is what the evaluation's own masking is called, `baseline` the estimator that is a random map.
-    """
-    under = {judged: evaluation, **evaluation.under}
+def gather(evaluation: Evaluation, about: dict[str, Any], judged: str) -> tuple[Evidence, dict[str, Any]]:
+    """The evidence, and the numbers of the figures; `judged` is the name of the evaluation's own masking."""
+    plan, under = about["plan"], {judged: evaluation, **evaluation.under}
+    fractions, signed = plan["fractions"], signs(plan)
+    baseline = next(name for name in plan["estimators"] if name not in signed)
     known, finite = evaluation.labels >= 0, np.isfinite(evaluation.unmasked)
     everything = evaluation.mif[baseline][:, -1]
     change = (evaluation.unmasked - everything)[finite & np.isfinite(everything)]
     spread = evaluation.unmasked[finite]
+    usable = finite & (evaluation.unmasked > 0)
+    for part in under.values():
+        for curves in (*part.mif.values(), *part.lif.values()):
+            usable &= np.isfinite(curves).all(axis=1)
     evidence = Evidence(
         images=len(evaluation.labels),
-        used=0,
-        classes=classes,
+        used=int(usable.sum()),
+        classes=len(about["classes"]),
         accuracy=evaluation.accuracy,
         labels=int(known.sum()),
         logit_change=float(change.mean()) if change.size else math.nan,
         logit_spread=float(spread.std(ddof=1)) if spread.size > 1 else math.nan,
     )
-    usable = finite & (evaluation.unmasked > 0)
-    for part in under.values():
-        for curves in (*part.mif.values(), *part.lif.values()):
-            usable &= np.isfinite(curves).all(axis=1)
-    if usable.sum() < 2:
-        return replace(evidence, used=int(usable.sum())), {}
+    if evidence.used < 2:
+        return evidence, {}
 
     fidelity = {
         masking: {name: part.fidelity(name, keep=usable) for name in part.mif}
@@ -185,7 +165,7 @@ def gather(
     accuracy = _random(evaluation.others["accuracy"], baseline)
     right = share_kept(accuracy[labelled], np.ones(labelled.sum())) if labelled.sum() > 1 else []
     at = {percent: fractions.index(percent / 100) for percent in MASKED}
-    early = [place for place, fraction in enumerate(fractions) if 0 < fraction <= MASKED[0] / 100]
+    early = [*range(1, at[MASKED[0]] + 1)]
     agreeing = reliability(explanations[judged], signed)
     pairs = [pair for pair in agreeing.pairs if pair.kind == "signed-unsigned"]
 
@@ -198,7 +178,6 @@ def gather(
 
     evidence = replace(
         evidence,
-        used=int(usable.sum()),
         pairs=len(pairs),
         opposite=agreeing.opposite["signed-unsigned"],
         contradictions=sum(pair.contradiction for pair in pairs),
@@ -237,53 +216,42 @@ def _advice(
             f"Fine-tune it with FPA for a few epochs and audit it again. Settings for images of "
             f"{size[0]} x {size[1]} pixels: {settings}.",
         ), f"tuned = fpa.finetune(model, data, fpa=fpa.FPA({settings}{same}))"
-    reasons = " ".join(stops(evidence))
-    advice = {
-        "accuracy": "Check the labels, the order of the classes and the normalisation; or train the model.",
-        "masking everything": "Check that the model sees the images, or judge a masking that removes more.",
-        "few images": f"Audit at least {FEWEST_IMAGES} images; 1,000 give narrow intervals.",
-        "few estimators": "Audit with more estimators, such as the set paper.",
-    }
     more = "Audit more images: four times as many halve the intervals."
-    return tuple(text for reason, text in advice.items() if reason in reasons) or (more,), ""
+    return tuple(stops(evidence).values()) or (more,), ""
 
 
 def _scope(verdict: Verdict, evidence: Evidence, judged: str) -> tuple[str, ...]:
     """For which maskings a good verdict does not hold."""
-    differ = [name for name, found in evidence.agreement.items() if not found.low > SAME_RANKING]
+    differ = [name for name, same in evidence.agreement.items() if not same.low > SAME_RANKING]
     if verdict != "reliable" or not differ:
         return ()
     under = " and ".join(filter(None, (", ".join(differ[:-1]), differ[-1])))
-    return (
-        f"The verdict holds for the masking {judged}: under {under} the ranking of the estimators may be "
-        "another one.",
-    )
+    scope = f"The verdict holds for the masking {judged}"
+    return (f"{scope}: under {under} the ranking of the estimators may be another one.",)
 
 
 def _with_random(estimators: Mapping[str, Estimator]) -> dict[str, Estimator]:
     """The estimators and a random map, and the error that says which are missing."""
-    signs = {name: each.sign for name, each in estimators.items()}
-    if signs.get("random", "baseline") != "baseline":
-        raise InputError(
-            "the name 'random' is taken by the random baseline: call the estimator something else"
-        )
-    if not {"signed", "unsigned"} <= set(signs.values()):
-        explanations = [name for name, sign in signs.items() if sign != "baseline"]
+    by_sign = {name: each.sign for name, each in estimators.items()}
+    if by_sign.get("random", "baseline") != "baseline":
+        raise InputError("the name 'random' is taken by the random baseline: rename the estimator")
+    if not {"signed", "unsigned"} <= set(by_sign.values()):
+        named = ", ".join(name for name, sign in by_sign.items() if sign != "baseline")
         raise InputError(
             "an audit needs at least one signed and one unsigned estimator (as in the set paper), got "
-            + (", ".join(explanations) or "none besides random")
+            f"{named or 'none besides random'}"
         )
-    return {**({} if "baseline" in signs.values() else get_estimators("random")), **estimators}
+    return {**({} if "baseline" in by_sign.values() else get_estimators("random")), **estimators}
 
 
 def _check_enough(features: str | int, images: Tensor) -> None:
     """Refuse patches so large that the first share of `MASKED` is less than one of them."""
     count, needed = features_of(features, images[:1]).most, 100 // MASKED[0]
     if count < needed:
+        size = f"{images.shape[2]} x {images.shape[3]} pixels"
         raise InputError(
             f"an audit masks {MASKED[0]} % of the features of an image, so it needs at least {needed}; "
-            f"images of {images.shape[2]} x {images.shape[3]} pixels have {count} (features {features}): "
-            "use smaller patches"
+            f"images of {size} have {count} (features {features}): use smaller patches"
         )
 
 
@@ -297,8 +265,9 @@ def _by_name(maskings: Sequence[Any]) -> dict[str, Any]:
 
 
 def _called(masking: Any) -> str:
-    if isinstance(masking, (str, Mapping)):
-        rest = {} if isinstance(masking, str) else {key: masking[key] for key in masking if key != "name"}
-        name = masking if isinstance(masking, str) else str(masking.get("name"))
-        return " ".join([name, *(f"{key}={value}" for key, value in rest.items())])
+    if isinstance(masking, Mapping):
+        settings = (f"{key}={value}" for key, value in masking.items() if key != "name")
+        return " ".join([str(masking.get("name")), *settings])
+    if isinstance(masking, str):
+        return masking
     return str(getattr(masking, "__name__", type(masking).__name__)).lower()

@@ -79,16 +79,15 @@ class Evidence:
 class Criterion(NamedTuple):
     """A number of the evidence with the limit that the rule sets it."""
 
-    found: Estimate
+    estimate: Estimate
     limit: float
     good: Literal["below", "above"]
 
     @property
     def side(self) -> Literal["below", "above", "across"]:
         """Where the whole interval lies."""
-        return (
-            "below" if self.found.high < self.limit else "above" if self.found.low > self.limit else "across"
-        )
+        low, high = self.estimate[1:]
+        return "below" if high < self.limit else "above" if low > self.limit else "across"
 
     @property
     def state(self) -> State:
@@ -118,11 +117,11 @@ def judge(evidence: Evidence) -> tuple[Verdict, tuple[str, ...]]:
     4. Otherwise an interval lies across a limit: cannot tell.
 
     >>> from dataclasses import replace
-    >>> found = Evidence(
+    >>> evidence = Evidence(
     ...     images=500, used=500, classes=10, accuracy=0.9, labels=500, logit_change=9, logit_spread=2,
     ...     pairs=18, opposite=Estimate(16, 14, 17), contradictions=15, kept={10: Estimate(0.5, 0.48, 0.52)},
     ... )
-    >>> judge(found)[0], judge(replace(found, used=80))[0]
+    >>> judge(evidence)[0], judge(replace(evidence, used=80))[0]
     ('unreliable', 'cannot tell')
     """
     reasons, judged = stops(evidence), criteria(evidence)
@@ -136,28 +135,35 @@ def judge(evidence: Evidence) -> tuple[Verdict, tuple[str, ...]]:
     return verdict, (*reasons, *(_sentence(name, criterion, evidence) for name, criterion in worst_first))
 
 
-def stops(evidence: Evidence) -> list[str]:
-    """Why there is no verdict, whatever the criteria say."""
+def stops(evidence: Evidence) -> dict[str, str]:
+    """Why there is no verdict, whatever the criteria say, and what to do about each reason."""
     accuracy, labels, classes = evidence.accuracy, evidence.labels, evidence.classes
-    left = evidence.images - evidence.used
+    change, spread, left = abs(evidence.logit_change), evidence.logit_spread, evidence.images - evidence.used
     why = f" ({left} of {evidence.images} have no finite curves or no positive logit)" if left else ""
-    reasons = {
-        f"Nothing to explain: the accuracy, {percent(accuracy or 0)} of {labels} images, is not above chance "
-        f"({percent(1 / classes)}).": accuracy is not None and not above_chance(accuracy, labels, classes),
-        f"Nothing to explain: masking everything changes the logit by {abs(evidence.logit_change):.2g} "
-        f"on average, no more than its spread over images ({evidence.logit_spread:.2g}).": not (
-            abs(evidence.logit_change) > evidence.logit_spread
-        ),
-        f"Too few images: {evidence.used} could be used{why}, "
-        f"at least {FEWEST_IMAGES} are needed.": evidence.used < FEWEST_IMAGES,
-        f"Too few estimators: {evidence.pairs} pairs of a signed and an unsigned one, at least "
-        f"{FEWEST_PAIRS} are needed.": evidence.opposite is not None and evidence.pairs < FEWEST_PAIRS,
-    }
-    return [reason for reason, holds in reasons.items() if holds]
+    reasons: dict[str, str] = {}
+    if accuracy is not None and not above_chance(accuracy, labels, classes):
+        right = f"{percent(accuracy)} of {labels} images, is not above chance ({percent(1 / classes)})"
+        reasons[f"Nothing to explain: the accuracy, {right}."] = (
+            "Check the labels, the order of the classes and the normalisation; or train the model."
+        )
+    if not change > spread:
+        little = f"{change:.2g} on average, no more than its spread over images ({spread:.2g})"
+        reasons[f"Nothing to explain: masking everything changes the logit by {little}."] = (
+            "Check that the model sees the images, or judge a masking that removes more."
+        )
+    if evidence.used < FEWEST_IMAGES:
+        few = f"{evidence.used} could be used{why}, at least {FEWEST_IMAGES} are needed"
+        reasons[f"Too few images: {few}."] = (
+            f"Audit at least {FEWEST_IMAGES} images; 1,000 give narrow intervals."
+        )
+    if evidence.opposite is not None and evidence.pairs < FEWEST_PAIRS:
+        few = f"{evidence.pairs} pairs of a signed and an unsigned one, at least {FEWEST_PAIRS} are needed"
+        reasons[f"Too few estimators: {few}."] = "Audit with more estimators, such as the set paper."
+    return reasons
 
 
 def _sentence(name: str, criterion: Criterion, evidence: Evidence) -> str:
-    (value, low, high), limit = criterion.found, f"{criterion.side} the limit of"
+    (value, low, high), limit = criterion.estimate, f"{criterion.side} the limit of"
     if name == "opposite":
         return (
             f"MIF and LIF order {value:.0f} of {evidence.pairs} pairs of a signed and an unsigned "

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fpa.auditing import rule
 from fpa.auditing.rule import MASKED, SAME_RANKING, Criterion, Evidence, Verdict, criteria, percent
 from fpa.files import writable_folder, write_text
-from fpa.statistics.contradictions import Reliability
-from fpa.statistics.intervals import Estimate
+from fpa.statistics import Estimate, Reliability
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -132,7 +131,7 @@ class Audit:
 
         yield Text(self.headline, style=f"bold {_COLOURS[self.verdict]}")
         for sentence in self.because:
-            yield Padding(Text(sentence), (0, 0, 0, 2), expand=False)
+            yield Padding.indent(Text(sentence), 2)
         if rows := self.rows:
             numbers = (Column(name, justify="right", no_wrap=True) for name in ("found", "95 % interval"))
             first, limit = f"evidence, {self.evidence.used:,} images", Column("limit", no_wrap=True)
@@ -148,9 +147,9 @@ class Audit:
         yield Text()
         yield Text("What to do", style="bold")
         for sentence in self.advice:
-            yield Padding(Text(sentence), (0, 0, 0, 2), expand=False)
+            yield Padding.indent(Text(sentence), 2)
         if self.command:
-            yield Padding(Text(self.command, style="bold"), (0, 0, 0, 4), expand=False)
+            yield Padding.indent(Text(self.command, style="bold"), 4)
 
 
 def _rows(audit: Audit) -> Iterator[Row]:
@@ -158,38 +157,38 @@ def _rows(audit: Audit) -> Iterator[Row]:
     if not judged:
         return
     opposite, kept = judged["opposite"], judged["kept"]
-    counted, (low, high) = f"{opposite.found.value:.0f} of {evidence.pairs}", opposite.found[1:]
-    numbers = counted, f"{low:.0f} to {high:.0f}", f"under {opposite.limit:.3g}"
+    value, low, high = opposite.estimate
+    numbers = f"{value:.0f} of {evidence.pairs}", f"{low:.0f} to {high:.0f}", f"under {opposite.limit:.3g}"
     yield Row("The rule", "pairs in opposite order", *numbers, opposite.state)
-    numbers = *_shares(kept.found), f"over {percent(kept.limit)}"
+    numbers = *_shares(kept.estimate), f"over {percent(kept.limit)}"
     yield Row("The rule", f"logit kept, {MASKED[0]} % masked", *numbers, kept.state)
     yield Row("MIF against LIF", "significantly opposite pairs", f"{evidence.contradictions}", "")
     if evidence.correlation is not None:
         yield Row("MIF against LIF", "rank correlation, all", *_correlation(evidence.correlation))
-    under = "Random masking"
-    for share in MASKED[1:]:
-        yield Row(under, f"logit kept, {share} % masked", *_shares(evidence.kept[share]))
-    for name in audit.maskings[1:]:
-        yield Row(under, f"logit kept, {MASKED[0]} % {name}", *_shares(evidence.kept_by_masking[name]))
     what = "same class" if evidence.accuracy is None else "accuracy"
-    for share, found in evidence.right.items():
-        yield Row(under, f"{what}, {share} % masked", *_shares(found))
-    for name, found in evidence.rise.items():
-        word = "rises" if found.low > 0 else "falls" if found.high < 0 else "unclear"
-        yield Row(f"LIF over the first {MASKED[0]} %", name, *_shares(found, "+"), state=word)
-    for name, found in evidence.agreement.items():
-        side = Criterion(found, SAME_RANKING, "above").side
-        word, limit = {"above": "survives", "below": "differs"}.get(side, "unclear"), f"over {SAME_RANKING:g}"
-        yield Row("Ranking under another masking", name, *_correlation(found), limit, word)
+    shares = {f"logit kept, {share} % masked": evidence.kept[share] for share in MASKED[1:]}
+    for name in audit.maskings[1:]:
+        shares[f"logit kept, {MASKED[0]} % {name}"] = evidence.kept_by_masking[name]
+    shares |= {f"{what}, {share} % masked": right for share, right in evidence.right.items()}
+    for name, share in shares.items():
+        yield Row("Random masking", name, *_shares(share))
+    for name, rise in evidence.rise.items():
+        word = "rises" if rise.low > 0 else "falls" if rise.high < 0 else "unclear"
+        yield Row(f"LIF over the first {MASKED[0]} %", name, *_shares(rise, "+"), state=word)
+    for name, agreement in evidence.agreement.items():
+        side = Criterion(agreement, SAME_RANKING, "above").side
+        word = {"above": "survives", "below": "differs", "across": "unclear"}[side]
+        numbers = *_correlation(agreement), f"over {SAME_RANKING:g}"
+        yield Row("Ranking under another masking", name, *numbers, word)
 
 
-def _correlation(found: Estimate) -> tuple[str, str]:
-    return f"{found.value:.2f}", f"{found.low:.2f} to {found.high:.2f}"
+def _correlation(estimate: Estimate) -> tuple[str, str]:
+    return f"{estimate.value:.2f}", f"{estimate.low:.2f} to {estimate.high:.2f}"
 
 
-def _shares(found: Estimate, sign: str = "") -> tuple[str, str]:
-    low, high = (percent(end, sign).removesuffix(" %") for end in found[1:])
-    return percent(found.value, sign), f"{low} to {high} %"
+def _shares(estimate: Estimate, sign: str = "") -> tuple[str, str]:
+    low, high = (percent(end, sign).removesuffix(" %") for end in estimate[1:])
+    return percent(estimate.value, sign), f"{low} to {high} %"
 
 
 def _plain(value: Any) -> Any:

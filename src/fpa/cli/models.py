@@ -52,7 +52,7 @@ def evaluate(
         examples: Images shown with their maps in figures and report.
 
     """
-    from fpa.evaluation.evaluator import class_names, open_engine
+    from fpa.evaluation.evaluator import describe_subject, open_engine
     from fpa.evaluation.loop import evaluate_blocks
     from fpa.show import STAGES, show_all
     from fpa.study.folder import SHOWN_FILES
@@ -65,14 +65,8 @@ def evaluate(
     plan = fpa.make_plan(masking=masking, outputs=outputs, scores=scores, **how.plan(subject.normalisation))
     source, note = images.images(subject, how.count)
     engine = open_engine(how.engine(subject.model, source, run.device), source, plan)
-    about = {
-        "name": subject.name,
-        "classes": class_names(subject.classes, engine, source, subject.model),
-        "data": source.name,
-        "augmentation": augmentation,
-        "training": trained.get(augmentation, {}),
-        "command": command,
-    }
+    about = describe_subject(engine, source, subject.name, subject.classes)
+    about |= {"training": trained.get(augmentation, {}), "command": command}
     output = run.output or default_output("evaluate", subject.name, how.count)
     stored: dict[str, Any] = {"about": about, "examples": examples, "overwrite": run.overwrite}
     with _claimed(output, run, note) as display:
@@ -132,11 +126,11 @@ def audit(
                 verdict = replace(verdict, command=_finetune_command(model, images, source.name, maskings[0]))
             else:
                 verdict = replace(verdict, advice=(*verdict.advice, NO_TRAINING_IMAGES))
-        verdict.save(output / AUDIT_FILES[0])
-        verdict.report(output / AUDIT_FILES[1])
+        verdict.save(output / "audit.json")
+        page = verdict.report(output / "audit.html")
     if not run.quiet:
         Console().print(verdict)
-        print(f"page: {output / 'audit.html'}")
+        print(f"page: {page}")
     return verdict.exit_code
 
 
@@ -199,7 +193,6 @@ def finetune(
     settings = asdict(fpa.suggested_fpa(*data.input_shape[1:]))
     settings |= {name: value for name, value in chosen.items() if value is not None}
     output = run.output or default_output("finetune", subject.name)
-    where: dict[str, Any] = {"device": run.device, "output": output, "overwrite": run.overwrite}
     with Display(quiet=run.quiet) as display:
         tuned: Any = fpa.finetune(
             network,
@@ -214,7 +207,8 @@ def finetune(
             data_root=images.data_root,
             workers=images.workers,
             display=display,
-            **where,
+            output=output,
+            **run.place,
         )
     if not run.quiet:
         by_model = tuned.card.recipe["targets"] == "model"

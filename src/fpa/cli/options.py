@@ -36,6 +36,11 @@ class RunOptions:
 
             check_device(self.device)
 
+    @property
+    def place(self) -> dict[str, Any]:
+        """The arguments of the functions that train models."""
+        return {"device": self.device, "overwrite": self.overwrite}
+
 
 class Subject(NamedTuple):
     """The model of a command, and what is known about its images."""
@@ -167,13 +172,13 @@ class EvaluationOptions:
         return fpa.Engine(network, precision=precision, batch_size=self.batch_size)
 
 
-def default_output(command: str, name: str, count: int | None = None) -> Path:
-    """The folder of a command's results where none is named.
+def default_output(*parts: str | int | None) -> Path:
+    """The folder of a command's results where none is named, from what tells them from others.
 
-    >>> str(default_output("evaluate", "shapes-fpa", 50))
-    'runs/evaluate-shapes-fpa-50'
+    >>> str(default_output("evaluate", "shapes-fpa", 50)), str(default_output("evaluate", "shapes-fpa", None))
+    ('runs/evaluate-shapes-fpa-50', 'runs/evaluate-shapes-fpa')
     """
-    return Path("runs") / "-".join([command, name, *([] if count is None else [str(count)])])
+    return Path("runs") / "-".join(str(part) for part in parts if part)
 
 
 def show(results: "fpa.Results", folder: Path, quiet: bool) -> int:

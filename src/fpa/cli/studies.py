@@ -1,12 +1,11 @@
 """The commands around recipes and results: `fpa run`, `train`, `report`, `compare` and `recipes`."""
 
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 import fpa
-from fpa.cli.options import RunOptions, show
+from fpa.cli.options import RunOptions, default_output, show
 from fpa.errors import InputError
 from fpa.progress import Display
 from fpa.study.recipe import Recipe
@@ -22,9 +21,7 @@ def run(recipe: Recipe, *, repair: bool = False, where: RunOptions) -> int:
     """
     output = where.output or _default_folder(recipe.name, recipe.seed)
     with Display(quiet=where.quiet) as display:
-        results = fpa.run_study(
-            recipe, output, device=where.device, display=display, overwrite=where.overwrite, repair=repair
-        )
+        results = fpa.run_study(recipe, output, display=display, repair=repair, **where.place)
     return show(results, output, where.quiet)
 
 
@@ -55,14 +52,12 @@ def train(
     for seed in seeds or [recipe.seed]:
         folder = where.output or _default_folder(recipe.name, seed)
         folders[seed] = folder if where.output is None or seeds is None else folder / f"seed{seed}"
-    place: dict[str, Any] = {"device": where.device, "overwrite": where.overwrite}
+    how = {"variants": augment, "tracker": tracker, **where.place}
     with Display(quiet=where.quiet) as display:
-        trained = trainings.train(
-            recipe, folders, variants=augment, tracker=tracker, display=display, **place
-        )
+        models = trainings.train(recipe, folders, display=display, **how)
     if not where.quiet and is_main_process():
         console = Console()
-        for each in trained:
+        for each in models:
             accuracy = "" if each.accuracy is None else f"test accuracy {100 * each.accuracy:5.1f}%"
             line = f"{each.name:<10} seed {each.seed}  {accuracy}  {each.path}"
             console.print(line, highlight=False, markup=False, soft_wrap=True)
@@ -123,4 +118,4 @@ def recipes() -> int:
 
 def _default_folder(recipe: str, seed: int) -> Path:
     """Where the results of a recipe go if --output does not say: every seed but 0 has a folder of its own."""
-    return Path("runs") / (recipe if seed == 0 else f"{recipe}-seed{seed}")
+    return default_output(recipe, seed and f"seed{seed}")

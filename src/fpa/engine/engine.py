@@ -210,16 +210,14 @@ class Engine:
             if not forms.out_of_memory(error):
                 raise
             if batch == 1:
-                raise InputError(
-                    f"the {self.device} device has not enough memory for one row of shape "
-                    f"{list(row.shape[1:])}: free some of it, or use smaller images or another device"
-                ) from error
+                full = f"not enough memory for one row of shape {list(row.shape[1:])} on {self.device}"
+                remedy = "free some of it, or use smaller images or another device"
+                raise InputError(f"there is {full}: {remedy}") from error
         self._batch_sizes[kind, row.shape] = batch // 2
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-        warnings.warn(
-            f"out of memory at {batch} rows per batch ({kind}): continuing with {batch // 2}", stacklevel=2
-        )
+        smaller = f"continuing with {batch // 2}"
+        warnings.warn(f"out of memory at {batch} rows per batch ({kind}): {smaller}", stacklevel=2)
         return None
 
     def _batch(

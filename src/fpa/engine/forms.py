@@ -202,10 +202,8 @@ def check_logits(logits: object, rows: int) -> None:
     if not isinstance(logits, Tensor):
         raise InputError(f"the model must return logits [N, classes], got {type(logits).__name__}")
     if logits.ndim != 2 or logits.shape[0] != rows or not logits.is_floating_point():
-        raise InputError(
-            "the model must return floating point logits [N, classes], "
-            f"got {logits.dtype} {list(logits.shape)} for {rows} images"
-        )
+        got = f"{logits.dtype} {list(logits.shape)} for {rows} images"
+        raise InputError(f"the model must return floating point logits [N, classes], got {got}")
 
 
 def out_of_memory(error: BaseException) -> bool:

@@ -11,14 +11,13 @@ from torch import nn
 from fpa.data.normalisation import Normalisation, as_normalisation
 from fpa.data.source import ImageSource, image_source
 from fpa.engine.engine import Engine
-from fpa.errors import InputError
+from fpa.errors import InputError, at_least
 from fpa.evaluation.loop import evaluate_blocks
 from fpa.evaluation.plan import Plan, make_plan
 from fpa.evaluation.result import Result
 from fpa.evaluation.shards import load_result
-from fpa.explanation.estimator import Estimators
-from fpa.explanation.raw import Settings
-from fpa.models.wrap import classifier, input_channels, unwrapped, warn_of_probabilities
+from fpa.explanation import Estimators, Settings
+from fpa.models.wrap import Logits, classifier, input_channels, unwrapped, warn_of_probabilities
 from fpa.progress import Tell
 
 
@@ -69,8 +68,7 @@ def evaluate(
     >>> sorted(result.fidelity), result.accuracy
     (['ig_sum', 'vg_abs'], None)
     """
-    if examples < 0:
-        raise InputError(f"examples must be at least 0, got {examples}")
+    at_least("examples", examples, 0)
     normalisation = as_normalisation(normalisation)
     plan = make_plan(
         estimators,
@@ -87,12 +85,7 @@ def evaluate(
     )
     source = open_source(model, data, normalisation=normalisation, count=count, stored=folder is not None)
     engine = open_engine(model, source, plan, device)
-    about = {
-        "name": name or model_name(engine),
-        "classes": class_names(classes, engine, source, model),
-        "data": source.name,
-        "augmentation": getattr(getattr(engine.model, "card", None), "augmentation", ""),
-    }
+    about = describe_subject(engine, source, name, classes)
     with tempfile.TemporaryDirectory(prefix="fpa-") as temporary:
         place = Path(folder or temporary)
         evaluate_blocks(engine, source, plan, place, about=about, examples=examples, progress=progress)
@@ -126,9 +119,7 @@ def open_engine(
         if device is not None and torch.empty(0, device=device).device != model.device:
             raise InputError(f"the engine is on {model.device}: make one on {device} or leave out device")
         if plan.precision not in (None, model.precision):
-            raise InputError(
-                f"the engine works in {model.precision}: leave out precision, or make another engine"
-            )
+            raise InputError(f"the engine works in {model.precision}: leave out precision, or make another")
         engine = model
     else:
         engine = Engine(classifier(model, source.first, device), precision=plan.precision)
@@ -136,24 +127,29 @@ def open_engine(
     return engine
 
 
-def model_name(engine: Engine) -> str:
-    """What a model is called that was given without a name."""
-    return type(getattr(unwrapped(engine.model), "model", engine.model)).__name__
+def describe_subject(
+    engine: Engine, source: ImageSource, name: str | None = None, classes: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """What evaluation.json says of a model and its images; a model without a name is called by its class."""
+    card, network = getattr(engine.model, "card", None), unwrapped(engine.model)
+    return {
+        "name": name or type(getattr(network, "model", network)).__name__,
+        "classes": _class_names(classes, engine, source),
+        "data": source.name,
+        "augmentation": getattr(card, "augmentation", ""),
+    }
 
 
-def class_names(classes: Sequence[str] | None, engine: Engine, source: ImageSource, model: Any) -> list[str]:
+def _class_names(classes: Sequence[str] | None, engine: Engine, source: ImageSource) -> list[str]:
     """The names given; else those the model or the data set has, if there are as many as outputs."""
     outputs = engine.predict(source.first[:1]).shape[1]
-    if classes is not None:
-        if len(classes) != outputs:
-            raise InputError(f"the model has {outputs} outputs, but {len(classes)} classes are named")
-        return [str(name) for name in classes]
-    labelled = getattr(getattr(model, "config", None), "id2label", None)  # Hugging Face
-    by_number = {str(key): name for key, name in labelled.items()} if isinstance(labelled, Mapping) else {}
-    numbers = list(map(str, range(outputs)))
-    named = [by_number[number] for number in numbers] if by_number.keys() == set(numbers) else None
+    if classes is not None and len(classes) != outputs:
+        raise InputError(f"the model has {outputs} outputs, but {len(classes)} classes are named")
+    network: Any = engine.model.model if isinstance(engine.model, Logits) else engine.model
+    labels = getattr(getattr(network, "config", None), "id2label", None)  # Hugging Face
+    by_number = {str(key): name for key, name in labels.items()} if isinstance(labels, Mapping) else {}
+    named = [by_number[key] for key in map(str, range(len(by_number))) if key in by_number]
     card = getattr(getattr(engine.model, "card", None), "classes", None)  # fpa
-    known = named or card or source.classes
-    if isinstance(known, (list, tuple)) and len(known) == outputs:
-        return [str(name) for name in known]
-    return [f"class {number}" for number in range(outputs)]
+    numbered = [f"class {number}" for number in range(outputs)]
+    known = (list(each) for each in (classes, named, card, source.classes, numbered) if each is not None)
+    return [str(name) for name in next(names for names in known if len(names) == outputs)]

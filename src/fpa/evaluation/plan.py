@@ -8,11 +8,9 @@ from fpa.data.normalisation import Normalisation
 from fpa.engine.engine import Engine
 from fpa.engine.forms import Precision, PrecisionName
 from fpa.errors import InputError, unknown
-from fpa.explanation.estimator import Estimator, Estimators, get_estimators, passes
-from fpa.explanation.raw import Settings
+from fpa.explanation import Estimator, Estimators, Settings, get_estimators, passes
 from fpa.masking import Masking, get_masking, masking_json
-from fpa.perturbation.curves import check_fractions
-from fpa.perturbation.outputs import OUTPUTS, check_outputs
+from fpa.perturbation import OUTPUTS, check_fractions, check_outputs
 from fpa.scores.score import Score, get_scores
 
 
@@ -63,11 +61,6 @@ class Plan:
         """Passes an image costs: gradients, and forwards along the curves."""
         inner = sum(0 < fraction < 1 for fraction in self.fractions)
         return passes(self.estimators) + 2 * inner * len(self.estimators) * (1 + len(self.maskings))
-
-    @property
-    def needs_numbers(self) -> bool:
-        """Whether maps belong to images by their number in the data set."""
-        return any(each.raw.needs_numbers for each in self.estimators.values())
 
 
 def make_plan(

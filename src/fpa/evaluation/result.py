@@ -115,26 +115,30 @@ class Examples:
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Everything as arrays by name, as a file keeps it."""
-        plain = ("images", "indices", "labels", "targets", "fill", "foreground")
-        arrays = {name: getattr(self, name) for name in plain if getattr(self, name) is not None}
-        arrays |= {f"map.{name}": values for name, values in self.maps.items()}
-        return arrays | {f"rank.{name}": values for name, values in self.ranks.items()}
+        arrays: dict[str, NDArray[Any]] = {}
+        for kind, value in vars(self).items():
+            if isinstance(value, dict):
+                arrays |= {f"{kind.removesuffix('s')}.{name}": values for name, values in value.items()}
+            elif value is not None:
+                arrays[kind] = value
+        return arrays
 
     @classmethod
     def read(cls, path: Path) -> "Examples | None":
         """The examples in a file that `to_arrays` filled; None if it is not there."""
         if not path.exists():
             return None
+        parts: dict[str, Any] = {"maps": {}, "ranks": {}}
         try:
-            arrays = read_arrays(path)
-            plain = {name: arrays[name] for name in ("images", "indices", "labels", "targets", "fill")}
-        except (InputError, KeyError) as error:
+            for key, values in read_arrays(path).items():
+                kind, _, name = key.partition(".")
+                if name:
+                    parts[f"{kind}s"][name] = values
+                else:
+                    parts[kind] = values
+            return cls(**parts)
+        except (InputError, KeyError, TypeError) as error:  # TypeError: parts that are missing, or unknown
             raise DamagedError({path: error}) from error
-        maps, ranks = (
-            {name.removeprefix(prefix): arrays[name] for name in arrays if name.startswith(prefix)}
-            for prefix in ("map.", "rank.")
-        )
-        return cls(**plain, maps=maps, ranks=ranks, foreground=arrays.get("foreground"))
 
 
 class Summary(NamedTuple):
@@ -181,8 +185,8 @@ class Result:
         """Score an evaluation, over the images that `keep` says if it is given."""
         fidelity = {key: evaluation.fidelity(key, keep=keep) for key in evaluation.mif}
         signed = signs(about["plan"])
-        found = reliability({key: fidelity[key] for key in signed}, signed)
-        return cls(name, evaluation, fidelity, found, about, examples=examples, history=history or {})
+        agreement = reliability({key: fidelity[key] for key in signed}, signed)
+        return cls(name, evaluation, fidelity, agreement, about, examples=examples, history=history or {})
 
     @property
     def plan(self) -> dict[str, Any]:
@@ -241,13 +245,10 @@ class Result:
         """One row per image and estimator: areas in percent (NaN where it was left out), and every score."""
         import pandas as pd
 
-        evaluation, scores = (
-            self.evaluation,
-            {f"score_{name}": by for name, by in self.evaluation.values.items()},
-        )
-        scores.pop("score_A", None)
-        frames = {
-            estimator: {
+        evaluation = self.evaluation
+        frames = [
+            {
+                "estimator": estimator,
                 "image": evaluation.indices,
                 "label": evaluation.labels,
                 "explained_class": evaluation.targets,
@@ -255,12 +256,11 @@ class Result:
                 "area_mif": fidelity.mif_areas,
                 "area_lif": fidelity.lif_areas,
                 "area": fidelity.lif_areas - fidelity.mif_areas,
-                **{column: values[estimator] for column, values in scores.items()},
+                **{f"score_{name}": by[estimator] for name, by in evaluation.values.items() if name != "A"},
             }
             for estimator, fidelity in self.fidelity.items()
-        }
-        rows = [pd.DataFrame({"estimator": name, **columns}) for name, columns in frames.items()]
-        return pd.concat(rows, ignore_index=True)
+        ]
+        return pd.concat(map(pd.DataFrame, frames), ignore_index=True)
 
     def plot(self, signed: bool | None = None) -> "Figure":
         """The mean perturbation curves, MIF above LIF, of all, the signed or the unsigned estimators."""

@@ -28,20 +28,23 @@ if TYPE_CHECKING:
 FORMAT = 2
 """Version of the folder of an evaluation."""
 
+KINDS = {"format": int, "plan": dict, "model": str, "block": int, "images": int | None, "classes": list}
+"""What evaluation.json must have."""
+
 DESCRIPTION, EXAMPLES = "evaluation.json", "examples.npz"
 FILES = (DESCRIPTION, "blocks/block-[0-9]*.parquet", "blocks/scores-[0-9]*.parquet", EXAMPLES)
 """The names of an evaluation's files, as patterns."""
 
-SIDES = ("mif", "lif")
-Arrays = Mapping[str, NDArray[Any]]
+SIDES, REPEATED = ("mif", "lif"), ["score", "estimator"]
+"""The orders of a curve; the columns of texts, written as a dictionary: numbers hardly repeat."""
 
 
 class StoredBlock(NamedTuple):
-    """A block as it was stored."""
+    """A block as it is stored."""
 
     columns: dict[str, NDArray[Any]]
     """[N] or [N, K]."""
-    values: dict[str, dict[str, NDArray[Any]]]
+    values: dict[tuple[str, str], NDArray[Any]]
     """By score and estimator, [N]."""
     notes: dict[str, Any]
     """Problems, fractions, and the sums of sorted importance scores."""
@@ -53,150 +56,102 @@ class EvaluationFolder:
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
 
-    def block(self, number: int) -> Path:
-        """The file of a block's curves; it is written last, so a block that has it is complete."""
-        return self.path / "blocks" / f"block-{number:06d}.parquet"
-
-    def scores(self, number: int) -> Path:
-        """The file of a block's scores."""
-        return self.path / "blocks" / f"scores-{number:06d}.parquet"
+    def file(self, number: int, kind: str = "block") -> Path:
+        """A block's curves, or its "scores"; the curves are written last: where they are, it is complete."""
+        return self.path / "blocks" / f"{kind}-{number:06d}.parquet"
 
     @property
     def blocks(self) -> list[int]:
         """The numbers of the blocks that are there, with their scores."""
         numbers = sorted(int(path.stem.partition("-")[2]) for path in self.path.glob(FILES[1]))
-        return [number for number in numbers if self.scores(number).exists()]
+        return [number for number in numbers if self.file(number, "scores").exists()]
 
     def describe(self, about: Mapping[str, Any]) -> None:
         """Write evaluation.json."""
         write_text(self.path / DESCRIPTION, json.dumps(about, indent=2) + "\n")
 
-    def about(self) -> dict[str, Any] | None:
-        """What evaluation.json says; None where there is none."""
-        path = self.path / DESCRIPTION
-        if not path.exists():
-            return None
-        about = read_json(path)
-        if "format" not in about:
-            raise DamagedError({path: "it does not say its format"})
-        if about["format"] != FORMAT:
-            raise InputError(
-                f"{path} was written by another version of fpa (format {about['format']}, this one reads "
-                f"{FORMAT}): evaluate into another folder"
-            )
-        kinds = {"plan": dict, "model": str, "block": int, "images": int | None, "classes": list}
-        for name, kind in kinds.items():
-            if name not in about or not isinstance(about[name], kind):
-                raise DamagedError({path: f"it has no {name!r}, or one that means nothing"})
+    def about(self, asked: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
+        """What evaluation.json says; None where there is none, and no block that it would have to describe.
+
+        If it is not of the plan and the model that are `asked` for, it is refused: the two must not be mixed.
+        """
+        path, about, damaged = self.path / DESCRIPTION, None, dict[Path, object]()
+        try:
+            about = read_json(path) if path.exists() else None
+        except DamagedError as error:
+            damaged |= error.reasons
+        if about is not None:
+            if (version := about.get("format", FORMAT)) != FORMAT:
+                raise InputError(
+                    f"{path} was written by another version of fpa (format {version}, this one reads "
+                    f"{FORMAT}): evaluate into another folder"
+                )
+            if wrong := [name for name, kind in KINDS.items() if not isinstance(about.get(name, ()), kind)]:
+                damaged[path] = f"it has no valid {', '.join(map(repr, wrong))}"
+        if about is None or damaged:
+            damaged |= {self.file(number): f"no {DESCRIPTION} describes it" for number in self.blocks}
+        if damaged:
+            raise DamagedError(damaged)
+        if about is not None and asked is not None:
+            self._check_same(about, asked)
         return about
 
-    def check_same(self, about: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    def _check_same(self, about: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
         """Refuse to mix another evaluation with the one that is here, and show how they differ."""
-        instead = "choose another folder (--output), or start afresh (--overwrite, or remove it)"
-        if about["model"] != asked["model"]:
-            raise InputError(f"{self.path} holds an evaluation of another model: {instead}")
         stored, now = about["plan"], json.loads(json.dumps(asked["plan"]))
-        if changed := [name for name in now if stored.get(name) != now[name]]:
+        changed = [name for name in now if stored.get(name) != now[name]]
+        if about["model"] != asked["model"]:
+            other = "of another model"
+        elif changed:
             here, there = ({name: plan.get(name) for name in changed} for plan in (now, stored))
-            lines = "; ".join(differences(here, there))
-            raise InputError(
-                f"{self.path} holds an evaluation with other {', '.join(changed)} ({lines}): {instead}"
-            )
+            other = f"with other {', '.join(changed)} ({'; '.join(differences(here, there))})"
+        else:
+            return
+        instead = "choose another folder (--output), or start afresh (--overwrite, or remove it)"
+        raise InputError(f"{self.path} holds an evaluation {other}: {instead}")
 
-    def write(
-        self, number: int, columns: Arrays, values: Mapping[str, Arrays], notes: Mapping[str, Any], key: str
-    ) -> None:
-        """Store a block: [N] or [N, K] columns, [N] values by score and estimator, and notes of the block."""
+    def write(self, number: int, block: StoredBlock, about: Mapping[str, Any]) -> None:
+        """Store a block of the evaluation that `about` describes."""
         import pyarrow as pa
 
         writable_folder(self.path / "blocks")
-        rows = [(score, name, each) for score, by_name in values.items() for name, each in by_name.items()]
-        codes = np.repeat(np.arange(len(rows), dtype=np.int32), len(columns["index"]))
+        codes = np.repeat(np.arange(len(block.values), dtype=np.int32), len(block.columns["index"]))
+        long: dict[str, Any] = {}
+        for place, column in enumerate(REPEATED):
+            texts = pa.array([key[place] for key in block.values], pa.string())
+            long[column] = pa.DictionaryArray.from_arrays(codes, texts)
+        long["image"] = np.tile(block.columns["index"], len(block.values))
+        long["value"] = np.concatenate([np.zeros(0), *block.values.values()])
+        _write(self.file(number, "scores"), pa.table(long), {}, _key(about))
+        table = pa.table({name: _column(each) for name, each in block.columns.items()})
+        _write(self.file(number), table, block.notes, _key(about))
 
-        def repeated(texts: list[str]) -> Any:
-            return pa.DictionaryArray.from_arrays(codes, pa.array(texts, pa.string()))
-
-        long = {
-            "score": repeated([score for score, _, _ in rows]),
-            "estimator": repeated([name for _, name, _ in rows]),
-            "image": np.tile(columns["index"], len(rows)),
-            "value": np.concatenate([each for _, _, each in rows]) if rows else np.zeros(0),
-        }
-        _write(self.scores(number), pa.table(long), {}, key)
-        table = pa.table({name: _column(each) for name, each in columns.items()})
-        _write(self.block(number), table, notes, key)
-
-    def relabel(self, number: int, labels: NDArray[np.int64]) -> None:
-        """Put other labels into a block."""
-        import pyarrow as pa
-
-        table, notes = self._read(self.block(number), self.key)
-        place = table.column_names.index("label")
-        _write(self.block(number), table.set_column(place, "label", pa.array(labels)), notes, self.key)
-
-    @property
-    def key(self) -> str:
-        """What every block of this evaluation carries."""
-        about = self.about()
-        assert about is not None
-        return block_key(about)
-
-    def columns(self, number: int, names: Iterable[str]) -> dict[str, NDArray[Any]]:
-        """Some columns of a block, those that it has."""
-        table, _ = self._read(self.block(number), self.key)
-        return {name: _array(table, name) for name in names if name in table.column_names}
-
-    def read(self) -> tuple[dict[str, Any] | None, list["StoredBlock"]]:
+    def read(self) -> tuple[dict[str, Any] | None, list[StoredBlock]]:
         """evaluation.json, None where there is none, and the blocks; names all files that are damaged."""
-        about: dict[str, Any] | None = None
-        blocks: list[StoredBlock] = []
-        damaged: dict[Path, object] = {}
-        try:
-            about = self.about()
-        except DamagedError as error:
-            damaged |= error.reasons
+        about, blocks, damaged = self.about(), list[StoredBlock](), dict[Path, object]()
         for number in self.blocks:
             try:
-                if about is None:
-                    raise DamagedError({self.block(number): f"no {DESCRIPTION} describes it"})
-                blocks.append(self._stored(number, about))
+                blocks.append(self.read_block(number, about or {}))
             except DamagedError as error:
                 damaged |= error.reasons
         if damaged:
             raise DamagedError(damaged)
         return about, blocks
 
-    def _stored(self, number: int, about: Mapping[str, Any]) -> "StoredBlock":
-        path, key = self.block(number), block_key(about)
-        table, notes = self._read(path, key)
+    def read_block(self, number: int, about: Mapping[str, Any]) -> StoredBlock:
+        """A block of the evaluation that `about` describes."""
+        path, key = self.file(number), _key(about)
+        table, notes = _read(path, key)
         if missing := sorted(set(_columns(about["plan"])) - set(table.column_names)):
             lacks = ", ".join(missing[:3])
             raise DamagedError({path: f"it is no block of this evaluation, it has no {lacks}"})
-        long, _ = self._read(self.scores(number), key)
+        long, _ = _read(self.file(number, "scores"), key)
         try:
             columns = {name: _array(table, name) for name in table.column_names}
-            path = self.scores(number)
+            path = self.file(number, "scores")
             return StoredBlock(columns, _values(long, len(table)), notes)
         except Exception as error:  # other types than were written
             raise DamagedError({path: error}) from error
-
-    def _read(self, path: Path, key: str) -> tuple[Any, dict[str, Any]]:
-        import pyarrow.parquet as pq
-
-        try:
-            table = pq.read_table(path, page_checksum_verification=True)
-            raw = table.schema.metadata or {}
-            metadata = {name.decode(): value.decode() for name, value in raw.items()}
-            notes: dict[str, Any] = json.loads(metadata["notes"])
-        except KeyError as error:
-            raise DamagedError({path: f"it is no block of an evaluation, it has no {error}"}) from error
-        except Exception as error:  # damaged files raise exceptions of many types
-            raise DamagedError({path: error}) from error
-        if metadata.get("checksum") != _checksum(metadata["notes"], metadata.get("key", "")):
-            raise DamagedError({path: "its content does not match its checksum"})
-        if metadata["key"] != key:
-            raise DamagedError({path: "it is a block of another evaluation or another model"})
-        return table, notes
 
     def clear(self) -> None:
         """Remove the files of an evaluation, and nothing else."""
@@ -243,7 +198,7 @@ def read_evaluation(folder: Path | str) -> tuple[Evaluation, dict[str, Any]]:
         "",
         outputs[0],
         values={
-            score: {name: np.concatenate([block.values[score][name] for block in blocks]) for name in names}
+            score: {name: np.concatenate([block.values[score, name] for block in blocks]) for name in names}
             for score in plan["scores"]
         },
         importance=_importance(blocks),
@@ -266,7 +221,7 @@ def write_result(result: Result, folder: Path) -> Path:
     """Write a result in memory to an empty folder, as one block."""
     evaluation, about = result.evaluation, result.about
     target = EvaluationFolder(writable_folder(folder))
-    if target.about() is not None or target.blocks:
+    if target.about() is not None:
         raise InputError(f"{folder} holds an evaluation already: choose another folder")
     columns = {"index": evaluation.indices, "label": evaluation.labels, "target": evaluation.targets}
     outputs = {about["plan"]["outputs"][0]: evaluation, **evaluation.others}
@@ -276,14 +231,15 @@ def write_result(result: Result, folder: Path) -> Path:
         "fractions": evaluation.fractions.tolist(),
         "importance": {name: [1, *values.tolist()] for name, values in evaluation.importance.items()},
     }
-    target.write(0, columns, evaluation.values, notes, block_key(about))
+    values = {(score, name): each for score, by in evaluation.values.items() for name, each in by.items()}
+    target.write(0, StoredBlock(columns, values, notes), about)
     if result.examples is not None:
         write_arrays(folder / EXAMPLES, result.examples.to_arrays())
     target.describe({**about, "block": max(len(evaluation.indices), 1), "images": len(evaluation.indices)})
     return folder
 
 
-def block_key(about: Mapping[str, Any]) -> str:
+def _key(about: Mapping[str, Any]) -> str:
     """What the blocks of one evaluation have in common: its plan and the model's weights."""
     text = json.dumps([about["plan"], about["model"]], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -291,7 +247,7 @@ def block_key(about: Mapping[str, Any]) -> str:
 
 def curve_column(masking: str, output: str, side: str, estimator: str) -> str:
     """The name of the column of a curve; `masking` is empty for the plan's own."""
-    return f"{masking}|{output}/{side}/{estimator}" if masking else f"{output}/{side}/{estimator}"
+    return f"{masking}{'|' if masking else ''}{output}/{side}/{estimator}"
 
 
 def curve_columns(outputs: Mapping[str, Any], under: Mapping[str, Any]) -> dict[str, Any]:
@@ -316,14 +272,10 @@ def _columns(plan: Mapping[str, Any]) -> Iterable[str]:
         yield from (curve_column("", output, side, name) for side in SIDES for name in plan["estimators"])
 
 
-def _values(long: Any, count: int) -> dict[str, dict[str, NDArray[Any]]]:
+def _values(long: Any, count: int) -> dict[tuple[str, str], NDArray[Any]]:
     """The long form of a block of `count` images as arrays [N] by score and estimator."""
-    values: dict[str, dict[str, NDArray[Any]]] = {}
-    scores, names = (long[column].to_pylist()[::count] for column in ("score", "estimator"))
-    rows = long["value"].to_numpy().reshape(-1, count)
-    for score, name, row in zip(scores, names, rows, strict=True):
-        values.setdefault(score, {})[name] = row
-    return values
+    keys = zip(*(long[column].to_pylist()[::count] for column in REPEATED), strict=True)
+    return dict(zip(keys, long["value"].to_numpy().reshape(-1, count), strict=True))
 
 
 def _importance(blocks: Sequence[StoredBlock]) -> dict[str, NDArray[Any]]:
@@ -356,10 +308,27 @@ def _write(path: Path, table: Any, notes: Mapping[str, Any], key: str) -> None:
     # Parquet checks its columns alone.
     metadata = {"notes": text, "key": key, "checksum": _checksum(text, key)}
     with replacing(path) as temporary:
-        # Numbers hardly repeat.
-        named = [name for name in ("score", "estimator") if name in table.column_names]
-        how = {"use_dictionary": named or False, "compression": "zstd", "write_page_checksum": True}
+        how = {"use_dictionary": REPEATED, "compression": "zstd", "write_page_checksum": True}
         pq.write_table(table.replace_schema_metadata(metadata), temporary, **how)
+
+
+def _read(path: Path, key: str) -> tuple[Any, dict[str, Any]]:
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(path, page_checksum_verification=True)
+        raw = table.schema.metadata or {}
+        metadata = {name.decode(): value.decode() for name, value in raw.items()}
+        notes: dict[str, Any] = json.loads(metadata["notes"])
+    except KeyError as error:
+        raise DamagedError({path: f"it is no block of an evaluation, it has no {error}"}) from error
+    except Exception as error:  # damaged files raise exceptions of many types
+        raise DamagedError({path: error}) from error
+    if metadata.get("checksum") != _checksum(metadata["notes"], metadata.get("key", "")):
+        raise DamagedError({path: "its content does not match its checksum"})
+    if metadata["key"] != key:
+        raise DamagedError({path: "it is a block of another evaluation or another model"})
+    return table, notes
 
 
 def _checksum(notes: str, key: str) -> str:

@@ -20,9 +20,8 @@ from torch.overrides import TorchFunctionMode
 from fpa.described import shape_or_type
 from fpa.engine import Engine, same_logits
 from fpa.errors import InputError, unknown
-from fpa.explanation.integrated import PATH_SETTINGS, hashable_reference, reference_images
-from fpa.explanation.raw import RawMap, Reduction, register
-from fpa.explanation.task import Task, in_parts
+from fpa.explanation.paper import IntegratedGradients, hashable_reference, reference_images
+from fpa.explanation.raw import RawMap, Reduction, Task, in_parts, register
 from fpa.seeds import Stream, derive
 
 _GRID = 8  # windows per side, for Occlusion (in half steps) and for the methods that remove patches
@@ -94,7 +93,7 @@ class Captum(RawMap):
         accepted = inspect.signature(self._class.attribute).parameters
         removes = "feature_mask" in accepted or "sliding_window_shapes" in accepted
         taken = {"steps": "n_steps" in accepted, "reference": "baselines" in accepted and not removes}
-        return {name: PATH_SETTINGS[name] for name, takes in taken.items() if takes}
+        return {name: key for name, key in IntegratedGradients.from_settings.items() if taken[name]}
 
     def described(self) -> dict[str, Any]:
         """The method, what it was set to and Captum's version."""
@@ -123,21 +122,14 @@ class Captum(RawMap):
                 **_windows(rows),
             }
             taken = {key: value for key, value in chosen.items() if key in accepted}
-            raw = explainer.attribute(rows.requires_grad_(), target=task.targets[at], **taken)
+            with _random_numbers(derive(task.seed, task.indices[at.start], Stream.CAPTUM), rows.device):
+                raw = explainer.attribute(rows.requires_grad_(), target=task.targets[at], **taken)
             return _at_image_size(name, raw, rows) if of_layer else raw
 
-        def seeded(rows: Tensor, at: slice) -> Tensor:
-            """One image at a time, so that its random numbers are its own."""
-            parts = []
-            for row, number in enumerate(range(at.start, at.start + len(rows))):
-                with _random_numbers(derive(task.seed, task.indices[number], Stream.CAPTUM), rows.device):
-                    parts.append(run(rows[row : row + 1].detach(), slice(number, number + 1)).detach())
-            return torch.cat(parts)
-
         # Captum keeps copies of what passes through the activations, and DeepLift the reference beside
-        # the image: about four times what a gradient needs.
+        # the image: about four times what a gradient needs. Random numbers are an image's own if it is alone.
         with _translated(name):
-            return in_parts(task, name, seeded if "n_samples" in accepted else run, memory_factor=4)
+            return in_parts(task, name, run, memory_factor=4, alone="n_samples" in accepted)
 
 
 def captum_methods() -> list[str]:
@@ -179,13 +171,13 @@ def _captum() -> Any:
 def _windows(images: Tensor) -> dict[str, Any]:
     """What to remove at a time: a sliding window, or patches side by side; all channels together."""
     channels, *sides = images.shape[1:]
-    window, cells = [max(1, side // _GRID) for side in sides], [min(side, _GRID) for side in sides]
-    places = [torch.arange(side, device=images.device) for side in sides]
-    rows, columns = (at * count // len(at) for at, count in zip(places, cells, strict=True))
+    window = [max(1, side // _GRID) for side in sides]
+    rows, columns = (torch.arange(side, device=images.device) * min(side, _GRID) // side for side in sides)
+    patches = rows[:, None] * min(sides[1], _GRID) + columns
     return {
         "sliding_window_shapes": (channels, *window),
         "strides": (channels, *(max(1, side // 2) for side in window)),
-        "feature_mask": (rows[:, None] * cells[1] + columns).expand(1, *images.shape[1:]).contiguous(),
+        "feature_mask": patches.expand(1, *images.shape[1:]).contiguous(),
     }
 
 
@@ -205,8 +197,6 @@ def _translated(name: str) -> Iterator[None]:
         warnings.filterwarnings("ignore", message=r"\s*Setting (forward, )?backward hooks")
         try:
             yield
-        except torch.OutOfMemoryError:
-            raise
         except (AssertionError, AttributeError, NotImplementedError, RuntimeError, TypeError) as error:
             reason = " ".join(str(error).split()) or type(error).__name__
             raise InputError(f"estimator {name}: Captum cannot explain this model: {reason}") from error
@@ -228,30 +218,26 @@ def _random_numbers(seed: int, device: torch.device) -> Iterator[None]:
 class FittedModel(nn.Module):
     """A model for Captum's hooks: nothing in place, every use of an activation a module of its own.
 
-    Built by one pass over `images`, in which each activation gets as many modules as it has uses.
+    In a first pass each activation gets as many modules as it has uses; afterwards it is `complete`.
     """
 
-    def __init__(self, model: nn.Module, images: Tensor) -> None:
+    def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.model, self.mode = model, _RoutedRelus()
-        self.functions = self.mode.functions = _Uses(nn.ReLU(), self.mode)
+        self.model, self.functions = model, _Uses(nn.ReLU())
         uses: dict[int, _Uses] = {}
         for parent in [*model.modules()]:
             if isinstance(getattr(parent, "inplace", None), bool):
                 setattr(parent, "inplace", False)  # noqa: B010
             for name, child in parent._modules.items():
                 if child is not None and type(child) in _ACTIVATIONS:
-                    parent._modules[name] = uses.setdefault(id(child), _Uses(child, self.mode))
+                    parent._modules[name] = uses.setdefault(id(child), _Uses(child))
         self.all_uses = [self.functions, *uses.values()]
-        with torch.no_grad():
-            self(images)
-        self.mode.complete = True
 
     def forward(self, images: Tensor) -> Any:
         """What the model says, every use of an activation through its own module."""
         for uses in self.all_uses:
             uses.at = 0
-        with self.mode:
+        with _RoutedRelus(self.functions):
             return self.model(images)
 
     def layer(self, name: str) -> nn.Module:
@@ -262,59 +248,53 @@ class FittedModel(nn.Module):
         module = self.model.get_submodule(name)
         uses = [*module.copies] if isinstance(module, _Uses) else [module]
         if len(uses) > 1:
-            raise InputError(
-                f"the layer {name} is used {len(uses)} times in a pass: name another, or its block"
-            )
+            raise InputError(f"layer {name} is used {len(uses)} times in a pass: name another, or its block")
         return uses[0]
 
     def last_convolution(self, name: str, images: Tensor) -> nn.Module:
         """The last to run whose output is more than one pixel (squeeze-and-excitation ends in one)."""
-        found: list[nn.Module] = []
+        convolutions: list[nn.Module] = []
 
         def note(module: nn.Module, _: Any, output: Tensor) -> None:
             if isinstance(module, nn.Conv2d) and output.ndim == 4 and output.shape[2:].numel() > 1:
-                found.append(module)
+                convolutions.append(module)
 
         with register_module_forward_hook(note), torch.no_grad():
             self(images)
-        if not found:
+        if not convolutions:
             raise InputError(
                 f"estimator {name}: the model has no convolution whose output is larger than one pixel; "
                 f"name a layer as in {name}@LAYER"
             )
-        return found[-1]
+        return convolutions[-1]
 
 
 class _Uses(nn.Module):
     """Stands for an activation: each use of it in a pass goes to a copy of its own."""
 
-    def __init__(self, module: nn.Module, mode: "_RoutedRelus") -> None:
+    def __init__(self, module: nn.Module) -> None:
         super().__init__()
-        self.copies, self.at, self.mode = nn.ModuleList([module]), 0, mode
+        self.copies, self.at, self.complete = nn.ModuleList([module]), 0, False
 
     def forward(self, *arguments: Any, **named: Any) -> Any:
         if self.at == len(self.copies):
-            if self.mode.complete:
+            if self.complete:
                 raise InputError("Captum cannot follow a model whose layers run a varying number of times")
             self.copies.append(copy.deepcopy(self.copies[0]))
         self.at += 1
-        self.mode.inside = True
-        try:
+        with torch._C.DisableTorchFunction():  # a ReLU module calls the function: that is no further use
             return self.copies[self.at - 1](*arguments, **named)
-        finally:
-            self.mode.inside = False
 
 
 class _RoutedRelus(TorchFunctionMode):
     """Sends a ReLU that is called as a function to a module, where Captum's hooks can be."""
 
-    functions: _Uses
-    inside = complete = False
+    def __init__(self, functions: _Uses) -> None:
+        super().__init__()
+        self.functions = functions
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if func in _RELUS and not self.inside:
+    def __torch_function__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+        if func in _RELUS:
             return self.functions(*args[:1])
         return func(*args, **(kwargs or {}))
 
@@ -326,9 +306,11 @@ def fitted_model(engine: Engine, images: Tensor) -> FittedModel:
     """The engine's model in a form that Captum's hooks accept; it is checked to give the same logits."""
     if engine not in _FITTED:
         probe, expected = images[:1].to(engine.dtype), engine.predict(images[:1])
-        fitted = FittedModel(engine.copy(), probe).eval().requires_grad_(False)
+        fitted = FittedModel(engine.copy()).eval().requires_grad_(False)
         with torch.no_grad():
             logits = fitted(probe).to(expected)
+        for uses in fitted.all_uses:
+            uses.complete = True
         # Wide enough for half precision and TF32: what is looked for is a ReLU that got lost.
         if not same_logits(logits, expected, 1e-2):
             raise InputError(

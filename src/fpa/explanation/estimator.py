@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 from torch import Tensor
 
 from fpa.errors import InputError, unknown
-from fpa.explanation import captum, integrated, random, smooth, vanilla  # noqa: F401 (they fill FAMILIES)
+from fpa.explanation import captum, paper  # noqa: F401 (they fill FAMILIES)
 from fpa.explanation.maps import as_raw_map
 from fpa.explanation.raw import FAMILIES, GradientMap, RawMap, Reduction, Settings
 
@@ -100,11 +100,9 @@ class Estimator:
         >>> Estimator.from_json(estimator.described()) == estimator
         True
         """
-        raw = dict(parts["raw"])
-        family = FAMILIES.get(raw.pop("name"))
-        raw.pop("captum", None)
+        raw = {key: value for key, value in parts["raw"].items() if key != "captum"}
         try:
-            made = (family or RawMap)(**raw)
+            made = FAMILIES.get(raw.pop("name"), RawMap)(**raw)
         except TypeError:
             raise InputError(f"the estimator {parts['raw']} cannot be rebuilt from its description") from None
         return cls(made, parts["reduction"], parts["times_input"])
@@ -125,20 +123,20 @@ def by_name(name: str) -> Estimator:
     'layer4'
     """
     family, colon, argument = name.partition(":")
+    reduction: Reduction | None = None
+    times = False
     if colon and family in FAMILIES:
         raw, reduction = FAMILIES[family].from_argument(argument)
-        return Estimator(raw, reduction or "sum", shown=Label(name, raw.label, False, reduction))
-    if family in FAMILIES and FAMILIES[family].baseline:
-        return Estimator(name, shown=Label(name, FAMILIES[family]().label))
-    base, _, ending = name.rpartition("_")
-    times_input = base not in FAMILIES and base.endswith("x")
-    family = base.removesuffix("x") if times_input else base
-    known = family in FAMILIES and not FAMILIES[family].baseline
-    if not known or ending not in get_args(Reduction) or (times_input and FAMILIES[family].input_inside):
-        raise unknown("estimator", name, (*PAPER, *SETS, "captum:METHOD", "maps:FILE"))
-    raw = FAMILIES[family]()
-    reduction = "abs" if ending == "abs" else "sum"
-    return Estimator(raw, reduction, times_input, shown=Label(name, raw.label, times_input, reduction))
+    elif family in FAMILIES and FAMILIES[family].baseline:
+        raw = FAMILIES[family]()
+    else:
+        base, _, ending = name.rpartition("_")
+        times = base not in FAMILIES and base.endswith("x")
+        kind = FAMILIES.get(base.removesuffix("x") if times else base)
+        if not kind or kind.baseline or (times and kind.input_inside) or ending not in get_args(Reduction):
+            raise unknown("estimator", name, (*PAPER, *SETS, "captum:METHOD", "maps:FILE"))
+        raw, reduction = kind(), "abs" if ending == "abs" else "sum"
+    return Estimator(raw, reduction or "sum", times, shown=Label(name, raw.label, times, reduction))
 
 
 _NAMES = "random ig_sum ig_abs vg_abs vgx_sum vgx_abs sg_abs sgx_sum sgx_abs sqsg_sum"

@@ -10,22 +10,20 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from fpa.engine import Engine
 from fpa.explanation.estimator import Estimator, Estimators, get_estimators
-from fpa.explanation.raw import GradientMap, RawMap, Settings, gradient_maps
-from fpa.explanation.task import Task, make_task, some
+from fpa.explanation.raw import Model, RawMap, Settings, Targets, Task, gradient_maps, make_task, problems
 from fpa.masking import MaskingLike
 
 
 @torch.inference_mode(False)
 def explain(
-    model: nn.Module | Engine,
+    model: Model,
     images: Tensor,
     estimators: Estimators = "paper",
     *,
-    targets: Tensor | int | None = None,
+    targets: Targets = None,
     indices: Sequence[int] | None = None,
     seed: int = 0,
     settings: Settings | None = None,
@@ -37,6 +35,7 @@ def explain(
     in their data set (by default 0, 1, ...): together with `seed` they fix all random numbers, so an
     image gets the same maps in whatever batch it comes. A warning names maps that are not finite.
 
+    >>> from torch import nn
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(12, 5))
     >>> maps = explain(model, torch.rand(4, 3, 2, 2), ["ig_sum", "vg_abs"])
     >>> maps["ig_sum"].shape
@@ -45,10 +44,9 @@ def explain(
     named = get_estimators(estimators, settings or Settings())
     task, _ = make_task(model, images, targets, masking=masking, seed=seed, indices=indices)
     maps = maps_of(task, named)
-    for name, values in maps.items():
-        bad = (~values.isfinite()).flatten(1).any(1).nonzero().flatten().tolist()
-        if numbers := [task.indices[row] for row in bad]:
-            warnings.warn(f"estimator {name}: {some(numbers, 'map')} not finite", stacklevel=3)
+    bad = {("map", name): ~values.isfinite().flatten(1).all(1) for name, values in maps.items()}
+    for problem in problems(bad, task.indices):
+        warnings.warn(problem, stacklevel=3)
     return maps
 
 
@@ -70,11 +68,10 @@ def _raw_maps(task: Task, estimators: Mapping[str, Estimator]) -> Iterator[tuple
     for name, estimator in estimators.items():
         estimator.raw.check(name, task.indices, task.images.shape[1:])
         by_raw.setdefault(estimator.raw.configured(Settings()), []).append(name)
-    shared = gradient_maps(task, [raw for raw in by_raw if isinstance(raw, GradientMap)])
+    shared = gradient_maps(task, by_raw)
     for raw, names in by_raw.items():
-        if isinstance(raw, GradientMap):
-            values = shared[raw]
-        else:
+        values = shared.pop(raw, None)
+        if values is None:
             task.engine.watch(estimators[names[0]].label(names[0]).text)
             values = raw.raw_map(names[0], task)
         for name in names:

@@ -5,7 +5,6 @@ import inspect
 import pickle
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -17,8 +16,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from fpa.errors import InputError, unknown
-from fpa.explanation.raw import FAMILIES, RawMap, Reduction, register
-from fpa.explanation.task import Task, checked_map, in_parts
+from fpa.explanation.raw import FAMILIES, RawMap, Reduction, Task, checked_map, in_parts, register
 from fpa.files import check_torch_file, what_it_is
 from fpa.models.wrap import untouched
 
@@ -75,11 +73,8 @@ class Maps(RawMap):
     @cached_property
     def values(self) -> Tensor:
         """The maps as they were given."""
-        if isinstance(self.source, Path):
-            return _read(self.source, self.array)
-        if isinstance(self.source, Tensor):
-            return self.source.detach()
-        return _as_tensor(self.source, self._called)
+        from_file = isinstance(self.source, Path)
+        return _read(self.source, self.array) if from_file else _as_tensor(self.source, self._called)
 
     @cached_property
     def _scanned(self) -> tuple[str, bool]:
@@ -100,7 +95,7 @@ class Maps(RawMap):
         """A hash of the values, so that a file may move but not change."""
         return {"name": "maps", "sha256": self._scanned[0]}
 
-    def check(self, name: str, indices: Sequence[int], shape: Sequence[int] | None = None) -> None:
+    def check(self, name: str, indices: Sequence[int], shape: Sequence[int]) -> None:
         """Refuse images without a map, and maps of another size."""
         count = len(self.values)
         if outside := [index for index in indices if not 0 <= index < count]:
@@ -108,8 +103,6 @@ class Maps(RawMap):
                 f"estimator {name}: {self._called} are {count}, one for each image of the data set in its "
                 f"order, but there is an image number {outside[0]} (the first has number 0)"
             )
-        if shape is None:
-            return
         channels, *sides = shape
         own = list(self.values.shape[1:])
         if own[-2:] != sides or (len(own) == 3 and own[0] not in (1, channels)):
@@ -146,10 +139,7 @@ def _read(path: Path, array: str | None) -> Tensor:
     except Exception as error:  # of many types, where a file is damaged
         reason = " ".join(str(error).split())[:200]
         if isinstance(error, pickle.UnpicklingError):
-            reason = (
-                "it holds more than tensors, and loading that could execute code; save a tensor or a dict of "
-                "tensors"
-            )
+            reason = "it holds more than a tensor or a dict of tensors, and loading that could execute code"
         raise InputError(f"the maps in {path} cannot be read: {reason}") from error
 
 
@@ -176,7 +166,7 @@ def _arrays(path: Path) -> Mapping[str, Callable[[], Any]]:
 
 def _as_tensor(values: Any, called: str) -> Tensor:
     if isinstance(values, Tensor):
-        return values
+        return values.detach()
     try:
         # Neither read-only memory nor another byte order is for torch.
         return torch.from_numpy(np.require(values, values.dtype.newbyteorder("="), ["W"]))
@@ -241,7 +231,7 @@ class CaptumObject(Foreign):
         # A NoiseTunnel holds another object.
         inner = getattr(self.attribution, "attribution_method", self.attribution)
         model = getattr(inner, "forward_func", None)
-        with untouched(model) if isinstance(model, nn.Module) else nullcontext():
+        with untouched(model if isinstance(model, nn.Module) else task.engine.model):
             return super().raw_map(name, task)
 
 

@@ -3,14 +3,8 @@
 MIF removes the most important first, LIF the least important.
 """
 
-from fpa.perturbation.curves import (
-    Curves,
-    check_fractions,
-    curves_of,
-    not_finite,
-    perturbation_curves,
-    problems,
-)
+from fpa.explanation.raw import problems
+from fpa.perturbation.curves import Curves, check_fractions, curves_of, not_finite, perturbation_curves
 from fpa.perturbation.features import features_of, ranks
 from fpa.perturbation.outputs import OUTPUTS, Output, check_outputs, output
 

@@ -11,14 +11,14 @@ from functools import partial
 from itertools import pairwise
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fpa.described import shape_or_type
 from fpa.engine import Engine, Work
 from fpa.errors import InputError
-from fpa.explanation.task import Task, make_task, some
+from fpa.explanation.raw import Model, Targets, Task, make_task, problems
 from fpa.masking import Fill, MaskingLike, fully_masked, noise_by_image
-from fpa.perturbation.features import Pixels, features_of
+from fpa.perturbation.features import Features, Pixels, features_of
 from fpa.perturbation.outputs import OUTPUTS, check_outputs
 
 
@@ -48,18 +48,18 @@ class Curves:
 
 @torch.inference_mode(False)
 def perturbation_curves(
-    model: nn.Module | Engine,
+    model: Model,
     images: Tensor,
     maps: Mapping[str, Tensor] | Tensor,
     *,
     points: int = 21,
     fractions: Sequence[float] | None = None,
     masking: MaskingLike | None = None,
-    targets: Tensor | int | None = None,
+    targets: Targets = None,
     labels: Tensor | None = None,
     seed: int = 0,
     indices: Sequence[int] | None = None,
-    features: str | int | Tensor = "pixels",
+    features: Features = "pixels",
     outputs: Sequence[str] = (),
 ) -> Curves:
     """The MIF and LIF curves of every map [N, H, W] for the images [N, C, H, W].
@@ -75,6 +75,7 @@ def perturbation_curves(
     - `outputs`: what is followed besides the logit: "probability", "margin", "accuracy". Accuracy is against
       `labels` [N], or without them the share of images still predicted as the target.
 
+    >>> from torch import nn
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
     >>> images = torch.rand(2, 1, 4, 4)
     >>> curves = perturbation_curves(model, images, {"itself": images[:, 0]}, points=5)
@@ -88,11 +89,9 @@ def perturbation_curves(
     features_of(features, images)
     task, logits = make_task(engine, images, targets, masking=masking, seed=seed, indices=indices)
     truth = task.targets if labels is None else engine.explained(logits, labels, "labels")
-    by_output = curves_of(
-        task, maps, shares, logits=logits, labels=truth, features=features, outputs=followed
-    )
-    curves = by_output.pop("logit")
-    curves.others.update(by_output)
+    others = curves_of(task, maps, shares, logits=logits, labels=truth, features=features, outputs=followed)
+    curves = others.pop("logit")
+    curves.others.update(others)
     for problem in problems(not_finite(images, maps, curves), task.indices):
         warnings.warn(f"{problem}: left out (NaN)", stacklevel=3)
     return curves
@@ -105,7 +104,7 @@ def curves_of(
     *,
     logits: Tensor,
     labels: Tensor,
-    features: str | int | Tensor = "pixels",
+    features: Features = "pixels",
     outputs: Sequence[str] = ("logit",),
     shown: Mapping[str, str] | None = None,
 ) -> dict[str, Curves]:
@@ -159,7 +158,7 @@ def curves_of(
 
     bad_image = ~images.isfinite().flatten(1).all(1)
     bad = torch.stack([~values.isfinite().flatten(1).all(1) for values in maps.values()]) | bad_image
-    mif_shares, lif_shares = parts.pixel_shares(ranks, removed, list(maps))
+    pixel_shares = parts.pixel_shares(ranks, removed, list(maps))
     curves = {}
     for name in outputs:
         start = OUTPUTS[name](logits, task.targets, labels)
@@ -168,9 +167,7 @@ def curves_of(
         full = full.masked_fill(bad[:, :, None, None], torch.nan)
         mif, lif = ({key: full[place, :, side] for place, key in enumerate(maps)} for side in (0, 1))
         unmasked = start.masked_fill(bad_image, torch.nan)
-        curves[name] = Curves(
-            exact, mif, lif, unmasked, task.targets, shares_mif=mif_shares, shares_lif=lif_shares
-        )
+        curves[name] = Curves(exact, mif, lif, unmasked, task.targets, **pixel_shares)
     return curves
 
 
@@ -202,11 +199,8 @@ def check_maps(maps: Mapping[str, Tensor] | Tensor, images: Tensor) -> dict[str,
     for name, values in named.items():
         if not isinstance(values, Tensor) or list(values.shape) != shape:
             raise InputError(f"map {name} must be {shape} for these images, got {shape_or_type(values)}")
-    kept = (torch.float32, torch.float64)
-    return {
-        name: values.detach().to(images.device, values.dtype if values.dtype in kept else torch.float32)
-        for name, values in named.items()
-    }
+        named[name] = values.detach().to(images.device, torch.promote_types(values.dtype, torch.float32))
+    return named
 
 
 def check_fractions(points: int = 21, fractions: Sequence[float] | None = None) -> list[float]:
@@ -219,36 +213,25 @@ def check_fractions(points: int = 21, fractions: Sequence[float] | None = None) 
         if points < 2:
             raise InputError(f"a curve needs at least 2 points, got {points}")
         return [step / (points - 1) for step in range(points)]
-    given = [float(fraction) for fraction in fractions]
-    if not given:
+    shares = [float(fraction) for fraction in fractions]
+    if not shares:
         raise InputError("there are no fractions")
-    outside = [fraction for fraction in given if not 0 <= fraction <= 1]
-    if outside:
+    if outside := [share for share in shares if not 0 <= share <= 1]:
         raise InputError(f"fractions must be in 0..1, got {outside[0]:g}")
-    for before, after in pairwise(given):
+    for before, after in pairwise(shares):
         if after <= before:
             raise InputError(f"fractions must rise, got {after:g} after {before:g}")
-    return given
+    return shares
 
 
 def not_finite(images: Tensor, maps: Mapping[str, Tensor], curves: Curves) -> dict[tuple[str, str], Tensor]:
     """Where something is not finite, as bool [N] by (what, map); each image is blamed on its first cause."""
     blamed = ~images.isfinite().flatten(1).all(1)
-    found = {("image", ""): blamed, ("unmasked logit", ""): ~curves.unmasked.isfinite() & ~blamed}
+    bad = {("image", ""): blamed, ("unmasked logit", ""): ~curves.unmasked.isfinite() & ~blamed}
     blamed = blamed | ~curves.unmasked.isfinite()
     for name, values in maps.items():
         bad_map = ~values.isfinite().flatten(1).all(1)
         bad_curve = ~torch.cat([curves.mif[name], curves.lif[name]], 1).isfinite().all(1)
-        found["map", name] = bad_map & ~blamed
-        found["curve", name] = bad_curve & ~bad_map & ~blamed
-    return found
-
-
-def problems(found: Mapping[tuple[str, str], Tensor], indices: Sequence[int]) -> list[str]:
-    """`not_finite` in words: which images, which estimator, how many."""
-    rows = {key: bad.nonzero().flatten().tolist() for key, bad in found.items()}
-    return [
-        (f"estimator {name}: " if name else "") + some([indices[row] for row in bad], what) + " not finite"
-        for (what, name), bad in rows.items()
-        if bad
-    ]
+        bad["map", name] = bad_map & ~blamed
+        bad["curve", name] = bad_curve & ~bad_map & ~blamed
+    return bad

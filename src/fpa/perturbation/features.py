@@ -1,23 +1,21 @@
 """What is removed together, and in which order: pixels, patches, segments, and their ranks."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from fpa.errors import InputError
-from fpa.explanation.task import check_indices
+from fpa.explanation.raw import check_indices
 from fpa.seeds import Stream, by_image
 
-Shares = dict[str, Tensor] | None
+Features = str | int | Tensor
+"""What is removed together: "pixels", squares of so many pixels a side, or the segments of a label map."""
 
 
 def ranks(
-    maps: Tensor,
-    *,
-    seed: int = 0,
-    indices: Sequence[int] | None = None,
-    features: str | int | Tensor = "pixels",
+    maps: Tensor, *, seed: int = 0, indices: Sequence[int] | None = None, features: Features = "pixels"
 ) -> Tensor:
     """The place of every pixel in the LIF order: 0 is removed first. [N, H, W] -> int [N, H, W].
 
@@ -43,8 +41,7 @@ class Pixels:
 
     def random_order(self, device: torch.device, seed: int, indices: Sequence[int]) -> Tensor:
         """The features of every image in the order in which equal scores are put, [N, F]."""
-        shape = (self.shape.numel(),)
-        numbers = by_image(shape, seed, indices, Stream.TIES, device=device, draw="integers")
+        numbers = by_image((self.shape.numel(),), seed, indices, Stream.TIES, device=device, draw="integers")
         return numbers[:, : self.most].argsort(dim=1, stable=True)
 
     def ranks(self, maps: Tensor, order: Tensor) -> Tensor:
@@ -64,9 +61,9 @@ class Pixels:
         """Every pixel's feature's rank, [maps * N, H, W], of ranks [maps, N, F]."""
         return ranks.view(-1, *self.shape)
 
-    def pixel_shares(self, ranks: Tensor, removed: Tensor, names: list[str]) -> tuple[Shares, Shares]:
-        """The shares of pixels removed with so many features, MIF and LIF; None: those of the features."""
-        return None, None
+    def pixel_shares(self, ranks: Tensor, removed: Tensor, names: list[str]) -> dict[str, Any]:
+        """`Curves.shares_mif` and `Curves.shares_lif`; neither where features do not differ in size."""
+        return {}
 
 
 class Segments(Pixels):
@@ -93,9 +90,9 @@ class Segments(Pixels):
         labels = self.labels.expand(len(ranks), *self.labels.shape)
         return ranks.gather(2, labels).view(-1, *self.shape)
 
-    def pixel_shares(self, ranks: Tensor, removed: Tensor, names: list[str]) -> tuple[Shares, Shares]:  # noqa: D102
+    def pixel_shares(self, ranks: Tensor, removed: Tensor, names: list[str]) -> dict[str, Any]:  # noqa: D102
         if self.equal and bool((self.sizes == self.sizes[:, :1]).all()):
-            return None, None
+            return {}
         sizes = torch.zeros_like(ranks, dtype=torch.int64)
         sizes.scatter_(2, ranks.long(), self.sizes.expand_as(ranks))
         least_first = torch.nn.functional.pad(sizes.cumsum(2), (1, 0))
@@ -106,10 +103,11 @@ class Segments(Pixels):
 
         by_map = dict(zip(names, least_first, strict=True))
         mif = {name: 1 - share(pixels, most) for name, pixels in by_map.items()}
-        return mif, {name: share(pixels, least) for name, pixels in by_map.items()}
+        lif = {name: share(pixels, least) for name, pixels in by_map.items()}
+        return {"shares_mif": mif, "shares_lif": lif}
 
 
-def features_of(features: str | int | Tensor, images: Tensor) -> Pixels:
+def features_of(features: Features, images: Tensor) -> Pixels:
     """The features of these images: pixels, patches of that many pixels, or the segments of a label map."""
     height, width = images.shape[2:]
     if isinstance(features, str):

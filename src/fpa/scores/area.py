@@ -21,9 +21,7 @@ def area_between(mif: "Tensor", lif: "Tensor", fractions_mif: "Tensor", fraction
     [50.0]
     """
     sides = ((lif, fractions_lif), (mif, fractions_mif))
-    above, below = (
-        ((curve[:, 1:] + curve[:, :-1]) / 2 * (x[..., 1:] - x[..., :-1])).sum(-1) for curve, x in sides
-    )
+    above, below = (((curve[:, 1:] + curve[:, :-1]) / 2 * x.diff()).sum(-1) for curve, x in sides)
     return 100 * (above - below)
 
 

@@ -8,24 +8,22 @@ and LIF agree on which estimators are good is the reliability of the evaluation 
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fpa.errors import InputError, unknown
 from fpa.statistics import intervals
 from fpa.statistics.intervals import Arrayish, Bools, Floats, floats, standard_error, to_numpy
+from fpa.statistics.paired import Areas, Normalise
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-Normalise = Literal["each", "none"]
-
-
-@dataclass(frozen=True, eq=False)
-class Fidelity:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Fidelity(Areas):
     r"""The fidelity of one estimator on one model; made by `Fidelity.from_curves`.
 
     With $m_i, l_i$ the areas under the MIF and the LIF curve of image $i$ in percent, $d_i = l_i - m_i$,
@@ -65,15 +63,8 @@ class Fidelity:
     """Used images with an unmasked output under a tenth of the median; 0 with normalise="none"."""
     shift_without_small: float
     """How much A moves when these are left out too."""
-    normalise: Normalise
     left_out_because: tuple[str, ...]
     """For each reason to leave images out, a phrase with the number and the first of them."""
-    mif_areas: Floats = field(repr=False)
-    """[N] area under each image's MIF curve in percent; NaN where the image is left out."""
-    lif_areas: Floats = field(repr=False)
-    """[N] the same under the LIF curve."""
-    kept: Bools = field(repr=False)
-    """[N] True for the images used."""
 
     @classmethod
     def from_curves(
@@ -110,10 +101,9 @@ class Fidelity:
         """
         if normalise not in ("each", "none"):
             raise unknown("normalisation", normalise, ["each", "none"])
-        x_mif = _fractions("fractions", fractions)
-        x_lif = x_mif if fractions_lif is None else _fractions("fractions_lif", fractions_lif)
-        x = x_mif, x_lif
-        curves = _curves("mif", mif, x_mif.shape[-1]), _curves("lif", lif, x_lif.shape[-1])
+        shares_lif = fractions if fractions_lif is None else fractions_lif
+        x = _fractions("fractions", fractions), _fractions("fractions_lif", shares_lif)
+        curves = _curves("mif", mif, x[0].shape[-1]), _curves("lif", lif, x[1].shape[-1])
         n, unmasked = len(curves[0]), curves[0][:, 0]
         if len(curves[1]) != n:
             raise InputError(f"mif has {n} images, lif has {len(curves[1])}: they must be the same")
@@ -123,16 +113,13 @@ class Fidelity:
         if wanted.dtype != np.bool_ or wanted.shape != (n,):
             raise InputError(f"keep must be bool [{n}], got {wanted.dtype} {list(wanted.shape)}")
         finite: Bools = np.logical_and.reduce(np.isfinite(np.hstack(curves)), axis=1)
-        _check_same_start(unmasked, curves[1][:, 0], finite)
 
         non_positive = finite & (unmasked <= 0)
         wrong_sign = non_positive if normalise == "each" else np.zeros(n, dtype=bool)
         scale = np.where(wrong_sign | (normalise == "none"), 1.0, unmasked)
         with np.errstate(all="ignore"):  # what is not finite is found on the next line
-            mif_areas, lif_areas = (
-                np.asarray(100 * np.trapezoid(each / scale[:, None], at, axis=1))
-                for each, at in zip(curves, x, strict=True)
-            )
+            areas = [100 * np.trapezoid(curves[i] / scale[:, None], x[i]) for i in (0, 1)]
+        mif_areas, lif_areas = map(np.asarray, areas)
         finite &= np.isfinite(lif_areas - mif_areas)
         kept = finite & wanted & ~wrong_sign
         mif_areas[~kept] = lif_areas[~kept] = np.nan
@@ -148,6 +135,7 @@ class Fidelity:
         ]
         if not kept.any():
             raise InputError(f"no image is left to score: {'; '.join(because)}")
+        _check_same_start(unmasked, curves[1][:, 0], finite)
 
         for array in (mif_areas, lif_areas, kept):
             array.setflags(write=False)
@@ -252,9 +240,7 @@ def table(fidelities: Mapping[str, Fidelity]) -> "pd.DataFrame":
 def _curves(name: str, values: Any, points: int) -> Floats:
     curves = floats(name, values)
     if curves.ndim != 2 or curves.shape[1] != points:
-        raise InputError(
-            f"{name} must be [N, {points}], a column for each fraction, got shape {list(curves.shape)}"
-        )
+        raise InputError(f"{name} must be [N, {points}], one column per fraction, got {list(curves.shape)}")
     if len(curves) == 0:
         raise InputError(f"{name} has no images: there is nothing to score")
     return curves
@@ -264,12 +250,9 @@ def _fractions(name: str, values: Any) -> Floats:
     fractions = floats(name, values)
     outside = ~((fractions >= 0) & (fractions <= 1 + 1e-6))  # a sum of steps may round to more than 1
     if fractions.ndim not in (1, 2) or fractions.shape[-1] < 2:
-        raise InputError(
-            f"{name} must be [K] or [N, K] with at least 2 points, got shape {list(fractions.shape)}"
-        )
-    if outside.any():
-        wrong = fractions[outside][0]
-        raise InputError(f"{name} must lie in 0..1 (of the image, not in percent), got {wrong:g}")
+        raise InputError(f"{name} must be [K] or [N, K] with at least 2 points, got {list(fractions.shape)}")
+    if (wrong := fractions[outside]).size:
+        raise InputError(f"{name} must lie in 0..1 (of the image, not in percent), got {wrong[0]:g}")
     rows = np.atleast_2d(fractions)
     if (late := rows[rows[:, 0] != 0]).size:
         raise InputError(f"{name} must start at 0, the unmasked image, got {late[0, 0]:g}")
@@ -280,8 +263,6 @@ def _fractions(name: str, values: Any) -> Floats:
 
 def _check_same_start(mif: Floats, lif: Floats, finite: Bools) -> None:
     """The unmasked output is one number; low precision may compute it twice with a little difference."""
-    if not finite.any():
-        return
     allowed = 0.01 * np.maximum(np.abs(mif), np.median(np.abs(mif[finite])))
     with np.errstate(invalid="ignore"):
         wrong = np.flatnonzero(finite & (np.abs(mif - lif) > allowed))

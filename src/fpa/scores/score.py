@@ -15,11 +15,10 @@ from fpa.errors import InputError, unknown
 from fpa.files import load_object
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
-    from fpa.engine.engine import Engine
     from fpa.explanation.estimator import Estimator
-    from fpa.explanation.task import Task
+    from fpa.explanation.raw import Model, Task
     from fpa.perturbation.curves import Curves
 
 Need = Literal["curves", "forwards", "raw maps", "explain", "masks"]
@@ -50,9 +49,7 @@ class Block:
 
         return raw_maps_of(self.task, self.estimators)
 
-    def explain(
-        self, images: "Tensor | None" = None, model: "nn.Module | Engine | None" = None
-    ) -> "dict[str, Tensor]":
+    def explain(self, images: "Tensor | None" = None, model: "Model | None" = None) -> "dict[str, Tensor]":
         """Maps [N, H, W] of other images of the same shape, or by another model, for the same classes."""
         from fpa.engine.engine import Engine
         from fpa.explanation.explainer import maps_of

@@ -28,9 +28,7 @@ def show_all(
     written: dict[str, list[Path]] = {}
     if "tables" in only:
         texts = {"csv": results_table(results).to_csv(**_CSV), "md": markdown(results), "tex": latex(results)}
-        written["tables"] = [folder / f"table.{kind}" for kind in texts]
-        for path, text in zip(written["tables"], texts.values(), strict=True):
-            write_text(path, text)
+        written["tables"] = [write_text(folder / f"table.{kind}", text) for kind, text in texts.items()]
     if "figures" in only:
         from fpa.show.figures import save_figures
 
@@ -47,8 +45,7 @@ def write_comparison(several: Sequence[Results], folder: str | Path) -> list[Pat
     from fpa.show.figures import overview, save
 
     folder = writable_folder(Path(folder))
-    written = [folder / "comparison.csv"]
-    write_text(written[0], comparison_table(several).to_csv(**_CSV))
+    written = [write_text(folder / "comparison.csv", comparison_table(several).to_csv(**_CSV))]
     for signed, kind in ((True, "signed"), (False, "unsigned")):
         stem = folder / f"overview-{kind}"
         if any(signed in results.signed.values() for results in several):

@@ -73,11 +73,11 @@ class Look(NamedTuple):
     """The classes of report.css that draw it alike."""
 
 
-def _look(colour: int, dashes: int, marker: str) -> Look:
+def _look(colour: int, marker: str, dashes: int) -> Look:
     return Look(_COLOURS[colour], _DASHES[dashes], marker, f"c{colour} d{dashes}")
 
 
-_VARIANT_LOOKS = {"none": _look(0, 1, "s"), "rectangle": _look(1, 3, "^"), "fpa": _look(2, 0, "o")}
+_VARIANT_LOOKS = {"none": _look(0, "s", 1), "rectangle": _look(1, "^", 3), "fpa": _look(2, "o", 0)}
 _ORDER = ((5, "o"), (2, "s"), (3, "^"), (4, "D"), (6, "v"), (1, "P"), (0, "X"))
 
 
@@ -87,20 +87,17 @@ def model_looks(names: Collection[str]) -> dict[str, Look]:
     >>> [look.css for look in model_looks(["none", "mine", "another"]).values()]
     ['c0 d1', 'c5 d0', 'c2 d1']
     """
-    looks = {name: _VARIANT_LOOKS[name] for name in names if name in _VARIANT_LOOKS}
+    looks = dict(_VARIANT_LOOKS)
     for place, name in enumerate(name for name in names if name not in _VARIANT_LOOKS):
-        colour, marker = _ORDER[place % len(_ORDER)]
-        looks[name] = _look(colour, place % len(_DASHES), marker)
+        looks[name] = _look(*_ORDER[place % len(_ORDER)], place % len(_DASHES))
     return {name: looks[name] for name in names}
 
 
 def estimator_looks(*several: Results) -> dict[str, Look]:
     """Signed estimators have solid lines, unsigned ones dashed, baselines dotted."""
+    dashes = {"Baseline": 2, "Signed": 0, "Unsigned": 1}
     looks: dict[str, Look] = {}
-    for title, dashes in (("Baseline", 2), ("Signed", 0), ("Unsigned", 1)):
-        names = dict.fromkeys(name for results in several for name in groups(results).get(title, []))
+    for title, names in groups(*several).items():
         order = ((7, ""), *_ORDER) if title == "Baseline" else _ORDER
-        for place, name in enumerate(names):
-            colour, marker = order[place % len(order)]
-            looks[name] = _look(colour, dashes, marker)
+        looks |= {name: _look(*order[at % len(order)], dashes[title]) for at, name in enumerate(names)}
     return looks

@@ -1,8 +1,10 @@
 """The templates of pages and tables, filled in."""
 
 import math
+from pathlib import Path
 from typing import Any
 
+from fpa.files import writable_folder, write_text
 from fpa.show import summary
 from fpa.show.names import model_name
 
@@ -21,6 +23,12 @@ def rendered(template: str, **values: Any) -> str:
     )
     environment.filters |= {"number": number, "model": model_name, "tenths": "{:.1f}".format, "latex": _latex}
     return environment.get_template(template).render(values, summary=summary)
+
+
+def write_page(path: str | Path, template: str, **values: Any) -> Path:
+    """Write a template, filled in, to `path`, in one piece."""
+    writable_folder(Path(path).parent)
+    return write_text(Path(path), rendered(template, **values))
 
 
 def number(value: float, digits: int = 1, sign: bool = False) -> str:

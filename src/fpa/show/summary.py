@@ -2,15 +2,12 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fpa.evaluation.result import Result, Results
-
-Floats = NDArray[np.float64]
+from fpa.statistics.intervals import Floats
 
 STAGES = ("tables", "figures", "report")
 """What is made of results, in this order."""
@@ -19,23 +16,28 @@ FEWEST = 100
 """Images under which results say that they are few; an audit asks for as many."""
 
 
-def groups(results: Results) -> dict[str, list[str]]:
+def groups(*several: Results) -> dict[str, list[str]]:
     """The estimators by "Baseline", "Signed" and "Unsigned", without empty groups."""
-    titles = {None: "Baseline", True: "Signed", False: "Unsigned"}
-    grouped = groupby(results.estimators, lambda name: titles[results.signed.get(name)])
-    return {title: list(names) for title, names in grouped}
+    signs = dict.fromkeys((name, each.signed.get(name)) for each in several for name in each.estimators)
+    titles = {"Baseline": None, "Signed": True, "Unsigned": False}
+    grouped = {title: [name for name, sign in signs if sign is kind] for title, kind in titles.items()}
+    return {title: names for title, names in grouped.items() if names}
+
+
+def measured(model: Result, score: str) -> dict[str, tuple[float, float]]:
+    """The mean of a score, which may be "A", and half its interval, by estimator."""
+    if score == "A":
+        return {name: (fidelity.area, fidelity.interval) for name, fidelity in model.fidelity.items()}
+    return {name: (summary.mean, summary.interval) for name, summary in model.scores[score].items()}
 
 
 def best(results: Results, model: Result, score: str = "A") -> str:
     """The explanation with the best mean of a score; baselines take no part, unless there is nothing else."""
-    if score == "A":
-        values, sign = {name: fidelity.area for name, fidelity in model.fidelity.items()}, 1
-    else:
-        values = {name: summary.mean for name, summary in model.scores[score].items()}
-        sign = 1 if results.score_titles[score]["higher_is_better"] else -1
+    higher = score == "A" or results.score_titles[score]["higher_is_better"]
+    values = {name: mean if higher else -mean for name, (mean, _) in measured(model, score).items()}
     known = [name for name, value in values.items() if math.isfinite(value)]
     names = [name for name in known if name in results.signed] or known
-    return max(names, key=lambda name: sign * values[name], default="")
+    return max(names, key=values.__getitem__, default="")
 
 
 def direction(score: dict[str, Any]) -> str:
@@ -52,15 +54,25 @@ class Counts(NamedTuple):
     significant: int
     """Of these, those where both differences are significant."""
 
+    def __str__(self) -> str:
+        return f"{self.opposite} of {self.pairs} ({self.significant})"
+
 
 def opposite_pairs(results: Results) -> dict[str, Counts]:
     """For every model, how often MIF and LIF contradict each other over signed-unsigned pairs."""
     counts = {}
     for name, model in results.models.items():
         pairs = [pair for pair in model.reliability.pairs if pair.kind == "signed-unsigned"]
-        significant = sum(pair.contradiction for pair in pairs)
-        counts[name] = Counts(len(pairs), sum(pair.opposite for pair in pairs), significant)
+        opposite, significant = (pair.opposite for pair in pairs), (pair.contradiction for pair in pairs)
+        counts[name] = Counts(len(pairs), sum(opposite), sum(significant))
     return counts
+
+
+def pairs_counted(results: Results) -> tuple[str, int]:
+    """The kind of pairs that a verdict counts, and how many there are: all where none is signed-unsigned."""
+    kinds = [pair.kind for pair in results.first.reliability.pairs]
+    mixed = kinds.count("signed-unsigned")
+    return ("signed-unsigned", mixed) if mixed else ("all", len(kinds))
 
 
 def mean_curve(model: Result, side: str, estimator: str) -> tuple[Floats, Floats]:
@@ -132,15 +144,16 @@ def titles(several: Sequence[Results]) -> list[list[str]]:
     return parts
 
 
-def with_interval(mean: float, interval: float) -> tuple[str, str]:
-    """A score and half its interval in digits that mean something: two of the interval's.
+def with_interval(mean: float, interval: float, digits: int | None = None) -> tuple[str, str]:
+    """A score and half its interval in `digits`, else in those that mean something: two of the interval's.
 
     >>> with_interval(0.0398, 0.00031), with_interval(12.34, float("nan")), with_interval(-0.00001, 0.2)
     (('0.03980', '0.00031'), ('12.3', 'nan'), ('0.00', '0.20'))
     """
-    if not (math.isfinite(interval) and interval > 0):
+    if digits is None and not (math.isfinite(interval) and interval > 0):
         return f"{mean:.3g}", f"{interval:.2g}"
-    digits = min(max(1 - math.floor(math.log10(interval)), 0), 6)
+    if digits is None:
+        digits = min(max(1 - math.floor(math.log10(interval)), 0), 6)
     return f"{round(mean, digits) + 0.0:.{digits}f}", f"{interval:.{digits}f}"
 
 

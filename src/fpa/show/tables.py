@@ -37,8 +37,7 @@ def notes(results: Results) -> list[str]:
     ]
     for name, about in results.score_titles.items():
         lines.append(f"{name} is {about['title']} ({summary.direction(about)}; {about['source']}).")
-    for start in summary.references(results):
-        lines.append(f"Integrated gradients start from {starts.get(start, start)}.")
+    lines += [f"Integrated gradients start from {starts.get(at, at)}." for at in summary.references(results)]
     if summary.removed_unit(results) == "patches":
         lines.append(f"Patches of {results.first.plan['features']} px are removed, not pixels.")
     lines.append(f"{used} images used, {left_out} left out.")
@@ -57,9 +56,9 @@ def results_table(results: Results) -> "pd.DataFrame":
     counts = summary.opposite_pairs(results)
     measured = ("area", "interval", "interval_unpaired", "area_mif", "area_lif", "area_mean_then_divide")
     for name, model in results.models.items():
-        scores = {score: model.scores[score] for score in results.score_titles}
+        scores = {score: summary.measured(model, score) for score in results.score_titles}
         for estimator in results.estimators:
-            fidelity, signed = model.fidelity[estimator], results.signed.get(estimator)
+            fidelity = model.fidelity[estimator]
             published, _ = results.published.get(name, {}).get(estimator, (None, None))
             row = {
                 "model": name,
@@ -69,15 +68,15 @@ def results_table(results: Results) -> "pd.DataFrame":
                 "ordered_oppositely": counts[name].opposite,
                 "contradictions": counts[name].significant,
                 "estimator": estimator,
-                "kind": "baseline" if signed is None else "signed" if signed else "unsigned",
+                "kind": results.first.plan["estimators"][estimator]["sign"],
                 **{column: getattr(fidelity, column) for column in measured},
                 "images_used": fidelity.used,
                 "images_left_out": fidelity.left_out,
                 "published_area": published,
                 "difference": None if published is None else fidelity.area - published,
             }
-            for score, summaries in scores.items():
-                row[f"score_{score}"], row[f"score_{score}_interval"], _ = summaries[estimator]
+            for score, values in scores.items():
+                row[f"score_{score}"], row[f"score_{score}_interval"] = values[estimator]
             rows.append(row)
     return pd.DataFrame(rows)
 
@@ -101,7 +100,6 @@ def _rendered(template: str, results: Results) -> str:
         rows=partial(_rows, [results]),
         notes=notes(results),
         counted=COUNTED,
-        counts={name: _count(each) for name, each in summary.opposite_pairs(results).items()},
     )
 
 
@@ -131,7 +129,7 @@ def notebook(result: Result) -> str:
         result=result,
         headline=headline(results),
         names=estimator_names(results, style="html"),
-        scores={score: _column(results, result.name, score).cells for score in results.score_titles},
+        scores={score: column_of(results, result.name, score).cells for score in results.score_titles},
         notes=[*notes(results), *_warnings(results)],
     )
 
@@ -164,7 +162,7 @@ def comparison(several: Sequence[Results]) -> Group:
         if training or len(trainings) > 1:
             table.add_row(Text(model_name(training) or "Other models", style="bold"))
         for score in scores:
-            columns = [_column(each, names.get(training), score, interval=few) for each, names in matched]
+            columns = [column_of(each, names.get(training), score, interval=few) for each, names in matched]
             if score != "A" and any(column.cells for column in columns):
                 table.add_row(Text(score, style="bold"))
             _add_rows(table, several, columns)
@@ -197,7 +195,7 @@ def _sheets(results: Results) -> list[tuple[str, list[Column]]]:
     """The tables to write, with their headings: models side by side, or the scores of a single one."""
     areas = []
     for name, model in results.models.items():
-        areas.append(_column(results, name))
+        areas.append(column_of(results, name))
         if published := results.published.get(name):
             beside = {
                 estimator: Cell(f"{area:.1f} ({model.fidelity[estimator].area - area:+.1f})")
@@ -206,7 +204,7 @@ def _sheets(results: Results) -> list[tuple[str, list[Column]]]:
             }
             areas.append(Column(f"{model_name(name)}, published (difference)", beside, {}))
     titles = results.score_titles
-    scores = {score: [_column(results, name, score) for name in results.models] for score in titles}
+    scores = {score: [column_of(results, name, score) for name in results.models] for score in titles}
     if len(results.models) > 1 or not scores:
         further = [(f"{key} ({summary.direction(titles[key])})", columns) for key, columns in scores.items()]
         return [("A" if scores else "", areas), *further]
@@ -215,24 +213,21 @@ def _sheets(results: Results) -> list[tuple[str, list[Column]]]:
     return [(model_name(results.first.name), areas)]
 
 
-def _column(results: Results, name: str | None, score: str = "A", *, interval: bool = True) -> Column:
+def column_of(results: Results, name: str | None, score: str = "A", *, interval: bool = True) -> Column:
     """A score of every estimator of a model, the best one marked; empty where there is none."""
     if name is None or score not in ("A", *results.score_titles):
         return Column("", {}, {})
-    model = results.models[name]
-    facts = {}
+    model, facts = results.models[name], {}
     if score == "A":
-        areas = model.fidelity.items()
-        values = {key: (f"{round(each.area, 1) + 0.0:.1f}", f"{each.interval:.1f}") for key, each in areas}
         facts["accuracy"] = summary.percent(model.accuracy)
         trainings = {key: summary.trained_with(results, key) for key in results.models}
         if any(training not in ("", key) for key, training in trainings.items()):
             facts["trained with"] = model_name(trainings[name]) or "unknown"
-    else:
-        values = {key: summary.with_interval(*each[:2]) for key, each in model.scores[score].items()}
-    best = summary.best(results, model, score)
-    texts = {key: f"{value} ± {half}" if interval else value for key, (value, half) in values.items()}
-    return Column(model_name(name), {key: Cell(texts[key], key == best) for key in texts}, facts, name)
+    best, cells = summary.best(results, model, score), {}
+    for key, values in summary.measured(model, score).items():
+        value, half = summary.with_interval(*values, digits=1 if score == "A" else None)
+        cells[key] = Cell(f"{value} ± {half}" if interval else value, key == best)
+    return Column(model_name(name), cells, facts, name)
 
 
 def _rows(several: Sequence[Results], columns: Sequence[Column], style: str = "text") -> Iterator[Line]:
@@ -240,8 +235,7 @@ def _rows(several: Sequence[Results], columns: Sequence[Column], style: str = "t
     names = estimator_names(*several, style=style)
     for fact in dict.fromkeys(fact for column in columns for fact in column.facts):
         yield "fact", fact, [Cell(column.facts.get(fact, "")) for column in columns]
-    for title in ("Baseline", "Signed", "Unsigned"):
-        group = dict.fromkeys(name for results in several for name in summary.groups(results).get(title, []))
+    for title, group in summary.groups(*several).items():
         shown = [name for name in group if any(name in column.cells for column in columns)]
         if shown and title != "Baseline":
             yield "group", title.lower(), [Cell("")] * len(columns)
@@ -255,13 +249,9 @@ def _add_rows(table: Table, several: Sequence[Results], columns: Sequence[Column
         table.add_row(Text(label, style="italic" if kind == "group" else ""), *texts)
 
 
-def _count(counts: summary.Counts) -> str:
-    return f"{counts.opposite} of {counts.pairs} ({counts.significant})"
-
-
 def _counted(results: Results) -> str:
     counts = summary.opposite_pairs(results)
-    return ", ".join(f"{model_name(name)} {_count(each)}" for name, each in counts.items() if each.pairs)
+    return ", ".join(f"{model_name(name)} {each}" for name, each in counts.items() if each.pairs)
 
 
 def _warnings(results: Results) -> list[str]:

@@ -8,14 +8,6 @@ from fpa.statistics.intervals import Estimate, share_kept, spearman
 from fpa.statistics.paired import PairedTest, holm, paired_test
 
 __all__ = [
-    "Estimate",
-    "Pair",
-    "PairedTest",
-    "Reliability",
-    "holm",
-    "paired_test",
-    "ranking_agreement",
-    "reliability",
-    "share_kept",
-    "spearman",
-]
+    "Estimate", "Pair", "PairedTest", "Reliability", "holm", "paired_test", "ranking_agreement",
+    "reliability", "share_kept", "spearman",
+]  # fmt: skip

@@ -3,12 +3,12 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fpa.errors import InputError
-from fpa.statistics.intervals import Bools, Estimate, Floats, percentile_ends, resampled_means, spearman
+from fpa.statistics.intervals import Bools, Estimate, Floats, estimate, resampled_means, spearman
 from fpa.statistics.paired import Areas, holm, shared_images, t_test
 
 if TYPE_CHECKING:
@@ -74,13 +74,12 @@ class Reliability:
         """A row for each of `KINDS` and "all": pairs, ordered oppositely (with interval), contradictions."""
         import pandas as pd
 
-        of_kind = {kind: [p for p in self.pairs if kind in (p.kind, "all")] for kind in self.opposite}
-        rows = [
-            [len(pairs), *map(int, self.opposite[kind]), sum(pair.contradiction for pair in pairs)]
-            for kind, pairs in of_kind.items()
-        ]
+        rows = {}
+        for kind, opposite in self.opposite.items():
+            pairs = [pair for pair in self.pairs if kind in (pair.kind, "all")]
+            rows[kind] = [len(pairs), *map(int, opposite), sum(pair.contradiction for pair in pairs)]
         columns = ["pairs", "opposite", "opposite_low", "opposite_high", "contradictions"]
-        return pd.DataFrame(rows, index=pd.Index(list(of_kind), name="kind"), columns=columns)
+        return pd.DataFrame.from_dict(rows, "index", columns=columns).rename_axis("kind")
 
     def __str__(self) -> str:
         lines = [
@@ -88,10 +87,8 @@ class Reliability:
             f" ({row.opposite_low} to {row.opposite_high}), {row.contradictions} significantly"
             for kind, row in self.table().iterrows()
         ]
-        correlations = (
-            f"{group} {c.value:.2f} ({c.low:.2f} to {c.high:.2f})" for group, c in self.correlation.items()
-        )
-        return "\n".join([*lines, f"rank correlation of MIF with LIF: {', '.join(correlations)}"])
+        groups = [f"{key} {c.value:.2f} ({c.low:.2f} to {c.high:.2f})" for key, c in self.correlation.items()]
+        return "\n".join([*lines, f"rank correlation of MIF with LIF: {', '.join(groups)}"])
 
 
 def reliability(
@@ -131,69 +128,47 @@ def reliability(
     if len(chosen) < 2:
         return _nothing_to_compare(fidelities, alpha)
     names, kept = list(chosen), shared_images(chosen)
-    mif = np.stack([fidelity.mif_areas[kept] for fidelity in chosen.values()])
-    lif = np.stack([fidelity.lif_areas[kept] for fidelity in chosen.values()])
+    # [2, M, n]: of MIF and of LIF, by estimator and image.
+    areas = np.stack([(each.mif_areas[kept], each.lif_areas[kept]) for each in chosen.values()], axis=1)
     is_signed = np.array([signed[name] for name in names], dtype=bool)
 
     left, right = np.triu_indices(len(names), k=1)
     how_many_signed = is_signed[left].astype(int) + is_signed[right]
     kinds = np.array(["unsigned-unsigned", "signed-unsigned", "signed-signed"])[how_many_signed]
-    tests = [t_test(areas[i] - areas[j]) for areas in (mif, lif) for i, j in zip(left, right, strict=True)]
-    difference_mif, difference_lif = np.array([test.difference for test in tests]).reshape(2, -1)
-    p_mif, p_lif = holm([test.p for test in tests]).reshape(2, -1)
-    opposite = _ordered_oppositely(difference_mif, difference_lif)
-    contradiction = opposite & (np.maximum(p_mif, p_lif) < alpha)
-    columns = (kinds, difference_mif, difference_lif, p_mif, p_lif, opposite, contradiction)
-    pairs = [
+    tests = [t_test(side[i] - side[j]) for side in areas for i, j in zip(left, right, strict=True)]
+    differences = np.array([test.difference for test in tests]).reshape(2, -1)
+    p = holm([test.p for test in tests]).reshape(2, -1)
+    opposite = _ordered_oppositely(differences)
+    columns = (kinds, *differences, *p, opposite, opposite & (p.max(axis=0) < alpha))
+    pairs = tuple(
         Pair(names[i], names[j], *values)
         for i, j, *values in zip(left, right, *(column.tolist() for column in columns), strict=True)
-    ]
-
-    drawn_mif, drawn_lif = np.split(resampled_means(np.concatenate([mif, lif]), draws, seed), 2, axis=1)
-    drawn_opposite = _ordered_oppositely(
-        drawn_mif[:, left] - drawn_mif[:, right], drawn_lif[:, left] - drawn_lif[:, right]
     )
-    mean_mif, mean_lif = mif.mean(axis=1), lif.mean(axis=1)
-    kind_masks = {kind: kinds == kind for kind in KINDS} | {"all": np.ones_like(opposite)}
-    group_masks = {"all": np.ones_like(is_signed), "signed": is_signed, "unsigned": ~is_signed}
 
-    def estimate(value: Any, drawn: Floats) -> Estimate:
-        return Estimate(float(value), *percentile_ends(drawn, 0.95))
+    drawn = resampled_means(np.concatenate(areas), draws, seed).reshape(draws, 2, -1)
+    drawn_opposite = _ordered_oppositely(drawn[..., left] - drawn[..., right])
+    mif, lif = areas.mean(axis=2)
+    by_kind = {kind: kinds == kind for kind in KINDS} | {"all": np.ones_like(opposite)}
+    by_group = {"all": np.ones_like(is_signed), "signed": is_signed, "unsigned": ~is_signed}
 
-    def correlation(of: Bools) -> Estimate:
-        drawn = spearman(-drawn_mif[:, of], drawn_lif[:, of])
-        return estimate(spearman(-mean_mif[of], mean_lif[of]), drawn)
-
-    def ranked(goodness: Floats) -> tuple[str, ...]:
-        return tuple(names[i] for i in np.argsort(-goodness, kind="stable"))
-
-    return Reliability(
-        by_area=ranked(mean_lif - mean_mif),
-        by_mif=ranked(-mean_mif),
-        by_lif=ranked(mean_lif),
-        pairs=tuple(pairs),
-        opposite={
-            kind: estimate(opposite[of].sum(), drawn_opposite[:, of].sum(axis=1))
-            for kind, of in kind_masks.items()
-        },
-        correlation={group: correlation(of) for group, of in group_masks.items()},
-        used=int(kept.sum()),
-        alpha=alpha,
-    )
+    counts = {
+        kind: estimate(opposite[of].sum(), drawn_opposite[:, of].sum(axis=1)) for kind, of in by_kind.items()
+    }
+    agreement = {
+        group: estimate(spearman(-mif[of], lif[of]), spearman(-drawn[:, 0, of], drawn[:, 1, of]))
+        for group, of in by_group.items()
+    }
+    best_first = (np.argsort(-goodness, kind="stable") for goodness in (lif - mif, -mif, lif))
+    by_area, by_mif, by_lif = (tuple(names[i] for i in order) for order in best_first)
+    used = int(kept.sum())
+    return Reliability(by_area, by_mif, by_lif, pairs, counts, correlation=agreement, used=used, alpha=alpha)
 
 
 def _nothing_to_compare(fidelities: Mapping[str, Areas], alpha: float) -> Reliability:
-    names, none = tuple(fidelities), Estimate(math.nan, math.nan, math.nan)
-    return Reliability(
-        by_area=names,
-        by_mif=names,
-        by_lif=names,
-        pairs=(),
-        opposite=dict.fromkeys((*KINDS, "all"), Estimate(0.0, 0.0, 0.0)),
-        correlation=dict.fromkeys(("all", "signed", "unsigned"), none),
-        used=min((int(each.kept.sum()) for each in fidelities.values()), default=0),
-        alpha=alpha,
-    )
+    names, used = tuple(fidelities), min((int(each.kept.sum()) for each in fidelities.values()), default=0)
+    no_pairs = dict.fromkeys((*KINDS, "all"), Estimate(0.0, 0.0, 0.0))
+    undefined = dict.fromkeys(("all", "signed", "unsigned"), Estimate(math.nan, math.nan, math.nan))
+    return Reliability(names, names, names, (), no_pairs, correlation=undefined, used=used, alpha=alpha)
 
 
 def ranking_agreement(
@@ -218,9 +193,9 @@ def ranking_agreement(
     areas = np.stack([(fidelity.lif_areas - fidelity.mif_areas)[kept] for fidelity in chosen])
     drawn = np.split(resampled_means(areas, draws, seed), 2, axis=1)
     means = np.split(areas.mean(axis=1), 2)
-    return Estimate(float(spearman(*means)), *percentile_ends(spearman(*drawn), 0.95))
+    return estimate(spearman(*means), spearman(*drawn))
 
 
-def _ordered_oppositely(difference_mif: Floats, difference_lif: Floats) -> Bools:
-    """A small area under MIF is good and a large one under LIF: with the same sign they disagree."""
-    return np.sign(difference_mif) * np.sign(difference_lif) > 0
+def _ordered_oppositely(differences: Floats) -> Bools:
+    """[..., 2, P] -> [..., P]: MIF is good where small, LIF where large: with equal signs they disagree."""
+    return np.sign(differences[..., 0, :]) * np.sign(differences[..., 1, :]) > 0

@@ -1,7 +1,7 @@
 """Bootstrap intervals and rank correlations."""
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsFloat, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -43,9 +43,7 @@ def share_kept(values: Arrayish, whole: Arrayish, *, draws: int = 1000, seed: in
         raise InputError(f"values must be [N, K] and whole [N], got {list(parts.shape)}, {list(total.shape)}")
     means = resampled_means(np.concatenate([total[None], parts.T]), draws, seed)
     drawn = means[:, 1:] / means[:, :1]
-    shares = parts.mean(axis=0) / total.mean()
-    pairs = zip(shares, drawn.T, strict=True)
-    return [Estimate(float(value), *percentile_ends(column, 0.95)) for value, column in pairs]
+    return [*map(estimate, parts.mean(axis=0) / total.mean(), drawn.T)]
 
 
 def spearman(x: npt.ArrayLike, y: npt.ArrayLike) -> Floats:
@@ -97,6 +95,11 @@ def percentile_ends(drawn: Floats, level: float) -> tuple[float, float]:
     if np.isnan(ordered[-1]):
         return math.nan, math.nan
     return float(ordered[beyond]), float(ordered[-1 - beyond])
+
+
+def estimate(value: SupportsFloat, drawn: Floats) -> Estimate:
+    """A number and the interval of those drawn for it."""
+    return Estimate(float(value), *percentile_ends(drawn, 0.95))
 
 
 def to_numpy(values: Any) -> npt.NDArray[Any]:

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Mapping
-from typing import Literal, NamedTuple, Protocol
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -10,25 +11,21 @@ import numpy.typing as npt
 from fpa.errors import InputError, unknown
 from fpa.statistics.intervals import Bools, Floats, standard_error
 
+Normalise = Literal["each", "none"]
 
-class Areas(Protocol):
-    """The areas under an estimator's curves, image by image, as `fpa.Fidelity` has them."""
 
-    @property
-    def mif_areas(self) -> Floats:
-        """[N] area under each image's MIF curve in percent; NaN where the image is left out."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Areas:
+    """The areas under an estimator's curves, image by image: what is compared."""
 
-    @property
-    def lif_areas(self) -> Floats:
-        """[N] the same under the LIF curve."""
-
-    @property
-    def kept(self) -> Bools:
-        """[N] True for the images used."""
-
-    @property
-    def normalise(self) -> str:
-        """How the curves were divided."""
+    normalise: Normalise
+    """Whether each image's curves were divided by its own unmasked output."""
+    mif_areas: Floats = field(repr=False)
+    """[N] area under each image's MIF curve in percent; NaN where the image is left out."""
+    lif_areas: Floats = field(repr=False)
+    """[N] the same under the LIF curve."""
+    kept: Bools = field(repr=False)
+    """[N] True for the images used."""
 
 
 class PairedTest(NamedTuple):
@@ -95,15 +92,8 @@ def t_test(differences: Floats) -> PairedTest:
     # Differences that are all the same leave no doubt, or no difference.
     t = mean / error if error > 0 else math.copysign(math.inf, mean) if mean else 0.0
     below, above = float(stdtr(freedom, t)), float(stdtr(freedom, -t))
-    return PairedTest(
-        difference=mean,
-        interval=float(stdtrit(freedom, 0.975)) * error,
-        t=t,
-        p=min(1.0, 2 * min(below, above)),
-        p_larger=above,
-        p_smaller=below,
-        used=differences.size,
-    )
+    interval, p = float(stdtrit(freedom, 0.975)) * error, min(1.0, 2 * min(below, above))
+    return PairedTest(mean, interval, t, p, p_larger=above, p_smaller=below, used=differences.size)
 
 
 def shared_images(fidelities: Mapping[str, Areas]) -> Bools:

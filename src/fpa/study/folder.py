@@ -23,7 +23,7 @@ from fpa.evaluation.result import Examples
 from fpa.evaluation.shards import DESCRIPTION, EXAMPLES, FILES, EvaluationFolder
 from fpa.files import LOCK, clear_temporaries, read_json, writable_folder, write_text
 from fpa.progress import Display
-from fpa.study.recipe import AUGMENTATIONS, Recipe, load_recipe, recipe_values
+from fpa.study.recipe import AUGMENTATIONS, Recipe, load_recipe
 
 FORMAT = 2
 """Version of the folder's layout."""
@@ -86,15 +86,18 @@ class StudyFolder:
         for path in self.files:
             if not os.access(path, os.R_OK):  # to be read by someone else, and not to be removed
                 raise InputError(f"{path} cannot be read: you lack the permission")
-        readers: list[tuple[Path, Callable[[Path], Any]]] = [(self.path / "manifest.json", read_json)]
+
+        def evaluation(path: Path) -> Any:  # also without its description: there may be blocks
+            return EvaluationFolder(path.parent).read()
+
+        readers: dict[Path, Callable[[Path], Any]] = {self.path / "manifest.json": read_json}
         for part in (self.path / name for name in self.variants):
-            readers += [(part / name, read_tensors) for name in TRAINED[:2]]
-            readers.append((part / DESCRIPTION, lambda path: EvaluationFolder(path.parent).read()))
-            readers.append((part / EXAMPLES, Examples.read))
+            readers |= {part / name: read_tensors for name in TRAINED[:2]}
+            readers |= {part / DESCRIPTION: evaluation, part / EXAMPLES: Examples.read}
         damaged: dict[Path, object] = {}
-        for path, read in readers:
+        for path, read in readers.items():
             try:
-                if path.exists() or (path.name == DESCRIPTION and path.parent.exists()):
+                if path.exists() or path.name == DESCRIPTION:
                     read(path)
             except DamagedError as error:
                 damaged |= error.reasons
@@ -109,12 +112,11 @@ class StudyFolder:
         path = self.path / "recipe.yaml"
         if path.exists():
             check_format(self.path)
-            with stored_recipe(path):
-                changed = differences(recipe.to_dict(), recipe_values(str(path)))
-            if changed:
-                held = f"a study of another recipe ({'; '.join(changed)})"
-                remedy = "choose another --output, or --overwrite to start afresh"
-                raise InputError(f"{self.path} holds {held}: {remedy}")
+            if changed := differences(recipe.to_dict(), stored_recipe(path).to_dict()):
+                raise InputError(
+                    f"{self.path} holds a study of another recipe ({'; '.join(changed)}): "
+                    "choose another --output, or --overwrite to start afresh"
+                )
         else:
             self.refuse_others()
         damaged = self.damaged()
@@ -160,11 +162,10 @@ def check_format(folder: Path) -> None:
         )
 
 
-@contextmanager
-def stored_recipe(path: Path) -> Iterator[None]:
-    """Says what to do where the recipe of a study cannot be read."""
+def stored_recipe(path: Path) -> Recipe:
+    """The recipe of a study, or an error that says what to do where it cannot be read."""
     try:
-        yield
+        return load_recipe(str(path))
     except InputError as error:
         raise InputError(f"{error}; restore {path}, or start afresh with fpa run and --overwrite") from error
 

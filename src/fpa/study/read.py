@@ -36,15 +36,12 @@ def read_study(folder: Path | str) -> Results:
     if not (folder / "recipe.yaml").exists():
         raise InputError(f"{folder} holds no study: there is no recipe.yaml")
     check_format(folder)
-    with stored_recipe(folder / "recipe.yaml"):
-        recipe = load_recipe(str(folder / "recipe.yaml"))
-    manifest = read_json(folder / "manifest.json")
+    recipe, manifest = stored_recipe(folder / "recipe.yaml"), read_json(folder / "manifest.json")
     for key in ("files", "also"):  # for continuing the study; they say nothing about its results
         manifest.pop(key, None)
-    evaluations = {}
-    for name in recipe.trainings():
-        evaluations[name] = read_evaluation(folder / name)
-        if not evaluations[name][0].complete:
+    evaluations = {name: read_evaluation(folder / name) for name in recipe.trainings()}
+    for name, (evaluation, _) in evaluations.items():
+        if not evaluation.complete:
             raise InputError(f"{folder / name} is not complete: run the study again to continue")
     several = [evaluation for evaluation, _ in evaluations.values()]
     keep = common_images(*(each.unmasked for each in several)) if several[0].divided else None

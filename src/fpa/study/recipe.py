@@ -231,12 +231,11 @@ def recipe_values(name: str) -> dict[str, Any]:
     import yaml
 
     source = RECIPES / f"{name}.yaml" if name in recipe_names() else Path(name)
-    if not (source.name.endswith((".yaml", ".yml")) or source.is_file()):
-        raise unknown("recipe", name, recipe_names())
+    if not source.is_file():
+        missing = InputError(f"there is no recipe file {source}")
+        raise missing if name.endswith((".yaml", ".yml")) else unknown("recipe", name, recipe_names())
     try:
         text = source.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise InputError(f"there is no recipe file {source}") from error
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"the recipe file {source} cannot be read: {error}") from error
 

@@ -1,21 +1,18 @@
 """A whole study: train, explain, perturb, score and show, in stages that are skipped when they are done."""
 
-import platform
 import shlex
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from fpa import __version__
 from fpa.data import ImageData, image_source
 from fpa.engine.devices import check_device, chosen_device
 from fpa.engine.engine import Engine
-from fpa.errors import InputError
-from fpa.evaluation.loop import evaluate_blocks
+from fpa.errors import InputError, at_least
+from fpa.evaluation.evaluator import describe_subject
+from fpa.evaluation.loop import check_plan, evaluate_blocks, made_with
 from fpa.evaluation.plan import Plan, make_plan
 from fpa.evaluation.result import Results
 from fpa.evaluation.shards import DESCRIPTION, EXAMPLES, EvaluationFolder, read_evaluation
@@ -26,7 +23,7 @@ from fpa.models.saved import fingerprint, load_model
 from fpa.progress import Display, curves_stage, training_stage
 from fpa.study.folder import SHOWN, Manifest, StudyFolder
 from fpa.study.read import read_results, read_study
-from fpa.study.recipe import Recipe, Variant
+from fpa.study.recipe import Recipe
 from fpa.study.trainings import check_data, load_recipe_data, train
 
 
@@ -52,32 +49,12 @@ def run_study(
     if sum(each.sign != "baseline" for each in plan.estimators.values()) < 2:
         named = ", ".join(plan.estimators)
         raise InputError(f"evaluation.estimators must name at least two besides random, got {named}")
-    for name, estimator in plan.estimators.items():
-        estimator.raw.check(name, data.evaluation.tolist(), data.input_shape)
-    if len(data.evaluation) < 2:
-        raise InputError("data.evaluation_images must be at least 2")
+    at_least("data.evaluation_images", len(data.evaluation), 2)
+    check_plan(plan, image_source(data))
+    variants = recipe.trainings()
     with folder_lock(folder):
-        files = StudyFolder(folder, [*recipe.trainings()])
-        files.claim(recipe, display, overwrite=overwrite, repair=repair)
-        return _Study(recipe, folder, data, plan, device=device, display=display).run()
-
-
-@dataclass
-class _Study:
-    """A study on its way."""
-
-    recipe: Recipe
-    folder: Path
-    data: ImageData
-    plan: Plan
-    device: str | None
-    display: Display
-
-    def run(self) -> Results:
-        """Do what is not done yet."""
-        recipe, folder, display = self.recipe, self.folder, self.display
-        manifest = Manifest(folder, recipe.seed, circumstances(self.device))
-        variants = recipe.trainings()
+        StudyFolder(folder, [*variants]).claim(recipe, display, overwrite=overwrite, repair=repair)
+        manifest = Manifest(folder, recipe.seed, circumstances(device))
         stages = {name: training_stage(name, variant.seed or 0) for name, variant in variants.items()}
         display.plan([*stages.values()], [*map(curves_stage, variants)], *([stage] for stage in SHOWN))
         missing = [name for name in variants if not (folder / name / "model.safetensors").exists()]
@@ -86,45 +63,37 @@ class _Study:
         shown: dict[str, Any] = {"display": display, "timings": manifest.compilation} if missing else {}
         with manifest.stage("train") if missing else nullcontext():
             # where none is missing, this still checks that the models there are the recipe's
-            train(recipe, folder, data=self.data, device=self.device, **shown)
+            train(recipe, folder, data=data, device=device, **shown)
         for name, variant in variants.items():
-            self._evaluate(name, variant, manifest)
+            path = folder / name / "model.safetensors"
+            model = load_model(path, chosen_device(device), architecture=recipe.model)
+            engine = Engine(model, precision=plan.precision)
+            if _evaluated(engine, plan, data, path.parent, display):
+                display.skipped(curves_stage(name))
+                continue
+            source = image_source(data, workers=recipe.data.workers)
+            described = describe_subject(engine, source, name) | {"training": variant.settings}
+            how: dict[str, Any] = {"about": described, "examples": recipe.evaluation.examples}
+            with manifest.stage(f"evaluate {name}"), display.evaluating(name, source.count) as tell:
+                about = evaluate_blocks(engine, source, plan, path.parent, progress=tell, **how)
+                display.unreadable(source.lost)
+                manifest.values["blocks"][name] = about["block"]
+                if engine.compile_seconds:
+                    manifest.compilation[f"evaluate {name}"] = round(engine.compile_seconds, 2)
         return _show(read_study(folder), folder, display, manifest)
 
-    def _evaluate(self, name: str, variant: Variant, manifest: Manifest) -> None:
-        """Explain, perturb and score with one model, unless that is done."""
-        folder, display = self.folder / name, self.display
-        path, stored = folder / "model.safetensors", EvaluationFolder(folder)
-        model: Any = load_model(path, chosen_device(self.device), architecture=self.recipe.model)
-        about = stored.about()
-        if about is not None and about["model"] != fingerprint(model):
-            display.say(f"{name}: the curves were made with another model; making them again")
-            stored.clear()
-            about = None
-        engine = Engine(model, precision=self.plan.precision)
-        if about is not None:
-            asked = {"plan": self.plan.to_json(engine), "model": about["model"]}
-            stored.check_same(about, asked)
-        if about and stored.blocks and (folder / EXAMPLES).exists():
-            evaluation = read_evaluation(folder)[0]
-            if evaluation.complete and evaluation.indices.tolist() == self.data.evaluation.tolist():
-                display.skipped(curves_stage(name))
-                return
-        described = {
-            "name": name,
-            "classes": model.card.classes,
-            "data": self.data.name,
-            "augmentation": variant.augmentation,
-            "training": variant.settings,
-        }
-        source = image_source(self.data, workers=self.recipe.data.workers)
-        how: dict[str, Any] = {"about": described, "examples": self.recipe.evaluation.examples}
-        with manifest.stage(f"evaluate {name}"), display.evaluating(name, source.count) as tell:
-            about = evaluate_blocks(engine, source, self.plan, folder, progress=tell, **how)
-            display.unreadable(source.lost)
-            manifest.values["blocks"][name] = about["block"]
-            if engine.compile_seconds:
-                manifest.compilation[f"evaluate {name}"] = round(engine.compile_seconds, 2)
+
+def _evaluated(engine: Engine, plan: Plan, data: ImageData, folder: Path, display: Display) -> bool:
+    """Whether the folder holds all the curves of this model; those of another model are removed."""
+    stored = EvaluationFolder(folder)
+    about, asked = stored.about(), {"plan": plan.to_json(engine), "model": fingerprint(engine.model)}
+    if about is not None and about["model"] != asked["model"]:
+        display.say(f"{folder.name}: the curves were made with another model; making them again")
+        stored.clear()
+    if not (stored.about(asked) and stored.blocks and (folder / EXAMPLES).exists()):
+        return False
+    evaluation, _ = read_evaluation(folder)
+    return evaluation.complete and evaluation.indices.tolist() == data.evaluation.tolist()
 
 
 def recipe_plan(recipe: Recipe, data: ImageData) -> Plan:
@@ -193,10 +162,6 @@ def circumstances(device: str | None) -> dict[str, Any]:
     """What a result may depend on beside the recipe."""
     import torchvision
 
-    place = chosen_device(device)
-    versions = {"fpa": __version__, "torch": torch.__version__, "torchvision": torchvision.__version__}
-    return {
-        "versions": versions | {"numpy": np.__version__, "python": platform.python_version()},
-        "device": torch.cuda.get_device_name(place) if place.startswith("cuda") else place,
-        "threads": torch.get_num_threads(),
-    }
+    here = made_with(torch.device(chosen_device(device)))
+    here["versions"]["torchvision"] = torchvision.__version__
+    return {**here, "threads": torch.get_num_threads()}

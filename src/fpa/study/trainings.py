@@ -60,7 +60,8 @@ def recipe_jobs(
     """
     jobs = []
     for name, variant in recipe.trainings(names).items():
-        seed, made = variant.seed or 0, dict[str, Any](model=nn.Module)
+        seed, place = variant.seed or 0, {"folder": folder / name, "locked": folder}
+        made: dict[str, Any] = {"description": recipe.description(variant), "model": nn.Module, **place}
         if data is not None:
             card = ModelCard(
                 architecture=recipe.model,
@@ -70,9 +71,8 @@ def recipe_jobs(
                 augmentation=variant.augmentation,
                 variant=name,
             )
-            made = {"card": card, "augment": make_augment(recipe, variant, data.normalisation)}
+            made |= {"card": card, "augment": make_augment(recipe, variant, data.normalisation)}
             made["model"] = partial(_new_model, card, derive(seed, Stream.INITIAL))
-        made |= {"description": recipe.description(variant), "folder": folder / name, "locked": folder}
         jobs.append(Job(name, recipe.training, seed, **made))
     return jobs
 

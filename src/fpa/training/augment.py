@@ -26,7 +26,7 @@ from fpa.seeds import generator as seeded
 Draws = dict[str, Tensor]
 Shape = tuple[int, int, int]
 
-_PLACE = "put it after v2.ToImage(), v2.ToDtype(torch.float32, scale=True) and v2.Normalize(...)"
+_REMEDY = "put it after v2.ToImage(), v2.ToDtype(torch.float32, scale=True) and v2.Normalize(...)"
 
 
 class _BatchMasking(v2.Transform):
@@ -68,17 +68,15 @@ class _BatchMasking(v2.Transform):
 
     def check(self, images: Tensor) -> None:
         """Refuse what cannot be perturbed."""
-        needs = f"{type(self).__name__} needs"
+        name, shape = type(self).__name__, list(images.shape)
         if images.ndim != 4:
-            raise InputError(
-                f"{needs} images [N, C, H, W] or an image [C, H, W], got shape {list(images.shape)}"
-            )
+            raise InputError(f"{name} needs images [N, C, H, W] or one image [C, H, W], got shape {shape}")
         if not images.is_floating_point():
-            raise InputError(f"{needs} normalised floating-point images, got {images.dtype}: {_PLACE}")
+            raise InputError(f"{name} needs normalised floating-point images, got {images.dtype}: {_REMEDY}")
 
     def check_inputs(self, flat_inputs: list[Any]) -> None:
         if any(isinstance(value, PIL.Image.Image) for value in flat_inputs):
-            raise InputError(f"{type(self).__name__} needs normalised tensors, got a PIL image: {_PLACE}")
+            raise InputError(f"{type(self).__name__} needs normalised tensors, got a PIL image: {_REMEDY}")
 
     def transform(self, inpt: Tensor, params: dict[str, Any]) -> Tensor:
         images = inpt.as_subclass(Tensor)

@@ -208,10 +208,8 @@ def _batches(
     elif items and (isinstance(data, Dataset) or not isinstance(data, Iterable) or single_images(data)):
         data = _shuffled(data, size)
     if not isinstance(data, Iterable):
-        raise InputError(
-            "data must be a data set's name, folder:PATH, an ImageData, a DataLoader or a Dataset, or "
-            f"images and labels, got {type(data).__name__}"
-        )
+        forms = "a data set's name, folder:PATH, an ImageData, a DataLoader, a Dataset, or images and labels"
+        raise InputError(f"data must be {forms}, got {type(data).__name__}")
     try:
         steps = len(data)  # type: ignore[arg-type]
     except TypeError as error:

@@ -109,10 +109,8 @@ class Job:
     def refuse_other(self, description: dict[str, Any], path: Path) -> None:
         """Refuse to continue what was trained with other settings, and show the difference."""
         if changed := differences(self.description, description):
-            raise InputError(
-                f"{path} was trained with other settings ({'; '.join(changed)}): choose another --output, "
-                "or --overwrite to start again"
-            )
+            remedy = "choose another --output, or --overwrite to start again"
+            raise InputError(f"{path} was trained with other settings ({'; '.join(changed)}): {remedy}")
 
 
 class Run:
@@ -171,10 +169,8 @@ class Run:
         """Add the epoch to the history and go to the next."""
         loss, right, seen = totals[:3].tolist()
         if seen == 0:
-            raise InputError(
-                "there is nothing to learn from: no batch has labels and at least two images; "
-                "try targets='model' or larger batches"
-            )
+            remedy = "try targets='model' or larger batches"
+            raise InputError(f"nothing to learn from: no batch has labels and at least two images; {remedy}")
         rate = self.job.settings.learning_rate_at(self.epoch + 0.5)
         self.epoch, self.step = self.epoch + 1, 0
         learned = {"loss": loss / seen, "accuracy": right / seen, "test_accuracy": test_accuracy}
@@ -186,10 +182,8 @@ class Run:
         if (bad := int(totals[3])) >= 0:
             rate = self.job.settings.learning_rate_at(self.epoch + 0.5)
             kept = f"the last checkpoint in {self.job.folder} is kept; " if self.job.folder else ""
-            raise TrainingError(
-                f"{self.job.stage}: the loss was not finite at step {bad + 1} of epoch {self.epoch + 1} "
-                f"(learning rate {rate:g}); {kept}try a smaller learning_rate"
-            )
+            place = f"{self.job.stage}: the loss was not finite at step {bad + 1} of epoch {self.epoch + 1}"
+            raise TrainingError(f"{place} (learning rate {rate:g}); {kept}try a smaller learning_rate")
         return totals
 
     def tensors(self) -> dict[str, Tensor]:

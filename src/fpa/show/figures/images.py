@@ -13,8 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from fpa.errors import InputError, unknown
 from fpa.evaluation.result import Result, Results
 from fpa.show.figures import style
-from fpa.show.names import estimator_names
-from fpa.show.summary import Floats
+from fpa.statistics.intervals import Floats
 
 if TYPE_CHECKING:
     from fpa.training.augment import FPA, Rectangle
@@ -96,9 +95,8 @@ def sign_panel(
     style.show_image(pictures[0], image)
     pictures[0].set_title(f"Explained class:\n{style.plain(class_name, 24)}" if class_name else "Image")
     norm = CenteredNorm(0, float(np.percentile(np.abs(values), 99)) or 1.0)
-    called = f"{estimator} scores" if estimator else "Scores"
-    shown = {called: values, "The largest 2% by size": truncated(values)}
-    for axis, (title, numbers) in zip(pictures[1:], shown.items(), strict=True):
+    titles = (f"{estimator} scores" if estimator else "Scores", "The largest 2% by size")
+    for axis, title, numbers in zip(pictures[1:], titles, (values, truncated(values)), strict=True):
         drawn = axis.imshow(numbers, cmap=style.SIGNS, norm=norm)
         axis.set(title=title, xticks=[], yticks=[])
         axis.spines[:].set_visible(True)
@@ -141,15 +139,11 @@ def sign_fluctuation(results: Results, model: str, which: int = 0, estimator: st
     rows = np.flatnonzero(evaluation.indices == examples.indices[which])
     if len(rows) == 0:
         raise InputError(f"there are no curves of image {examples.indices[which]} in these results")
-    return sign_panel(
-        examples.images[which],
-        examples.maps[estimator][which],
-        evaluation.fractions,
-        evaluation.mif[estimator][rows[0]],
-        evaluation.lif[estimator][rows[0]],
-        estimator=estimator_names(results, style="mathtext", most=style.LONGEST)[estimator],
-        class_name=results.classes[examples.targets[which]],
-    )
+    image, scores = examples.images[which], examples.maps[estimator][which]
+    mif, lif = (side[estimator][rows[0]] for side in (evaluation.mif, evaluation.lif))
+    name = style.drawn_names(results)[estimator]
+    explained = results.classes[examples.targets[which]]
+    return sign_panel(image, scores, evaluation.fractions, mif, lif, estimator=name, class_name=explained)
 
 
 def of_model(results: Results, name: str) -> Result:

@@ -59,7 +59,7 @@ def perturbation_curves(results: Results, signed: bool | None = True) -> Figure:
     95 % intervals.
     """
     names = results.estimators if signed is None else _with_baselines(results, signed)
-    shown, looks = _names(results), model_looks(results.models)
+    shown, looks = style.drawn_names(results), model_looks(results.models)
     figure, axes = style.grid(2, len(names), _x_label(results))
     for row, side in zip(axes, ("mif", "lif"), strict=True):
         for axis, name in zip(row, names, strict=True):
@@ -85,12 +85,11 @@ def lif_over_scores(results: Results, model: str, estimators: Sequence[str] | No
     for name in names:
         if name not in importance:
             raise unknown("estimator with sorted scores", name, importance)
-    shown, unit = _names(results), summary.removed_unit(results)
+    shown, unit = style.drawn_names(results), summary.removed_unit(results)
     figure, axes = style.grid(2, len(names), f"{_x_label(results)}, in LIF order", sharey=False)
-    look = model_looks(results.models)[model]
     for (above, below), name in zip(axes.T, names, strict=True):
         above.sharey(axes[0, 0])
-        style.draw_mean(above, chosen, ("lif", name), look, label=model)
+        style.draw_mean(above, chosen, ("lif", name), model_looks(results.models)[model], label=model)
         scores = np.asarray(importance[name], dtype=np.float64)
         x = np.linspace(0, 1, len(scores))
         below.plot(x, scores, color="black", linewidth=1.2)
@@ -147,7 +146,7 @@ def overview(several: Sequence[Results], signed: bool = True, trainings: Sequenc
     for axis, (side, training) in zip(axes[0], columns, strict=True):
         trained = "no augmentation" if training == "none" else f"with {style.plain(model_name(training), 12)}"
         axis.set_title(f"{side.upper()}\n{trained}" if training else side.upper())
-    shown = _names(*several)
+    shown = style.drawn_names(*several)
     style.legend(figure, "Estimator", {shown[name]: look for name, look in looks.items()}, markers=True)
     return figure
 
@@ -186,7 +185,7 @@ def fidelity_dots(results: Results) -> Figure:
             markerfacecolor="none", color=look.colour, label=f"{model}, published", zorder=2,
         )  # fmt: skip
     hollow = "; hollow: published" if any(results.published.values()) else ""
-    shown = _names(results)
+    shown = style.drawn_names(results)
     ticks = {row: shown[name] for name, row in rows.items()} | headings
     axis.set_yticks(list(ticks), list(ticks.values()))
     for row, label in zip(ticks, axis.get_yticklabels(), strict=True):
@@ -207,19 +206,18 @@ def rank_slopes(results: Results) -> Figure:
     contradiction, the crossing has a red dot and both lines are red.
     """
     count = max(len(model.reliability.by_mif) for model in results.models.values())
-    counts, shown = summary.opposite_pairs(results), _names(results)
+    counts, shown = summary.opposite_pairs(results), style.drawn_names(results)
     longest = max(map(len, estimator_names(results, most=style.LONGEST).values()))
     figure = Figure(figsize=(max((1.3 + 0.145 * longest) * len(results.models), 3.4), 1.05 + 0.24 * count))
     axes = figure.subplots(1, len(results.models), squeeze=False, gridspec_kw={"wspace": 0.12})[0]
     beside = {"textcoords": "offset points", "va": "center", "size": 8}
     for axis, (name, model) in zip(axes, results.models.items(), strict=True):
-        reliability = model.reliability
-        by_mif = {estimator: place for place, estimator in enumerate(reliability.by_mif, 1)}
-        by_lif = {estimator: place for place, estimator in enumerate(reliability.by_lif, 1)}
-        pairs = [(pair.first, pair.second) for pair in reliability.contradictions]
+        by_mif, by_lif = model.reliability.by_mif, model.reliability.by_lif
+        ranks = {each: (rank, by_lif.index(each) + 1) for rank, each in enumerate(by_mif, 1)}
+        pairs = [(pair.first, pair.second) for pair in model.reliability.contradictions]
         red = {estimator for pair in pairs for estimator in pair}
-        for estimator in reliability.by_mif:
-            ends, signed = (by_mif[estimator], by_lif[estimator]), results.signed.get(estimator)
+        for estimator, ends in ranks.items():
+            signed = results.signed.get(estimator)
             colour, width = (style.RED, 1.4) if estimator in red else (style.GREY, 0.9)
             axis.plot(
                 (0, 1), ends, marker="o" if signed else "s", markersize=4.5, label=estimator, color=colour,
@@ -228,15 +226,15 @@ def rank_slopes(results: Results) -> Figure:
             for x, rank, align, gap in ((0, ends[0], "right", -6), (1, ends[1], "left", 6)):
                 axis.annotate(shown[estimator], (x, rank), (gap, 0), ha=align, **beside)
         for first, second in pairs:
-            start, end = by_mif[first] - by_mif[second], by_lif[first] - by_lif[second]
-            cross = start / (start - end)
-            height = by_mif[first] + cross * (by_lif[first] - by_mif[first])
+            (start, end), (other_start, other_end) = ranks[first], ranks[second]
+            cross = (start - other_start) / (start - other_start - end + other_end)
+            height = start + cross * (end - start)
             axis.plot(cross, height, "o", color=style.RED, markeredgecolor="white", markersize=4.5, zorder=4)
         title = f"{style.plain_model(name)}: {len(pairs)} contradiction{'' if len(pairs) == 1 else 's'}"
-        lines, mixed = [title, f"in {len(reliability.pairs)} pairs"], counts[name]
-        if mixed.pairs:  # what tables and report count
-            lines.append(f"(signed-unsigned: {mixed.significant} of {mixed.pairs})")
-        axis.set(title="\n".join(lines), xlim=(-0.05, 1.05), ylim=(count + 0.5, 0.5), yticks=[])
+        title += f"\nin {len(model.reliability.pairs)} pairs"
+        if counts[name].pairs:  # what tables and report count
+            title += f"\n(signed-unsigned: {counts[name].significant} of {counts[name].pairs})"
+        axis.set(title=title, xlim=(-0.05, 1.05), ylim=(count + 0.5, 0.5), yticks=[])
         axis.set_xticks((0, 1), ("Rank by MIF", "Rank by LIF"))
         axis.tick_params(length=0)
         axis.spines[:].set_visible(False)
@@ -252,11 +250,11 @@ def rank_slopes(results: Results) -> Figure:
 def all_figures(results: Results) -> dict[str, Figure]:
     """All figures by the names of their files; those that need what the results do not have are left out."""
     with_fpa = [name for name in results.models if summary.trained_with(results, name) == "fpa"]
-    shown = (with_fpa or list(results.models)[-1:])[0]
+    shown = next(iter(with_fpa), list(results.models)[-1])
     model, signed = results.models[shown], _of_sign(results, True)
     evaluation, examples, settings = model.evaluation, model.examples, model.about.get("training")
     figures: dict[str, Figure] = {}
-    if examples is not None and with_fpa and settings:
+    if examples and with_fpa and settings:
         from fpa.training.augment import FPA
 
         few = slice(0, 7)
@@ -265,15 +263,15 @@ def all_figures(results: Results) -> dict[str, Figure]:
         figures["fpa-examples"] = fpa_examples(images, FPA(**settings), fill=fill, names=names, seed=seed)
     finest, labels = summary.best(results, model), (_x_label(results), _y_label(results))
     curves = [evaluation.fractions, *(summary.mean_curve(model, side, finest)[0] for side in ("mif", "lif"))]
-    title = f"{_names(results)[finest]}, {_legend_title(results).lower()}: {style.plain_model(shown)}"
+    title = f"{style.drawn_names(results)[finest]}, {_legend_title(results).lower()}: "
+    title += style.plain_model(shown)
     figures["definition-of-area"] = definition_of_area(*curves, title=title, labels=labels)
     for sign, group in ((True, "signed"), (False, "unsigned")):
         if _of_sign(results, sign):
             figures[f"curves-{group}"] = perturbation_curves(results, sign)
     if ranked := [name for name in signed or results.signed if name in evaluation.importance]:
         figures["lif-over-scores"] = lif_over_scores(results, shown, ranked)
-    normalised_pixels = summary.removed_unit(results) == "pixels" and evaluation.divided
-    if examples is not None and signed and normalised_pixels:
+    if examples and signed and summary.removed_unit(results) == "pixels" and evaluation.divided:
         estimator = "ig_sum" if "ig_sum" in signed else signed[0]
         usable = np.isin(examples.indices, evaluation.indices[model.fidelity[estimator].kept])
         usable &= np.isfinite(examples.maps[estimator]).all(axis=(1, 2))
@@ -300,10 +298,6 @@ def _with_baselines(results: Results, signed: bool) -> list[str]:
     if not names:
         raise InputError(f"{results.name!r} has no {'signed' if signed else 'unsigned'} estimators")
     return summary.groups(results).get("Baseline", []) + names
-
-
-def _names(*several: Results) -> dict[str, str]:
-    return estimator_names(*several, style="mathtext", most=style.LONGEST)
 
 
 def _x_label(*several: Results) -> str:

@@ -15,11 +15,12 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 from numpy.typing import NDArray
 
-from fpa.evaluation.result import Result
+from fpa.evaluation.result import Result, Results
 from fpa.files import replacing, writable_folder
 from fpa.progress import shortened
-from fpa.show.names import Look, model_name
-from fpa.show.summary import Floats, mean_curve
+from fpa.show.names import Look, estimator_names, model_name
+from fpa.show.summary import mean_curve
+from fpa.statistics.intervals import Floats
 
 INK, RED, GREY, PALE = "#333333", "#C8102E", "#8C8C8C", "#E3E3E3"
 
@@ -70,6 +71,11 @@ def plain(text: str, most: int = 60) -> str:
 def plain_model(name: str) -> str:
     """The name of a model, likewise."""
     return plain(model_name(name))
+
+
+def drawn_names(*several: Results) -> dict[str, str]:
+    """Every estimator of these results, by name, as figures write it."""
+    return estimator_names(*several, style="mathtext", most=LONGEST)
 
 
 def show_image(axis: Axes, image: NDArray[Any]) -> None:

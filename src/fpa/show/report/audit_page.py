@@ -6,9 +6,8 @@ from typing import Any
 
 from fpa.auditing import rule
 from fpa.auditing.verdict import Audit
-from fpa.files import writable_folder, write_text
 from fpa.show.names import estimator_name
-from fpa.show.rendering import rendered
+from fpa.show.rendering import rendered, write_page
 
 _MARKS = ("circle", "square", "diamond", "triangle")
 _COLOURS = ("c2", "c1", "c3", "c4", "c5", "c6")
@@ -18,17 +17,13 @@ def write_audit(audit: Audit, path: str | Path) -> Path:
     """Write the page of an audit to `path`, in one piece; the same audit gives the same bytes."""
     from matplotlib.ticker import MaxNLocator
 
-    target = Path(path)
-    writable_folder(target.parent)
     names = audit.reliability.by_area if audit.reliability else []
     ends = [end for areas in audit.areas.values() for name in names for end in areas[name][1:]]
     low, high = min([0.0, *ends]), max([1.0, *ends])
     ticks = MaxNLocator(8, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
     looks = [(_COLOURS[place % 6], _MARKS[place % 4]) for place in range(len(audit.maskings))]
     scale = {"low": low, "high": high, "ticks": [tick for tick in ticks if low <= tick <= high]}
-    text = rendered("audit.html.jinja", rule=rule, looks=looks, scale=scale, **_shared(audit))
-    write_text(target, text)
-    return target
+    return write_page(path, "audit.html.jinja", rule=rule, looks=looks, scale=scale, **_shared(audit))
 
 
 def audit_fragment(audit: Audit) -> str:

@@ -4,7 +4,7 @@ import base64
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from fpa.evaluation.result import Examples, Results
 from fpa.show.summary import removed_unit
@@ -26,40 +26,33 @@ def explorer_data(results: Results) -> dict[str, Any] | None:
     each position: the mean of its pixels there. Where patches are removed, `shares` has the share of the
     patches that is gone at every position of the slider.
     """
-    models = {name: model for name, model in results.models.items() if model.examples is not None}
-    examples = [model.examples for model in models.values() if model.examples is not None]
-    rows = [_rows(each.indices) for each in examples]
-    curve_rows = [_rows(model.evaluation.indices) for model in models.values()]
+    models = list(results.models.values())
+    examples = {place: model.examples for place, model in enumerate(models) if model.examples}
+    rows = [_rows(each.indices) for each in examples.values()]
+    curve_rows = [_rows(models[place].evaluation.indices) for place in examples]
     shared = [i for i in next(iter(rows), {}) if all(i in each for each in rows + curve_rows)]
-    estimators = [name for name in results.estimators if all(name in each.maps for each in examples)]
+    estimators = [name for name in results.estimators if all(name in each.maps for each in examples.values())]
     if not shared or not estimators:
         return None
-    first = examples[0]
+    first = next(iter(examples.values()))
     height, width = first.images.shape[2:]
     fill = _rgb(first.fill)
     one_colour = bool((fill == fill[:1, :1, :1]).all())
-    bytes_a_pixel = 4 / 3 * (len(estimators) * len(models) + (4 if one_colour else 7))
+    bytes_a_pixel = 4 / 3 * (len(estimators) * len(examples) + (4 if one_colour else 7))
     indices = shared[: max(1, int(BUDGET / (height * width * bytes_a_pixel)))]
     at = [rows[0][i] for i in indices]
     removed = _removed(first.ranks[estimators[0]][0], STEPS + 1)
     shares = numbers(removed / removed[-1]) if removed_unit(results) == "patches" else None
     packed = []
-    for (name, model), each, own, places in zip(models.items(), examples, rows, curve_rows, strict=True):
-        sides = {"mif": model.evaluation.mif, "lif": model.evaluation.lif}
-        packed.append(
-            {
-                "model": list(results.models).index(name),
-                "targets": [_class(results, each.targets[own[i]]) for i in indices],
-                "maps": [_packed_maps(each, name, [own[i] for i in indices]) for name in estimators],
-                "curves": [
-                    {
-                        side: [numbers(curves[name][places[i]]) for i in indices]
-                        for side, curves in sides.items()
-                    }
-                    for name in estimators
-                ],
-            }
-        )
+    for (model, each), own, places in zip(examples.items(), rows, curve_rows, strict=True):
+        targets = [_class(results, each.targets[own[i]]) for i in indices]
+        maps = [_packed_maps(each, name, [own[i] for i in indices]) for name in estimators]
+        sides = {"mif": models[model].evaluation.mif, "lif": models[model].evaluation.lif}
+        curves = [
+            {side: [numbers(values[name][places[i]]) for i in indices] for side, values in sides.items()}
+            for name in estimators
+        ]
+        packed.append({"model": model, "targets": targets, "maps": maps, "curves": curves})
     return {
         "height": height,
         "width": width,
@@ -112,11 +105,7 @@ def _packed_maps(examples: Examples, estimator: str, rows: list[int]) -> dict[st
         mean = np.bincount(place.ravel(), scores.ravel(), minlength=STEPS) / np.maximum(pixels, 1)
         heat.append(np.round(127 * np.clip(mean / limit, -1, 1)).astype(np.int8))
         limits.append(limit)
-    return {
-        "positions": _base64(np.stack(places)),
-        "heat": _base64(np.stack(heat)),
-        "limits": numbers(limits),
-    }
+    return {"positions": _base64(places), "heat": _base64(heat), "limits": numbers(limits)}
 
 
 def _rgb(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -124,8 +113,8 @@ def _rgb(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return images[:, [0, 1, 2] if images.shape[1] >= 3 else [0, 0, 0]].transpose(0, 2, 3, 1)
 
 
-def _base64(array: NDArray[Any]) -> str:
-    return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
+def _base64(arrays: ArrayLike) -> str:
+    return base64.b64encode(np.ascontiguousarray(arrays).tobytes()).decode()
 
 
 def _class(results: Results, number: int) -> str:

@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from fpa.evaluation.result import Results
-from fpa.files import writable_folder, write_text
 from fpa.show import summary
 from fpa.show.names import estimator_looks, estimator_names, model_looks, model_name
-from fpa.show.rendering import rendered
+from fpa.show.rendering import write_page
 from fpa.show.report.explorer import explorer_data, numbers
-from fpa.show.report.verdict import pairs_counted, verdict
-from fpa.statistics.contradictions import KINDS
+from fpa.show.report.verdict import verdict
+from fpa.show.tables import column_of
 
 _HISTORY = {"loss": "Training loss", "accuracy": "Training accuracy", "test_accuracy": "Test accuracy"}
 _SETTINGS = ("masking", "features", "outputs", "seed")
@@ -29,8 +28,6 @@ def write_report(results: Results, path: str | Path, command: str | None = None)
     from jinja2.utils import htmlsafe_json_dumps
     from markupsafe import Markup
 
-    target = Path(path)
-    writable_folder(target.parent)
     models, evaluation, explorer = results.models, results.first.evaluation, explorer_data(results)
 
     def curves(model: str, estimator: str) -> dict[str, list[list[float | None]]]:
@@ -49,27 +46,18 @@ def write_report(results: Results, path: str | Path, command: str | None = None)
         ],
         "explorer": explorer,
     }
-    scores = ["A", *results.score_titles]
-    kind, pairs = pairs_counted(results.first.reliability)
-    # The stages that show results take another time whenever a report is made.
-    timings = {
-        key: value for key, value in results.about.get("timings", {}).items() if key not in summary.STAGES
-    }
-    page = rendered(
+    timings = _facts(results.about.get("timings", {}))
+    scores = {key: [column_of(results, name, key).cells for name in models] for key in results.score_titles}
+    return write_page(
+        path,
         "report.html.jinja",
         results=results,
         names={name: Markup(text) for name, text in estimator_names(results, style="html").items()},
         plain_names=estimator_names(results),
         verdict=verdict(results),
-        kind=kind,
-        kinds=KINDS if kind == "all" else (kind,),
-        pairs=pairs,
-        groups=summary.groups(results),
-        best={
-            name: {score: summary.best(results, models[name], score) for score in scores} for name in models
-        },
+        best={name: summary.best(results, model) for name, model in models.items()},
         published=any(map(results.published.get, models)),
-        scores={name: model.scores for name, model in models.items()},
+        scores=scores,
         disagreements=_disagreements(results),
         notes=_notes(results),
         model_looks=model_looks(models),
@@ -77,22 +65,21 @@ def write_report(results: Results, path: str | Path, command: str | None = None)
         history=[(c, t) for c, t in _HISTORY.items() if any(m.history.get(c) for m in models.values())],
         explorer=explorer,
         facts=list(_facts(_made_with(results))),
-        timings=[(what, _duration(value)) for what, value in _facts(timings)],
+        # The stages that show results take another time whenever a report is made.
+        timings=[(stage, _duration(took)) for stage, took in timings if stage not in summary.STAGES],
         command=command or results.about.get("command"),
         recipe=results.recipe and yaml.safe_dump(dict(results.recipe), sort_keys=False),
         data=htmlsafe_json_dumps(data, allow_nan=False, separators=(",", ":")),
     )
-    write_text(target, page)
-    return target
 
 
 def _made_with(results: Results) -> dict[str, Any]:
     """What the numbers depend on besides the model and the images: versions, device, arithmetic, the plan."""
     first, plan = results.first.about.get("made_with", {}), results.first.plan
     facts = {key: about[key] for about in (first, results.about) for key in _MADE_WITH if key in about}
-    forms = {name: model.about.get("made_with", {}).get("forms") for name, model in results.models.items()}
-    by_model = {model_name(name): form for name, form in forms.items() if form}
-    facts["arithmetic"] = by_model if len(set(map(str, forms.values()))) > 1 else first.get("forms") or {}
+    made = {model_name(name): model.about.get("made_with", {}) for name, model in results.models.items()}
+    forms = {name: about.get("forms") or {} for name, about in made.items()}
+    facts["arithmetic"] = forms if len(set(map(str, forms.values()))) > 1 else first.get("forms") or {}
     if results.recipe is None:  # a recipe says these itself
         settings = {key: plan[key] for key in _SETTINGS if key in plan}
         settings["points"] = len(results.first.evaluation.fractions)

@@ -2,8 +2,7 @@
 
 from fpa.evaluation.result import Results
 from fpa.show.names import model_name
-from fpa.show.summary import FEWEST, percent, trained_with
-from fpa.statistics.contradictions import Reliability
+from fpa.show.summary import FEWEST, pairs_counted, percent, trained_with
 from fpa.statistics.intervals import Estimate
 
 
@@ -27,7 +26,7 @@ def verdict(results: Results) -> str:
 
     Where two models are compared, the accuracy of both ends the second sentence.
     """
-    kind, pairs = pairs_counted(results.first.reliability)
+    kind, pairs = pairs_counted(results)
     whose = "a signed and an unsigned estimator" if kind == "signed-unsigned" else "estimators"
     study = results.recipe is not None
     trainings = {name: trained_with(results, name) for name in results.models}
@@ -66,12 +65,6 @@ def verdict(results: Results) -> str:
     if with_fpa:
         return f"{first} There is no other model to compare with, so what FPA changes is not known."
     return f"{first} No model was trained with FPA, so what it would change is not known."
-
-
-def pairs_counted(reliability: Reliability) -> tuple[str, int]:
-    """The kind of pairs that a verdict counts, and how many there are: all where none is signed-unsigned."""
-    mixed = sum(pair.kind == "signed-unsigned" for pair in reliability.pairs)
-    return ("signed-unsigned", mixed) if mixed else ("all", len(reliability.pairs))
 
 
 def _judgement(before: Estimate, after: Estimate, pairs: int) -> str:

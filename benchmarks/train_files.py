@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from fpa.data import kept
 from fpa.data.sets import load_data
 from fpa.data.splits import ArraySplit, ImageData
 from fpa.study.recipe import load_recipe
@@ -147,7 +148,7 @@ def main() -> None:
     recipe = load_recipe("cifar10", fields)
     data = load_data(chosen.data, chosen.root, size=chosen.size, evaluation_images=8)
     seconds = 0.5 if chosen.tiny else chosen.seconds
-    kept_share = training_batches.KEPT_SHARE
+    kept_share = kept.KEPT_SHARE
     result: dict[str, Any] = {key: str(value) for key, value in vars(chosen).items()}
     result |= {"torch": torch.__version__, "photos": len(data.train)}
     if torch.cuda.is_available():
@@ -165,7 +166,7 @@ def main() -> None:
     rows = {"kept decoded": (kept_share, max(chosen.workers, default=0))}
     rows |= {f"decoded by {count} workers": (0.0, count) for count in chosen.workers}
     for name, (share, workers) in rows.items():
-        training_batches.KEPT_SHARE = share
+        kept.KEPT_SHARE = share
         row = measured(recipe, data, chosen.variants, workers, seconds)
         share_of_best = row["images_per_second"] / best["images_per_second"]
         tell(name, row | {"of_on_the_device": round(share_of_best, 3)})

@@ -29,7 +29,11 @@ class _Time(TimeRemainingColumn):
     def render(self, task: Task) -> Text:
         if task.finished:
             return Text(f"{timedelta(seconds=int(task.finished_time or 0))} taken", style="progress.elapsed")
-        return super().render(task) + Text(" left") if task.started else Text("")
+        if not task.started:
+            return Text("")
+        if (left := task.fields["left"]) is not None:
+            return Text(f"{timedelta(seconds=int(left))} left", style="progress.remaining")
+        return super().render(task) + Text(" left")
 
 
 class Display:
@@ -109,11 +113,11 @@ class Display:
         """Show how a model's explanations and curves come along."""
         yield Tell(self, curves_stage(name), images)
 
-    def bar(self, name: str, done: float, values: str) -> None:
-        """Move a bar of the live display."""
+    def bar(self, name: str, done: float, values: str, left: float | None = None) -> None:
+        """Move a bar of the live display; `left`: the seconds it still takes, if known."""
         task, tasks = self._task(name), self._progress.tasks
         self._progress.start_task(task)
-        self._progress.update(task, completed=done, values=values)
+        self._progress.update(task, completed=done, values=values, left=left)
         if (taken := tasks[task].finished_time) is not None:
             for waiting in map(self._task, self._alike.get(name, ())):
                 if not (tasks[waiting].started or tasks[waiting].completed):
@@ -128,7 +132,7 @@ class Display:
 
     def _task(self, name: str) -> TaskID:
         if name not in self._tasks:
-            self._tasks[name] = self._progress.add_task(name, start=False, total=1.0, values="")
+            self._tasks[name] = self._progress.add_task(name, start=False, total=1.0, values="", left=None)
         return self._tasks[name]
 
 
@@ -140,18 +144,25 @@ class Tell:
         self.done = self.skipped = 0
         self.began = self.last_line = time.monotonic()
         self.estimator = ""
+        self.compiling = 0.0
+        """Seconds that were spent on compiling: they say nothing about the images to come."""
 
     @property
     def pace(self) -> float:
         """Images a second."""
-        return (self.done - self.skipped) / max(time.monotonic() - self.began, 1e-9)
+        return (self.done - self.skipped) / max(time.monotonic() - self.began - self.compiling, 1e-9)
+
+    @property
+    def left(self) -> float | None:
+        """Seconds that the rest will take, once that can be told."""
+        return (self.images - self.done) / self.pace if self.images and self.pace else None
 
     def at(self, estimator: str) -> None:
         """An estimator is being explained or perturbed now."""
         self.estimator = estimator
         pace = f"{self.pace:.1f} images/s" if self.done > self.skipped else ""
         share = self.done / self.images if self.images else 0.0
-        self.display.bar(self.name, share, f"{shortened(estimator, 12):<12} {pace}")
+        self.display.bar(self.name, share, f"{shortened(estimator, 12):<12} {pace}", self.left)
 
     def advance(self, images: int) -> None:
         """So many more images are done."""
@@ -159,10 +170,8 @@ class Tell:
         self.at("done" if self.done == self.images else self.estimator)
         now = time.monotonic()
         if not self.display.live and (now - self.last_line > 10 or self.done == self.images):
-            self.last_line, of, left = now, "", ""
-            if self.images is not None:
-                of = f" of {self.images}"
-                left = f", {(self.images - self.done) / max(self.pace, 1e-9):.0f} s left"
+            self.last_line, of = now, "" if self.images is None else f" of {self.images}"
+            left = "" if self.left is None else f", {self.left:.0f} s left"
             self.line(f"{self.done}{of} images, {self.pace:.1f} images/s{left}")
 
     def skip(self, images: int) -> None:

@@ -7,10 +7,10 @@ makes them several times faster than numpy's SeedSequence, and stored trainings 
 
 from collections.abc import Sequence
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 
@@ -77,7 +77,7 @@ def uniform_by_index(seed: int, indices: Sequence[int], count: int) -> Tensor:
     """
     whole = np.uint64
     place = np.asarray(indices, whole)[:, None] * whole(count) + np.arange(1, count + 1, dtype=whole)
-    state: NDArray[np.uint64] = place * whole(0x9E3779B97F4A7C15) + whole(seed)
+    state: Any = place * whole(0x9E3779B97F4A7C15) + whole(seed)
     state = (state ^ (state >> whole(30))) * whole(0xBF58476D1CE4E5B9)
     state = (state ^ (state >> whole(27))) * whole(0x94D049BB133111EB)
     return torch.from_numpy(((state ^ (state >> whole(31))) >> whole(40)).astype(np.float32) / 2**24)

@@ -122,9 +122,12 @@ def test_an_unreadable_image_met_in_training_is_named_and_counted(tmp_path, caps
     assert str(data.train.paths[1]) in told
 
 
-def test_files_continue_bit_for_bit_in_the_middle_of_an_epoch(tmp_path, monkeypatch):
-    from fpa.training.batches import FileBatches
+@pytest.mark.parametrize("kept", [True, False])
+def test_files_continue_bit_for_bit_in_the_middle_of_an_epoch(kept, tmp_path, monkeypatch):
+    from fpa.training.batches import FileBatches, PhotoBatches
 
+    if not kept:
+        monkeypatch.setattr("fpa.data.kept.KEPT_SHARE", 0.0)
     write_image_folder(tmp_path / "photos")
     recipe = load_recipe(
         "tiny",
@@ -145,15 +148,17 @@ def test_files_continue_bit_for_bit_in_the_middle_of_an_epoch(tmp_path, monkeypa
     train(recipe, tmp_path / "whole", data=data, device="cpu", variants=["fpa"])
     calls = iter(range(1000))
 
-    def stops(self, usual=FileBatches.advance):
+    batches = PhotoBatches if kept else FileBatches
+
+    def stops(self, usual=batches.advance):
         if next(calls) == steps + 1:
             raise KeyboardInterrupt
         return usual(self)
 
-    monkeypatch.setattr(FileBatches, "advance", stops)
-    with pytest.raises(KeyboardInterrupt):
-        train(recipe, tmp_path / "cut", data=data, device="cpu", variants=["fpa"])
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(batches, "advance", stops)
+        with pytest.raises(KeyboardInterrupt):
+            train(recipe, tmp_path / "cut", data=data, device="cpu", variants=["fpa"])
     train(recipe, tmp_path / "cut", data=data, device="cpu", variants=["fpa"])
     one, two = (load_file(tmp_path / name / "fpa" / "model.safetensors") for name in ("whole", "cut"))
     assert all(torch.equal(one[key], two[key]) for key in one)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from fpa import __version__
-from fpa.errors import InputError, unknown
+from fpa.errors import InputError, first_line, unknown
 
 COMMANDS = {
     "run": ("studies", "Run a whole study: train, explain, perturb, score, show."),
@@ -27,7 +27,7 @@ CONTINUED = ("run", "train", "evaluate", "audit", "finetune")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; the exit code is 2 for bad input, 130 when interrupted."""
+    """Run a command; the exit code is 2 for bad input, 130 when interrupted, 1 for any other error."""
     argv = list(sys.argv[1:] if arguments is None else arguments)
     place = next((at for at, word in enumerate(argv) if not word.startswith("-")), len(argv))
     command, options = next(iter(argv[place:]), None), argv[:place] + argv[place + 1 :]
@@ -50,6 +50,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         print(f"fpa: {error}", file=sys.stderr)
         return 2
+    except Exception as error:
+        if "--debug" in argv:
+            raise
+        print(f"fpa: {type(error).__name__}: {first_line(error)} (--debug shows where)", file=sys.stderr)
+        return 1
 
 
 def _help() -> str:

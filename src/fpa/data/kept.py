@@ -1,7 +1,9 @@
 """Photos decoded once and kept as bytes on the device, where they are small enough for that."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -46,8 +48,7 @@ def keep_photos(split: FileSplit, device: torch.device) -> KeptPhotos | None:
         return None
     # A glance at a few tells a set of large photos without opening all of its files.
     for step in (max(1, count // _GLANCES), 1):
-        paths = split.paths[::step]
-        sides = list(in_threads(lambda number, paths=paths: _size(paths[number]), len(paths), "measuring"))
+        sides = list(in_threads(partial(_size, split.paths[::step]), -(-count // step), "measuring"))
         widths, heights = torch.tensor(sides).unbind(1)
         if 3 * count * int(heights.max()) * int(widths.max()) > room:
             return None
@@ -87,10 +88,10 @@ def _free_memory(device: torch.device) -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
 
 
-def _size(path: Path) -> tuple[int, int]:
-    """Width and height, without decoding; 1 x 1 where that cannot be read."""
+def _size(paths: Sequence[Path], index: int) -> tuple[int, int]:
+    """Width and height of a photo, without decoding it; 1 x 1 where that cannot be read."""
     try:
-        with Image.open(path) as image:
+        with Image.open(paths[index]) as image:
             return image.size
     except Exception:  # damaged files make Pillow raise exceptions of many types
         return 1, 1

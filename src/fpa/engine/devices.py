@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ParamSpec, TypeVar
 
 import torch
+from torch import Tensor
 
 from fpa.errors import InputError
 
@@ -73,6 +74,13 @@ def _unless_mixed(read: Callable[[], _R]) -> _R | None:
         return read()
     except RuntimeError:
         return None
+
+
+def sent(values: Tensor, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
+    """Values on their way to a device; from pinned memory, so that CUDA's queue is not waited for."""
+    if device.type == "cuda" and values.device.type == "cpu":
+        values = values.pin_memory()
+    return values.to(device, dtype or values.dtype, non_blocking=True)
 
 
 def compiled(function: Callable[_P, _R], *, repeatable: bool = False) -> Callable[_P, _R]:

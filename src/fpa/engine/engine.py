@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from fpa.data.loaders import whole_numbers
 from fpa.described import shape_or_type
 from fpa.engine import forms
-from fpa.engine.devices import arithmetic_on
+from fpa.engine.devices import arithmetic_on, sent
 from fpa.engine.folding import private_copy
 from fpa.engine.forms import DEFAULT_PRECISION, Kind, Precision, Runner
 from fpa.errors import InputError, at_least
@@ -29,8 +29,9 @@ from fpa.models.wrap import unwrapped
 _Result = TypeVar("_Result")
 
 
-# Compiling costs the better part of a minute: it pays from about 2 million rows of 32 x 32 pixels.
-_COMPILE_FROM_PIXELS = 2e9
+# Compiling costs up to a minute: it pays from about 2 million rows of 32 x 32 pixels on, or 300,000 of
+# 224 x 224, whose passes gain less. The number of rows decides, not a clock: the form must not vary.
+_COMPILE_FROM = 2e6 * 32
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ class Engine:
         if not images.is_floating_point():
             raise InputError(f"images must be floating point, normalised for the model, got {images.dtype}")
         images = images.clone() if images.is_inference() else images.detach()
-        return images.to(self.device, self.accumulate, non_blocking=True)
+        return sent(images, self.device, self.accumulate)
 
     def predict(self, images: Tensor) -> Tensor:
         """The logits [N, classes] of the model as it was given, in float32 (float64 for a float64 model)."""
@@ -162,7 +163,7 @@ class Engine:
             more = f" (and {len(outside) - 1} more)" if len(outside) > 1 else ""
             wrong = f"{int(classes[outside[0]])} of image {outside[0]} is not{more}"
             raise InputError(f"{name} must be in 0..{outputs - 1}; {wrong}")
-        return classes.to(self.device, torch.int64)
+        return sent(classes, self.device, torch.int64)
 
     def gradients(self, works: Sequence[Work]) -> None:
         """Run every row and hand out the gradient of its target's logit with respect to the row."""
@@ -191,8 +192,8 @@ class Engine:
         with torch.inference_mode(False), torch.no_grad(), arithmetic_on(self.device, tf32=False):
             row = works[0].rows(0, 1)
             self._used[kind] = runner = self._runner(kind, row)
-            pixels = max(total, self.expected_rows) * row.shape[-2:].numel()
-            pays = self.device.type == "cuda" and pixels >= _COMPILE_FROM_PIXELS
+            size = max(total, self.expected_rows) * row.shape[-2:].numel() ** 0.5
+            pays = self.device.type == "cuda" and size >= _COMPILE_FROM
             runner.compile_if(kind != "exact" and (pays if self.compile is None else self.compile))
             start = 0
             while start < total:

@@ -20,7 +20,7 @@ PrecisionName = Literal["float32", "tf32", "bfloat16"]
 
 # Past these sizes a larger batch is no faster.
 _MOST_ROWS = {"cuda": 4096, "cpu": 64}
-_MOST_PIXELS = 1 << 24
+_MOST_PIXELS = 1 << 25
 
 # What autograd keeps of one CPU batch: beyond the caches more is not faster, only larger.
 _CPU_KEPT_BYTES = 96 << 20

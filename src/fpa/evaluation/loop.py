@@ -21,6 +21,7 @@ from torch import Tensor
 
 from fpa import __version__
 from fpa.data import ImageBlock, ImageSource, looks, same_images
+from fpa.engine.devices import sent
 from fpa.engine.engine import Engine
 from fpa.errors import InputError, at_least
 from fpa.evaluation.plan import Plan
@@ -83,6 +84,7 @@ def evaluate_blocks(
         tell = after.enter_context(telling(source.count, progress))
         after.callback(setattr, engine, "watch", engine.watch)
         engine.watch = tell.at
+        compiled = engine.compile_seconds
         pending: deque[tuple[ImageBlock, Callable[[], StoredBlock]]] = deque()
 
         def settle(most: int) -> None:
@@ -92,6 +94,7 @@ def evaluate_blocks(
                 if not (stored.path / DESCRIPTION).exists():
                     stored.describe(described)
                 stored.write(part.number, results, described)
+                tell.compiling = engine.compile_seconds - compiled
                 for problem in results.notes["problems"]:
                     warnings.warn(f"{problem}: left out", stacklevel=2)
                 tell.advance(len(part.indices))
@@ -224,7 +227,7 @@ def predicted(engine: Engine, images: Tensor, labels: Tensor) -> tuple[Tensor, T
     logits = engine.predict(images)
     targets = engine.explained(logits)
     known = engine.explained(logits, labels.clamp(min=0), "labels")
-    return logits, targets, torch.where(labels.to(known.device) >= 0, known, targets)
+    return logits, targets, torch.where(sent(labels, known.device) >= 0, known, targets)
 
 
 def _sorted_sum(maps: Tensor) -> Tensor:
@@ -232,14 +235,17 @@ def _sorted_sum(maps: Tensor) -> Tensor:
     values = maps.flatten(1).double() if maps.device.type != "mps" else maps.flatten(1)
     finite = values.isfinite().all(1, keepdim=True)
     places = torch.linspace(0, values.shape[1] - 1, min(values.shape[1], _PLACES)).round().long()
-    ordered = values.where(finite, 0).sort(1).values[:, places.to(values.device, non_blocking=True)]
+    ordered = values.where(finite, 0).sort(1).values[:, sent(places, values.device)]
     return torch.cat([finite.sum(0).to(values.dtype), ordered.sum(0)])
 
 
 def block_size(engine: Engine, images: Tensor) -> int:
     """Images in a block: a power of two, small enough that its noisy copies take little memory."""
     # A block holds at most this much of the noise of SmoothGrad, and at most this many images.
-    room, most = (256 << 20, 1024) if engine.device.type == "cuda" else (64 << 20, 32)
+    room, most = 64 << 20, 32
+    if engine.device.type == "cuda":
+        memory = torch.cuda.get_device_properties(engine.device).total_memory
+        room, most = min(max(memory >> 6, 256 << 20), 1 << 30), 1024
     fits = room // (4 * _NOISY_COPIES * images[0].numel())
     return 1 << (max(1, min(most, fits)).bit_length() - 1)
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fpa.described import shape_or_type
 from fpa.engine import Engine, Work
+from fpa.engine.devices import sent
 from fpa.errors import InputError
 from fpa.explanation.raw import Model, Targets, Task, make_task, problems
 from fpa.masking import Fill, MaskingLike, fully_masked, noise_by_image
@@ -120,7 +121,7 @@ def curves_of(
     steps, columns, exact, removed = _steps(parts, fractions)
     width = steps.shape[1]
     # LIF removes ranks below k; MIF removes those not below (features - k).
-    below = torch.stack([parts.counts[:, None] - steps, steps], 1).flatten().to(device, non_blocking=True)
+    below = sent(torch.stack([parts.counts[:, None] - steps, steps], 1).flatten(), device)
     masking, noise = task.masking, noise_by_image(task.masking, images, task.seed, task.indices)
     fill = masking.fill(images, noise) if isinstance(masking, Fill) else None
 

@@ -215,7 +215,9 @@ class FileBatches(Batches):
 
     def close(self) -> None:  # noqa: D102
         self._next = iter(())
-        self._loader._iterator = None
+        iterator: Any = self._loader._iterator
+        if iterator is not None:  # it does so when nobody holds it, but an error on its way up may
+            iterator._shutdown_workers()
 
 
 class _Keys:

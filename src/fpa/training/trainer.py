@@ -50,10 +50,11 @@ def train_jobs(
     """Train models that share their settings, continuing those that were begun and skipping the finished.
 
     Every job's folder is locked (or `Job.locked` instead). On CUDA all models advance together in one
-    captured graph, and so they do where they share files that are read as they go; elsewhere one after another. `data` may be None where everything is finished. `tracker` is
-    one of accelerate's: tensorboard, wandb, mlflow, trackio. With `overwrite`, what is there is thrown away,
-    but not before it is known that the new training can start. `timings` gets the seconds spent on compiling,
-    under "train".
+    captured graph, elsewhere one after another; but models that share files which have to be read as they go
+    always advance together. `data` may be None where everything is finished. `tracker` is one of
+    accelerate's: tensorboard, wandb, mlflow, trackio. With `overwrite`, what is there is thrown away, but not
+    before it is known that the new training can start. `timings` gets the seconds spent on compiling, under
+    "train".
     """
     with ExitStack() as locks:
         for folder in sorted({job.locked or job.folder for job in jobs if job.folder}):

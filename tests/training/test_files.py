@@ -1,0 +1,206 @@
+"""Training on photo files: decoded once and kept where they fit, else once a step for all models."""
+
+import multiprocessing
+import os
+import signal
+from collections import Counter
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from fpa.cli.main import main
+from fpa.data import splits
+from fpa.data.kept import keep_photos
+from fpa.data.sets import load_data
+from fpa.errors import InputError
+from fpa.study.recipe import load_recipe
+from fpa.study.trainings import load_recipe_data, train
+from fpa.training.batches import FileBatches, PhotoBatches, training_batches
+from miniatures import write_class_folder
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("photos")
+    for number, split in enumerate(("train", "val")):
+        write_class_folder(folder / split, ["cat", "dog"], 8, seed=number)
+    return folder
+
+
+def recipe_of(photos, **changes):
+    fields = {"data.name": f"folder:{photos}", "data.size": 32, "data.workers": 0, "data.train_images": None}
+    fields |= {"data.evaluation_images": 4, "training.batch_size": 4, "training.epochs": 2}
+    fields |= {"training.milestones": [], **changes}
+    return load_recipe("tiny", fields)
+
+
+def trained(photos, output, variants=None, **changes):
+    recipe = recipe_of(photos, **changes)
+    train(recipe, output, data=load_recipe_data(recipe), device="cpu", variants=variants)
+    return {path.parent.name: load_file(path) for path in output.glob("*/model.safetensors")}
+
+
+@pytest.fixture
+def decoded(monkeypatch):
+    """How often each file was decoded."""
+    counts = Counter()
+    usual = splits.decode
+
+    def counted(path):
+        counts[path.name] += 1
+        return usual(path)
+
+    monkeypatch.setattr(splits, "decode", counted)
+    monkeypatch.setattr("fpa.data.kept.decode", counted)
+    return counts
+
+
+@pytest.mark.parametrize("mine", [slice(None), slice(2, 5)])
+def test_kept_photos_make_the_batches_that_files_make(photos, mine):
+    data = load_data(f"folder:{photos}", size=24)
+    kept = PhotoBatches(keep_photos(data.train, CPU), 5, 3, mine)
+    files = FileBatches(data, 5, 3, mine=mine, device=CPU, workers=0)
+    seen = []
+    for epoch, step in ((0, 0), (1, 0), (1, 2)):
+        for batches in (kept, files):
+            batches.start(epoch, step)
+            batches.advance()
+        (ours, labels), (theirs, expected) = (batches.batch(torch.Generator()) for batches in (kept, files))
+        assert torch.equal(labels, expected)
+        assert (ours.int() - theirs.int()).abs().max() <= 1
+        seen.append(ours)
+    assert not torch.equal(seen[0], seen[1])
+
+
+def test_photos_that_do_not_fit_are_not_kept(photos, monkeypatch):
+    data = load_data(f"folder:{photos}", size=24)
+    largest = 3 * 16 * keep_photos(data.train, CPU).images[0, 0].numel()
+    monkeypatch.setattr("fpa.data.kept._free_memory", lambda device: 4 * largest)
+    assert keep_photos(data.train, CPU) is not None
+    monkeypatch.setattr("fpa.data.kept._free_memory", lambda device: 4 * largest - 4)
+    assert keep_photos(data.train, CPU) is None
+
+
+def test_a_transform_of_ones_own_is_applied_by_the_loader(photos):
+    from dataclasses import replace
+
+    from torchvision.transforms import v2
+
+    data = load_data(f"folder:{photos}", size=24)
+    flat = v2.Compose([v2.Resize((24, 24)), v2.PILToTensor()])
+    own = replace(data, train=replace(data.train, transform=flat))
+    assert keep_photos(own.train, CPU) is None
+    batches = training_batches(own, 4, 0, CPU)
+    batches.start(0, 0)
+    batches.advance()
+    images, _ = batches.batch(torch.Generator())
+    every = torch.stack([own.train.load(index) for index in range(16)])
+    assert all(any(torch.equal(image, other) for other in every) for image in images)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_photos_are_decoded_once_for_all_models(photos, kept, decoded, tmp_path, monkeypatch):
+    if not kept:
+        monkeypatch.setattr("fpa.data.kept.KEPT_SHARE", 0.0)
+    recipe = recipe_of(photos, **{"training.test_every": 2})
+    data = load_recipe_data(recipe)
+    decoded.clear()
+    train(recipe, tmp_path, data=data, device="cpu")
+    training = Counter({path.name: decoded[path.name] for path in data.train.paths})
+    # Both splits have files of the same names; the four to test on are read once, or once a model.
+    tested = Counter(data.test.paths[index].name for index in data.evaluation.tolist())
+    for name, count in tested.items():
+        training[name] -= count * (1 if kept else 3)
+    assert set(training.values()) == {1 if kept else 2}  # two epochs
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_together_or_alone_a_model_gets_the_same_weights(photos, kept, tmp_path, monkeypatch):
+    if not kept:
+        monkeypatch.setattr("fpa.data.kept.KEPT_SHARE", 0.0)
+    changes = {"model": "mobilenet_v2"}  # which has dropout
+    together = trained(photos, tmp_path / "three", **changes)
+    for name in ("none", "fpa"):
+        alone = trained(photos, tmp_path / name, [name], **changes)[name]
+        assert all(torch.equal(value, alone[key]) for key, value in together[name].items())
+    assert not all(torch.equal(value, together["fpa"][key]) for key, value in together["none"].items())
+
+
+def test_the_number_of_workers_changes_nothing(photos, tmp_path, monkeypatch):
+    monkeypatch.setattr("fpa.data.kept.KEPT_SHARE", 0.0)
+    models = [trained(photos, tmp_path / str(n), ["fpa"], **{"data.workers": n})["fpa"] for n in (0, 2)]
+    assert all(torch.equal(value, models[1][key]) for key, value in models[0].items())
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_an_unreadable_photo_is_left_out_and_named(photos, kept, tmp_path, monkeypatch, capsys):
+    if not kept:
+        monkeypatch.setattr("fpa.data.kept.KEPT_SHARE", 0.0)
+    recipe = recipe_of(photos)
+    data = load_recipe_data(recipe)
+    bad, usual = data.train.paths[3], splits.decode
+
+    def fails(path):
+        if path == bad:
+            raise splits.UnreadableImage(path, OSError("gone"))
+        return usual(path)
+
+    monkeypatch.setattr(splits, "decode", fails)
+    monkeypatch.setattr("fpa.data.kept.decode", fails)
+    from fpa.progress import Display
+
+    train(recipe, tmp_path, data=data, device="cpu", variants=["none"], display=Display())
+    told = capsys.readouterr().err
+    assert "left out: 1 unreadable image file" in told
+    assert str(bad) in told
+
+
+class _Dies:
+    """A transform whose worker is killed, as the kernel does it when memory is short."""
+
+    def __call__(self, image):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class _Fails:
+    def __call__(self, image):
+        raise ArithmeticError("no such colour")
+
+
+@pytest.mark.parametrize(
+    ("transform", "message"),
+    [
+        (_Dies(), "worker .*; the memory, or the shared memory .* fewer workers$"),
+        (_Fails(), "no such colour"),
+    ],
+)
+def test_what_goes_wrong_in_a_worker_is_said_in_one_line_and_no_process_is_left(
+    transform, message, photos, tmp_path
+):
+    from dataclasses import replace
+
+    recipe = recipe_of(photos, **{"data.workers": 1})
+    data = load_recipe_data(recipe)
+    data = replace(data, train=replace(data.train, transform=transform))
+    with pytest.raises(InputError, match=message) as raised:
+        train(recipe, tmp_path, data=data, device="cpu", variants=["none"])
+    assert "\n" not in str(raised.value)
+    del raised
+    assert not multiprocessing.active_children()
+
+
+def test_an_error_in_a_step_is_one_line(photos, tmp_path, monkeypatch, capsys):
+    def broken(*_):
+        raise RuntimeError("the device is on fire\nmore about it")
+
+    monkeypatch.setattr("fpa.training.steps.logits_for", broken)
+    command = ["train", "tiny", "--data.name", f"folder:{photos}", "--data.size", "32", "--device", "cpu"]
+    command += ["--training.batch_size", "4", "--output", str(tmp_path / "out"), "--data.workers", "0"]
+    assert main([*command, "--data.train_images", "null", "--data.evaluation_images", "null"]) == 1
+    told = capsys.readouterr().err.splitlines()
+    assert told[-1] == "fpa: RuntimeError: the device is on fire (--debug shows where)"
+    assert not any(line.startswith("Traceback") for line in told)

@@ -29,7 +29,7 @@ def test_a_study_shows_all_its_stages_the_estimator_it_is_at_and_the_time(tmp_pa
     screen, display = live()
     said, bar = [], display.bar
 
-    def noted(name, done, values):
+    def noted(name, done, values, left=None):
         said.append(f"{name}: {values}")
         bar(name, done, values)
 
@@ -89,3 +89,15 @@ def test_stages_done_before_stay_so_and_a_resumed_one_ends(tmp_path):
     assert "done before" in shown["fpa curves"]
     assert "100%" in shown["none curves"]
     assert "taken" in shown["none curves"]
+
+
+def test_the_time_spent_on_compiling_is_not_in_the_pace_nor_in_the_time_left(monkeypatch):
+    from fpa.progress import Tell
+
+    clock = iter([0.0, 60.0, 60.0, 60.0, 60.0, 60.0, 60.0, 60.0, 60.0])
+    monkeypatch.setattr("fpa.progress.time.monotonic", lambda: next(clock))
+    console = Console(file=io.StringIO(), width=100)
+    tell = Tell(Display(console=console), "model", 100)
+    tell.compiling = 50.0
+    tell.advance(10)
+    assert "10 of 100 images, 1.0 images/s, 90 s left" in console.file.getvalue()

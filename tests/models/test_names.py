@@ -181,3 +181,11 @@ def test_the_file_is_as_the_shipped_one(tmp_path):
     path = forged(tmp_path / "same.safetensors")
     assert read_card(path) == read_card("shapes-fpa")
     assert load_file(path).keys() == load_model("shapes-fpa").state_dict().keys()
+
+
+def test_the_resnet50_for_64_px_keeps_its_first_stage_at_32_by_32():
+    model = build_model("resnet50-64px", 101, (3, 64, 64))
+    sizes = []
+    model.layer1.register_forward_hook(lambda module, inputs, output: sizes.append(list(output.shape)))
+    assert model(torch.zeros(1, 3, 64, 64)).shape == (1, 101)
+    assert sizes == [[1, 256, 32, 32]]

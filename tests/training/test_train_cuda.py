@@ -1,15 +1,20 @@
 """The captured step on CUDA: the same training as the eager one, with live schedule and fresh masks."""
 
+import multiprocessing
+import os
+
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from fpa.cli.main import main
+from fpa.data import splits
 from fpa.study.recipe import load_recipe
 from fpa.study.trainings import load_recipe_data, recipe_jobs, train
 from fpa.training.run import Run, TrainingError
 from fpa.training.steps import CapturedSteps, EagerSteps
 from fpa.training.trainer import Trainer
-from miniatures import write_class_folder
+from miniatures import write_class_folder, write_food101, write_imagenet
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -147,28 +152,140 @@ def test_a_loss_that_is_not_a_number_is_noticed(data, tmp_path):
         train(wild, tmp_path, variants=["none"], data=data, device="cuda")
 
 
-class TestFiles:
-    """Training on JPEG files: worker processes decode and a thread pins memory while the step is captured."""
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("photos")
+    for number, split in enumerate(("train", "val")):
+        write_class_folder(folder / split, ["cat", "dog"], 24, seed=number)
+    return folder
 
-    @pytest.fixture(scope="class")
-    def photos(self, tmp_path_factory):
-        folder = tmp_path_factory.mktemp("photos")
-        for number, split in enumerate(("train", "val")):
-            write_class_folder(folder / split, ["cat", "dog"], 24, seed=number)
-        return folder
+
+@pytest.fixture(params=["kept", "read as they go"])
+def kept(request, monkeypatch):
+    if request.param != "kept":
+        monkeypatch.setattr("fpa.data.kept.KEPT_SHARE", 0.0)
+    return request.param == "kept"
+
+
+class TestFiles:
+    """JPEG files: worker processes decode them and a thread pins memory while the step is captured."""
 
     def recipe(self, photos, **changes):
-        return recipe(data__name=f"folder:{photos}", data__size=32, training__batch_size=16, **changes)
+        fields = {"data__name": f"folder:{photos}", "data__size": 32, "data__train_images": None}
+        fields |= {"data__evaluation_images": 8, "training__batch_size": 16, "training__precision": "auto"}
+        return recipe(**fields | changes)
 
-    def train(self, photos, output, workers=0, variants=None, **changes):
-        chosen = self.recipe(photos, data__workers=workers, **changes)
-        train(chosen, output, variants=variants, data=load_recipe_data(chosen), device="cuda")
+    def train(self, photos, output, variants=NAMES, **changes):
+        chosen = self.recipe(photos, **changes)
+        data = load_recipe_data(chosen)
+        train(chosen, output, variants=list(variants), data=data, device="cuda", workers=chosen.data.workers)
         return {path.parent.name: load_file(path) for path in output.glob("*/model.safetensors")}
 
-    @pytest.mark.parametrize("workers", [0, 1, 16])
-    def test_the_step_is_captured_and_the_number_of_workers_changes_nothing(self, photos, workers, tmp_path):
-        models = self.train(photos, tmp_path / "one", workers)
-        others = self.train(photos, tmp_path / "two", 2)
-        assert sorted(models) == sorted(NAMES)
-        for name, tensors in models.items():
-            assert all(torch.equal(value, others[name][key]) for key, value in tensors.items())
+    def equal(self, models, others):
+        return all(
+            torch.equal(value, others[n][k]) for n, each in models.items() for k, value in each.items()
+        )
+
+    def test_the_number_of_workers_changes_nothing(self, photos, tmp_path, monkeypatch):
+        monkeypatch.setattr("fpa.data.kept.KEPT_SHARE", 0.0)
+        models = [self.train(photos, tmp_path / str(n), data__workers=n) for n in (0, 1, 16)]
+        assert sorted(models[0]) == sorted(NAMES)
+        assert self.equal(models[0], models[1])
+        assert self.equal(models[0], models[2])
+        assert not multiprocessing.active_children()
+
+    @pytest.mark.parametrize("model", ["resnet18-cifar", "mobilenet_v2", "torchvision:densenet121"])
+    def test_other_models(self, photos, model, kept, tmp_path):
+        (weights,) = self.train(photos, tmp_path, ["fpa"], model=model, training__epochs=1).values()
+        assert all(value.isfinite().all() for value in weights.values())
+
+    def test_captured_sees_the_batches_that_eager_sees(self, photos, kept, tmp_path):
+        seen = {}
+        for captured in (True, False):
+            chosen = self.recipe(photos, training__compile=captured)
+            data = load_recipe_data(chosen)
+            trainer = Trainer(chosen.training, "cuda", workers=2)
+            data = trainer.prepared(data)
+            runs = [Run(job, data, trainer) for job in recipe_jobs(chosen, tmp_path, data, NAMES)]
+            steps = CapturedSteps(runs, trainer) if captured else EagerSteps(runs, trainer)
+            trainer.start_epoch(runs)
+            for _ in range(2):
+                steps()
+            seen[captured] = torch.stack([run.totals for run in runs])
+            trainer.close()
+        torch.testing.assert_close(seen[True], seen[False], rtol=2e-2, atol=2)
+
+    def test_an_unreadable_file_counts_for_nothing(self, photos, kept, tmp_path, monkeypatch):
+        bad, usual = load_recipe_data(self.recipe(photos)).train.paths[5], splits.decode
+
+        def fails(path):
+            if path == bad:
+                raise splits.UnreadableImage(path, OSError("gone"))
+            return usual(path)
+
+        monkeypatch.setattr(splits, "decode", fails)
+        monkeypatch.setattr("fpa.data.kept.decode", fails)
+        (weights,) = self.train(photos, tmp_path, ["none"], data__workers=0).values()
+        assert all(value.isfinite().all() for value in weights.values())
+
+    def test_an_epoch_of_one_step(self, photos, kept, tmp_path):
+        self.train(photos, tmp_path, ["fpa"], training__batch_size=48)
+        rows = tmp_path.joinpath("fpa", "training.csv").read_text().splitlines()
+        assert len(rows) == 1 + self.recipe(photos).training.epochs
+
+    def test_stopped_and_continued_bit_for_bit(self, photos, kept, tmp_path, monkeypatch):
+        changes = {"training__checkpoint_seconds": 0.0, "data__workers": 2}
+        whole = self.train(photos, tmp_path / "whole", **changes)
+        calls, usual = iter(range(100)), CapturedSteps.__call__
+
+        def stops(steps):
+            if next(calls) == 4:
+                raise KeyboardInterrupt
+            usual(steps)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(CapturedSteps, "__call__", stops)
+            patch.setattr("fpa.training.trainer.PATIENCE", {"cuda": 0.0})
+            with pytest.raises(KeyboardInterrupt):
+                self.train(photos, tmp_path / "cut", **changes)
+        assert (tmp_path / "cut" / "fpa" / "checkpoint.safetensors").exists()
+        assert self.equal(whole, self.train(photos, tmp_path / "cut", **changes))
+
+    @pytest.mark.parametrize("workers", ["0", "1", "16"])
+    def test_the_command_finetune(self, photos, kept, workers, tmp_path):
+        command = ["finetune", "shapes-none", "--data", f"folder:{photos}", "--size", "32", "--epochs", "1"]
+        command += ["--device", "cuda", "--batch_size", "16", "--workers", workers]
+        assert main([*command, "--output", str(tmp_path / "tuned")]) == 0
+        assert (tmp_path / "tuned" / "model.safetensors").exists()
+
+    @pytest.mark.filterwarnings("ignore::UserWarning")
+    @pytest.mark.parametrize(("name", "write"), [("food101-64", write_food101), ("imagenet", write_imagenet)])
+    def test_the_command_run(self, name, write, kept, tmp_path):
+        write(tmp_path / "data")
+        command = ["run", name, "--data.root", str(tmp_path / "data"), "--output", str(tmp_path / "study")]
+        command += ["--training.epochs", "1", "--training.batch_size", "4", "--training.milestones", "[]"]
+        command += ["--data.size", "64", "--data.evaluation_images", "6", "--evaluation.ig_steps", "2"]
+        command += ["--evaluation.points", "3", "--augmentations", "[none,fpa]", "--model", "resnet18"]
+        assert main([*command, "--device", "cuda"]) == 0
+        assert (tmp_path / "study" / "report.html").exists()
+
+    def test_an_error_in_a_worker_ends_the_command(self, photos, tmp_path, monkeypatch, capfd):
+        monkeypatch.setattr("fpa.data.kept.KEPT_SHARE", 0.0)
+        monkeypatch.setattr(splits.SeededImages, "__getitem__", lambda self, key: os.kill(os.getpid(), 9))
+        command = [
+            "train",
+            "tiny",
+            "--data.name",
+            f"folder:{photos}",
+            "--data.size",
+            "32",
+            "--device",
+            "cuda",
+        ]
+        command += ["--training.batch_size", "16", "--data.train_images", "null"]
+        command += ["--data.evaluation_images", "null", "--output", str(tmp_path), "--data.workers", "4"]
+        assert main(command) == 2
+        told = capfd.readouterr().err.splitlines()
+        assert "worker" in told[-1]
+        assert not any(line.startswith("Traceback") for line in told)
+        assert not multiprocessing.active_children()

@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -37,10 +38,10 @@ def _block(inputs: int, outputs: int, stride: int) -> nn.Module:
     return BasicBlock(inputs, outputs, stride, shortcut)  # type: ignore[no-any-return]
 
 
-def cifar_resnet18(classes: int, channels: int) -> nn.Module:
-    """ResNet-18 whose stem keeps 32 px images large: a 3x3 convolution of stride 1, no pooling."""
-    model: nn.Module = torchvision_models.resnet18(num_classes=classes)
-    model.conv1 = stem = nn.Conv2d(channels, 64, 3, stride=1, padding=1, bias=False)
+def _small_stem(make: Callable[..., nn.Module], stride: int, classes: int, channels: int) -> nn.Module:
+    """A ResNet whose stem keeps small images large: a 3x3 convolution of this stride, no pooling."""
+    model = make(num_classes=classes)
+    model.conv1 = stem = nn.Conv2d(channels, 64, 3, stride, padding=1, bias=False)
     nn.init.kaiming_normal_(stem.weight, mode="fan_out", nonlinearity="relu")
     model.maxpool = nn.Identity()
     return model
@@ -48,7 +49,8 @@ def cifar_resnet18(classes: int, channels: int) -> nn.Module:
 
 OWN: dict[str, Callable[[int, int], nn.Module]] = {
     "resnet-small": SmallResNet,
-    "resnet18-cifar": cifar_resnet18,
+    "resnet18-cifar": partial(_small_stem, torchvision_models.resnet18, 1),  # for 32 px
+    "resnet50-64px": partial(_small_stem, torchvision_models.resnet50, 2),
 }
 """Architectures by name: functions of the numbers of classes and channels."""
 
@@ -69,7 +71,7 @@ def parse_model_name(spec: str) -> ModelName:
 
     | name | stands for |
     |---|---|
-    | `resnet-small`, `resnet18-cifar` | an architecture of fpa |
+    | `resnet-small`, `resnet18-cifar`, `resnet50-64px` | an architecture of fpa |
     | `torchvision:NAME`, or `NAME` alone | a classifier of torchvision |
     | `timm:NAME` | a model of timm |
     | `module:function` | what the function returns |
@@ -128,7 +130,7 @@ def build_model(
 ) -> nn.Module:
     """A new model with random weights that depend only on the seed.
 
-    `architecture` is "resnet-small", "resnet18-cifar", any classifier of torchvision ("resnet50",
+    `architecture` is "resnet-small", "resnet18-cifar", "resnet50-64px", any classifier of torchvision ("resnet50",
     "torchvision:mobilenet_v2", ...), with timm installed "timm:NAME", or "module:function", a function of
     your own that takes the number of classes and of channels and returns the model.
 

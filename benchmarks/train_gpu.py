@@ -49,8 +49,7 @@ def prepared(recipe, data, names, captured):
     jobs = recipe_jobs(recipe, Path(tempfile.mkdtemp()), data, names)
     runs = [Run(job, data, trainer) for job in jobs]
     steps = CapturedSteps(runs, trainer) if captured and trainer.captured else EagerSteps(runs, trainer)
-    for run in runs:
-        run.start_epoch()
+    trainer.start_epoch(runs)
     left = [0]
 
     def take(n: int) -> None:

@@ -94,10 +94,10 @@ def test_stages_done_before_stay_so_and_a_resumed_one_ends(tmp_path):
 def test_the_time_spent_on_compiling_is_not_in_the_pace_nor_in_the_time_left(monkeypatch):
     from fpa.progress import Tell
 
-    clock = iter([0.0, 60.0, 60.0, 60.0, 60.0, 60.0, 60.0, 60.0, 60.0])
-    monkeypatch.setattr("fpa.progress.time.monotonic", lambda: next(clock))
+    clock = [0.0]
+    monkeypatch.setattr("fpa.progress.time.monotonic", lambda: clock[0])
     console = Console(file=io.StringIO(), width=100)
     tell = Tell(Display(console=console), "model", 100)
-    tell.compiling = 50.0
+    clock[0], tell.compiling = 60.0, 50.0
     tell.advance(10)
     assert "10 of 100 images, 1.0 images/s, 90 s left" in console.file.getvalue()

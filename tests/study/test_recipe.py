@@ -67,10 +67,8 @@ def test_every_recipe_runs_end_to_end_on_a_miniature(name, tmp_path):
     """The official layout on disk, from the files to the report, and a saved model that classifies."""
     miniature(name, tmp_path / "data")
     fields = {"data.root": str(tmp_path / "data"), "data.workers": 2, "training.epochs": 2}
-    fields |= {
-        "training.batch_size": 4,
-        "training.milestones": [1] if load_recipe(name).training.schedule == "steps" else [],
-    }
+    steps = load_recipe(name).training.schedule == "steps"
+    fields |= {"training.batch_size": 4, "training.milestones": [1] if steps else []}
     fields |= {"evaluation.ig_steps": 2, "evaluation.sg_samples": 1, "evaluation.points": 3}
     fields |= {"augmentations": ["none", "fpa"], "data.evaluation_images": 6, "evaluation.examples": 2}
     fields |= {"data.train_images": 16} if name == "cifar10" else {"data.size": 48}

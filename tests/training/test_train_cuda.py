@@ -40,8 +40,7 @@ def steps_of(data, tmp_path, names, captured, count, **changes):
     trainer = Trainer(recipe(**changes).training, "cuda")
     runs = [Run(job, data, trainer) for job in recipe_jobs(recipe(**changes), tmp_path, data, names)]
     steps = CapturedSteps(runs, trainer) if captured else EagerSteps(runs, trainer)
-    for run in runs:
-        run.start_epoch()
+    trainer.start_epoch(runs)
     for _ in range(count):
         steps()
     torch.cuda.synchronize()
@@ -71,7 +70,7 @@ def test_the_schedule_reaches_a_captured_step(data, tmp_path):
     (job,) = recipe_jobs(recipe(), tmp_path, data, ["none"])
     run = Run(job, data, trainer)
     steps = CapturedSteps([run], trainer)
-    run.start_epoch()
+    trainer.start_epoch([run])
     steps()
     for group in run.optimizer.param_groups:
         group["lr"].fill_(0.0)
@@ -178,13 +177,12 @@ class TestFiles:
     def train(self, photos, output, variants=NAMES, **changes):
         chosen = self.recipe(photos, **changes)
         data = load_recipe_data(chosen)
-        train(chosen, output, variants=list(variants), data=data, device="cuda", workers=chosen.data.workers)
+        train(chosen, output, variants=list(variants), data=data, device="cuda")
         return {path.parent.name: load_file(path) for path in output.glob("*/model.safetensors")}
 
     def equal(self, models, others):
-        return all(
-            torch.equal(value, others[n][k]) for n, each in models.items() for k, value in each.items()
-        )
+        pairs = [(value, others[name][key]) for name in models for key, value in models[name].items()]
+        return all(torch.equal(*pair) for pair in pairs)
 
     def test_the_number_of_workers_changes_nothing(self, photos, tmp_path, monkeypatch):
         monkeypatch.setattr("fpa.data.kept.KEPT_SHARE", 0.0)

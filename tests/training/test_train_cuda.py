@@ -172,6 +172,7 @@ class TestFiles:
     def recipe(self, photos, **changes):
         fields = {"data__name": f"folder:{photos}", "data__size": 32, "data__train_images": None}
         fields |= {"data__evaluation_images": 8, "training__batch_size": 16, "training__precision": "auto"}
+        fields |= {"training__milestones": []}
         return recipe(**fields | changes)
 
     def train(self, photos, output, variants=NAMES, **changes):

@@ -131,8 +131,8 @@ def build_model(
     """A new model with random weights that depend only on the seed.
 
     `architecture` is "resnet-small", "resnet18-cifar", "resnet50-64px", any classifier of torchvision
-    ("resnet50", "torchvision:mobilenet_v2", ...), with timm installed "timm:NAME", or "module:function", a function of
-    your own that takes the number of classes and of channels and returns the model.
+    ("resnet50", "torchvision:mobilenet_v2", ...), with timm installed "timm:NAME", or "module:function", a
+    function of your own that takes the number of classes and of channels and returns the model.
 
     >>> model = build_model("resnet-small", classes=8, input_shape=(3, 32, 32))
     >>> model(torch.zeros(2, 3, 32, 32)).shape

@@ -187,14 +187,14 @@ class TestFiles:
 
     def test_the_number_of_workers_changes_nothing(self, photos, tmp_path, monkeypatch):
         monkeypatch.setattr("fpa.data.kept.KEPT_SHARE", 0.0)
-        models = [self.train(photos, tmp_path / str(n), data__workers=n) for n in (0, 1, 16)]
-        assert sorted(models[0]) == sorted(NAMES)
+        models = [self.train(photos, tmp_path / str(n), ["fpa"], data__workers=n) for n in (0, 1, 16)]
         assert self.equal(models[0], models[1])
         assert self.equal(models[0], models[2])
         assert not multiprocessing.active_children()
 
-    @pytest.mark.parametrize("model", ["resnet18-cifar", "mobilenet_v2", "torchvision:densenet121"])
-    def test_other_models(self, photos, model, kept, tmp_path):
+    @pytest.mark.parametrize("model", ["resnet18-cifar", "mobilenet_v2"])
+    def test_other_models(self, photos, model, tmp_path, monkeypatch):
+        monkeypatch.setattr("fpa.data.kept.KEPT_SHARE", 0.0)
         (weights,) = self.train(photos, tmp_path, ["fpa"], model=model, training__epochs=1).values()
         assert all(value.isfinite().all() for value in weights.values())
 
@@ -233,7 +233,7 @@ class TestFiles:
         assert len(rows) == 1 + self.recipe(photos).training.epochs
 
     def test_stopped_and_continued_bit_for_bit(self, photos, kept, tmp_path, monkeypatch):
-        changes = {"training__checkpoint_seconds": 0.0, "data__workers": 2}
+        changes = {"variants": ["none", "fpa"], "training__checkpoint_seconds": 0.0, "data__workers": 2}
         whole = self.train(photos, tmp_path / "whole", **changes)
         calls, usual = iter(range(100)), CapturedSteps.__call__
 
@@ -250,7 +250,7 @@ class TestFiles:
         assert (tmp_path / "cut" / "fpa" / "checkpoint.safetensors").exists()
         assert self.equal(whole, self.train(photos, tmp_path / "cut", **changes))
 
-    @pytest.mark.parametrize("workers", ["0", "1", "16"])
+    @pytest.mark.parametrize("workers", ["0", "16"])
     def test_the_command_finetune(self, photos, kept, workers, tmp_path):
         command = ["finetune", "shapes-none", "--data", f"folder:{photos}", "--size", "32", "--epochs", "1"]
         command += ["--device", "cuda", "--batch_size", "16", "--workers", workers]
@@ -259,7 +259,7 @@ class TestFiles:
 
     @pytest.mark.filterwarnings("ignore::UserWarning")
     @pytest.mark.parametrize(("name", "write"), [("food101-64", write_food101), ("imagenet", write_imagenet)])
-    def test_the_command_run(self, name, write, kept, tmp_path):
+    def test_the_command_run(self, name, write, tmp_path):
         write(tmp_path / "data")
         command = ["run", name, "--data.root", str(tmp_path / "data"), "--output", str(tmp_path / "study")]
         command += ["--training.epochs", "1", "--training.batch_size", "4", "--training.milestones", "[]"]

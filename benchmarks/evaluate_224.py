@@ -5,7 +5,7 @@
 1. floor: gradients/s and forwards/s of the bare model (bfloat16, batch norms folded, channels-last,
    compiled), the best over the batch sizes; passes at that speed are the floor of an evaluation;
 2. evaluation: `fpa.evaluate` with default settings, once to compile, once measured, as a share of the floor;
-3. parts: what the device did in a block of the evaluation, by kernel, and how long it waited.
+3. with `--parts`, what the device did in an evaluation, by kernel, and how long it waited.
 
 Images are random, or the validation photos of an image folder (val/CLASS/*.jpg), decoded by `--workers`.
 To try it without a GPU: `--device cpu --images 2 --tiny`.
@@ -110,6 +110,7 @@ def main() -> None:
     parser.add_argument("--photos", type=Path)
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--parts", action="store_true", help="see what the device did, kernel by kernel")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--out", type=Path)
     chosen = parser.parse_args()
@@ -125,7 +126,10 @@ def main() -> None:
         result["gpu"] = torch.cuda.get_device_name()
     best = floor(model, size, [4] if chosen.tiny else chosen.batches, device)
     result["floor"] = best
-    print(f"floor: {best['gradients']:,.0f} gradients/s, {best['forwards']:,.0f} forwards/s; {best['all']}")
+    print(
+        f"floor: {best['gradients']:,.0f} gradients/s, {best['forwards']:,.0f} forwards/s; {best['all']}",
+        flush=True,
+    )
     least = chosen.images * (passes("paper", settings) / best["gradients"] + FORWARDS / best["forwards"])
     if chosen.block:
         loop.block_size = lambda *_: chosen.block
@@ -144,10 +148,10 @@ def main() -> None:
             "block": loop.block_size(engine, one),
             "rows": {kind: engine.batch_size(kind, one) for kind in ("gradients", "forwards")},
         }
-        if device == "cuda" and not chosen.tiny:
-            row["parts"] = parts(engine, images, settings)
         result.setdefault("evaluations", []).append(row)
-        print({key: value for key, value in row.items() if key != "parts"}, flush=True)
+        print(row, flush=True)
+        if chosen.parts:
+            row["parts"] = parts(engine, images, settings)
         if chosen.out:
             chosen.out.write_text(json.dumps(result, indent=1))
 

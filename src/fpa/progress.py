@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -104,10 +105,9 @@ class Display:
             pace += "" if before is None else f"  {(now - before) * (epochs - epoch):.0f} s left"
             self.say(f"{name}: epoch {epoch}/{epochs}  loss {row['loss']:.3f}  {accuracy}  {pace}")
 
-    @contextmanager
-    def evaluating(self, name: str, images: int | None) -> Iterator["Tell"]:
-        """Show how a model's explanations and curves come along."""
-        yield Tell(self, curves_stage(name), images)
+    def evaluating(self, name: str, images: int | None) -> "Tell":
+        """Shows how a model's explanations and curves come along."""
+        return Tell(self, curves_stage(name), images)
 
     def bar(self, name: str, done: float, values: str) -> None:
         """Move a bar of the live display."""
@@ -183,6 +183,13 @@ def telling(total: int | None, shown: bool | Tell) -> Iterator[Tell]:
     else:
         with Display(quiet=not shown) as display:
             yield Tell(display, "evaluation", total)
+
+
+def as_text(renderable: Any) -> str:
+    """What rich would print, as plain text of 80 columns."""
+    out = StringIO()
+    Console(file=out, width=80, color_system=None).print(renderable)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
 def shortened(text: str, most: int | None) -> str:

@@ -21,7 +21,7 @@ from fpa.data.normalisation import Normalisation, as_normalisation
 from fpa.described import described_fields
 from fpa.engine import Engine
 from fpa.errors import InputError
-from fpa.evaluation.evaluator import describe_subject, open_engine, open_source
+from fpa.evaluation.evaluator import describe_subject, open_subject
 from fpa.evaluation.loop import evaluate_blocks
 from fpa.evaluation.plan import make_plan
 from fpa.evaluation.result import Evaluation, signs
@@ -93,9 +93,9 @@ def audit(
         precision=precision,
         normalisation=normalisation,
     )
-    source = open_source(model, data, normalisation=normalisation, count=count, stored=folder is not None)
+    opening: dict[str, Any] = {"normalisation": normalisation, "count": count, "device": device}
+    engine, source = open_subject(model, data, plan, stored=folder is not None, **opening)
     _check_enough(plan.features, source.first)
-    engine = open_engine(model, source, plan, device)
     with tempfile.TemporaryDirectory(prefix="fpa-") as temporary:
         place, described = Path(folder or temporary), describe_subject(engine, source, name)
         evaluate_blocks(engine, source, plan, place, about=described, overwrite=overwrite, progress=progress)

@@ -4,18 +4,20 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from io import StringIO
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.padding import Padding
+from rich.table import Column, Table
+from rich.text import Text
 
 from fpa.auditing import rule
 from fpa.auditing.rule import MASKED, SAME_RANKING, Criterion, Evidence, Verdict, criteria, percent
 from fpa.files import writable_folder, write_text
+from fpa.progress import as_text
 from fpa.statistics import Estimate, Reliability
-
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderResult
 
 _COLOURS = {"reliable": "green", "unreliable": "red", "cannot tell": "yellow"}
 _STATES = {"good": "green", "bad": "red", "unclear": "yellow"}
@@ -111,22 +113,14 @@ class Audit:
         return {name: _plain(value) for name, value in values.items()}
 
     def __repr__(self) -> str:
-        from rich.console import Console
-
-        file = StringIO()
-        Console(file=file, width=80, color_system=None).print(self)
-        return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
+        return as_text(self)
 
     def _repr_html_(self) -> str:
         from fpa.show.report.audit_page import audit_fragment
 
         return audit_fragment(self)
 
-    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
-        from rich.padding import Padding
-        from rich.table import Column, Table
-        from rich.text import Text
-
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from fpa.show.names import estimator_name
 
         yield Text(self.headline, style=f"bold {_COLOURS[self.verdict]}")

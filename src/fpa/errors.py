@@ -1,7 +1,7 @@
 """The one exception type that means: the input was wrong, here is what to change."""
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,12 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
     if not near or len(known) <= 16:
         hint += f" (known: {', '.join(known[:16])}{', ...' if len(known) > 16 else ''})"
     return InputError(f"unknown {kind} {name!r}{hint}")
+
+
+def one_of(kind: str, name: str, known: Collection[str]) -> None:
+    """Refuse a name that does not exist."""
+    if name not in known:
+        raise unknown(kind, name, known)
 
 
 NO_MATTER = (

@@ -122,9 +122,7 @@ class Display:
     def unreadable(self, paths: Iterable[Path]) -> None:
         """Image files that were left out because they could not be read."""
         if names := sorted(map(str, paths)):
-            self.say(f"left out: {len(names)} unreadable image files")
-            for name in names:
-                self.say(f"  {name}")
+            self.say("\n  ".join([f"left out: {len(names)} unreadable image files", *names]))
 
     def _task(self, name: str) -> TaskID:
         if name not in self._tasks:

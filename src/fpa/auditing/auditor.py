@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from fpa.auditing.rule import MASKED, SAME_RANKING, Evidence, Verdict, judge, stops
 from fpa.auditing.verdict import Audit
-from fpa.data.normalisation import Normalisation, as_normalisation
+from fpa.data.normalisation import Normalisation
 from fpa.described import described_fields
 from fpa.engine import Engine
 from fpa.errors import InputError
@@ -75,12 +75,11 @@ def audit(
 
     >>> import fpa
     >>> quick = Settings(ig_steps=5, sg_samples=2)
-    >>> found = audit(fpa.load_model("shapes-fpa"), "shapes", count=8, settings=quick, progress=False)
-    >>> found.verdict, found.exit_code, found.because[0]
+    >>> verdict = audit(fpa.load_model("shapes-fpa"), "shapes", count=8, settings=quick, progress=False)
+    >>> verdict.verdict, verdict.exit_code, verdict.because[0]
     ('cannot tell', 4, 'Too few images: 8 could be used, at least 100 are needed.')
     """
     named = _with_random(get_estimators(estimators, settings))
-    normalisation = as_normalisation(normalisation)
     judged, *others = by_name = _by_name(maskings)
     plan = make_plan(
         named,

@@ -28,7 +28,7 @@ class Row(NamedTuple):
 
     group: str
     what: str
-    found: str
+    value: str
     interval: str
     limit: str = ""
     state: str = ""
@@ -92,8 +92,7 @@ class Audit:
         """Write everything as JSON; what is not a number is null."""
         target = Path(path)
         writable_folder(target.parent)
-        write_text(target, json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n")
-        return target
+        return write_text(target, json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n")
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values, as in audit.json."""
@@ -135,7 +134,7 @@ class Audit:
                 for row in of_group:
                     state = Text(row.state, style=_STATES.get(row.state, ""))
                     what = estimator_name(row.what, label=self.labels.get(row.what))
-                    table.add_row(Text(f"  {what}"), row.found, row.interval, row.limit, state)
+                    table.add_row(Text(f"  {what}"), row.value, row.interval, row.limit, state)
             yield Text()
             yield table
         yield Text()

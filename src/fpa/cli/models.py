@@ -58,9 +58,9 @@ def evaluate(
     at_least("--examples", examples, 0)
     subject = images.open(model)
     card = getattr(subject.model, "card", None)
-    own: dict[str, Any] = {"outputs": outputs, "scores": scores, "seed": how.seed}
-    own["masking"] = masking or getattr(card, "recipe", {}).get("masking")
-    plan = fpa.make_plan(**own, **how.plan(subject.normalisation))
+    chosen: dict[str, Any] = {"outputs": outputs, "scores": scores, "seed": how.seed}
+    chosen["masking"] = masking or getattr(card, "recipe", {}).get("masking")
+    plan = fpa.make_plan(**chosen, **how.plan(subject.normalisation))
     source, note = images.images(subject, how.count)
     engine, source = open_subject(how.engine(subject.model, source, run.device), source, plan)
     about = describe_subject(engine, source, subject.name, subject.classes) | {"command": command}

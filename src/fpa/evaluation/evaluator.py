@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fpa.data.normalisation import Normalisation, as_normalisation
+from fpa.data.normalisation import Normalisation
 from fpa.data.source import ImageSource, image_source
 from fpa.engine.engine import Engine
 from fpa.errors import InputError, at_least
@@ -69,7 +69,6 @@ def evaluate(
     (['ig_sum', 'vg_abs'], None)
     """
     at_least("examples", examples, 0)
-    normalisation = as_normalisation(normalisation)
     plan = make_plan(
         estimators,
         settings=settings,

@@ -85,7 +85,7 @@ class StudyFolder:
 
         for path in self.files:
             if not os.access(path, os.R_OK):  # to be read by someone else, and not to be removed
-                raise InputError(f"{path} cannot be read: you lack the permission")
+                raise InputError(f"{path} cannot be read: you lack permission")
 
         readers: dict[str, Callable[[Path], Any]] = dict.fromkeys(TRAINED[:2], read_tensors)
         readers |= {"manifest.json": read_json, EXAMPLES: Examples.read}

@@ -11,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
-from fpa.errors import InputError, at_least, unknown
+from fpa.errors import InputError, at_least, one_of, unknown
 from fpa.training.settings import FPASettings, RectangleSettings, TrainingSettings
 
 if TYPE_CHECKING:
@@ -96,9 +96,8 @@ class PlanSettings:
         from fpa.masking import black
 
         reference = black(**asdict(normalisation)) if self.reference == "black" else "masked"
-        names = ("estimators", "points", "features", "precision")
         return {
-            **{name: getattr(self, name) for name in names},
+            **{name: getattr(self, name) for name in ("estimators", "points", "features", "precision")},
             "settings": Settings(self.ig_steps, self.sg_samples, self.sigma, reference),
             "normalisation": normalisation,
         }
@@ -142,8 +141,7 @@ class Variant:
     rectangle: RectangleSettings | None = None
 
     def __post_init__(self) -> None:
-        if self.augmentation not in AUGMENTATIONS:
-            raise unknown("augmentation", self.augmentation, AUGMENTATIONS)
+        one_of("augmentation", self.augmentation, AUGMENTATIONS)
         at_least("seed", self.seed, 0)
 
     @property
@@ -187,15 +185,15 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.name in ("", ".", "..") or set(self.name) & {"/", "\\"}:
             raise InputError(f"a recipe's name must not be a path, got {self.name!r}")
-        if wrong := [name for name in self.augmentations if name not in AUGMENTATIONS]:
-            raise unknown("augmentation", wrong[0], AUGMENTATIONS)
+        for name in self.augmentations:
+            one_of("augmentation", name, AUGMENTATIONS)
         names = [*self.augmentations, *self.variants]
         if not names or len(set(self.augmentations)) < len(self.augmentations):
             raise InputError(f"augmentations must be one or more different names, got {self.augmentations}")
         for name in self.variants:
             if not re.fullmatch(r"\w[\w.+=-]*", name) or name.casefold() in RESERVED:
-                allowed = f"letters, digits and _ . + = -, and none of {', '.join(RESERVED)}"
-                raise InputError(f"a variant is called like its folder: {allowed}; got {name!r}")
+                allowed = f"letters, digits and _ . + = -, but none of {', '.join(RESERVED)}"
+                raise InputError(f"a variant's name is also that of its folder: {allowed}; got {name!r}")
             if [other.casefold() for other in names].count(name.casefold()) > 1:
                 raise InputError(f"two trainings are called {name!r}: give the variant another name")
         at_least("seed", self.seed, 0)
@@ -211,8 +209,8 @@ class Recipe:
         """
         known = {name: Variant(name) for name in AUGMENTATIONS} | self.variants
         names = [*self.augmentations, *self.variants] if names is None else names
-        if wrong := [name for name in names if name not in known]:
-            raise unknown("training", wrong[0], known)
+        for name in names:
+            one_of("training", name, known)
         return {name: self.completed(known[name]) for name in names}
 
     def completed(self, variant: Variant) -> Variant:

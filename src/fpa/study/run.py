@@ -44,8 +44,8 @@ def run_study(
     data = load_recipe_data(recipe)
     check_data(recipe, data)
     how = recipe.evaluation
-    own: dict[str, Any] = {"masking": recipe.masking, "outputs": how.outputs, "scores": how.scores}
-    plan = make_plan(seed=recipe.seed, **own, **how.plan(data.normalisation))
+    chosen: dict[str, Any] = {"masking": recipe.masking, "outputs": how.outputs, "scores": how.scores}
+    plan = make_plan(seed=recipe.seed, **chosen, **how.plan(data.normalisation))
     if sum(each.sign != "baseline" for each in plan.estimators.values()) < 2:
         named = ", ".join(plan.estimators)
         raise InputError(f"evaluation.estimators must name at least two besides random, got {named}")

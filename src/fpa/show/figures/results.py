@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike
 
-from fpa.errors import InputError, unknown
+from fpa.errors import InputError, one_of
 from fpa.evaluation.result import Results
 from fpa.show import summary
 from fpa.show.figures import style
@@ -83,8 +83,7 @@ def lif_over_scores(results: Results, model: str, estimators: Sequence[str] | No
     chosen, importance = of_model(results, model), of_model(results, model).evaluation.importance
     names = list(estimators or summary.groups(results).get("Signed") or results.signed)
     for name in names:
-        if name not in importance:
-            raise unknown("estimator with sorted scores", name, importance)
+        one_of("estimator with sorted scores", name, importance)
     shown, unit = style.drawn_names(results), summary.removed_unit(results)
     figure, axes = style.grid(2, len(names), f"{_x_label(results)}, in LIF order", sharey=False)
     for (above, below), name in zip(axes.T, names, strict=True):

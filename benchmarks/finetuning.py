@@ -78,15 +78,14 @@ def measure(
     """
     right = accuracy(model.to(images.device), data, images.device, batch_size=100)
     engine = Engine(model)
-    with display.evaluating(name, len(images)) as tell:
-        result = fpa.evaluate(
-            engine,
-            (images, labels),
-            settings=Settings(ig_steps=ig_steps),
-            folder=folder,
-            examples=0,
-            progress=tell,
-        )
+    result = fpa.evaluate(
+        engine,
+        (images, labels),
+        settings=Settings(ig_steps=ig_steps),
+        folder=folder,
+        examples=0,
+        progress=display.evaluating(name, len(images)),
+    )
     kept = kept_under_masking(engine, images, labels)
     return Measured(name, epochs, seconds, right, kept, result.evaluation)
 

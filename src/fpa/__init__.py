@@ -22,46 +22,36 @@ __all__ = [
 if TYPE_CHECKING:
     from fpa.auditing.auditor import audit
     from fpa.auditing.verdict import Audit
-    from fpa.data.normalisation import Normalisation
-    from fpa.data.sets import load_data
-    from fpa.data.source import image_source
-    from fpa.engine.engine import Engine
-    from fpa.engine.forms import Precision
+    from fpa.data import Normalisation, image_source, load_data
+    from fpa.engine import Engine, Precision
     from fpa.errors import InputError
     from fpa.evaluation.evaluator import evaluate
     from fpa.evaluation.plan import Plan, make_plan
     from fpa.evaluation.result import Result, Results
     from fpa.evaluation.shards import load_result
-    from fpa.explanation.estimator import Estimator, get_estimators
-    from fpa.explanation.explainer import explain
-    from fpa.explanation.raw import Settings
+    from fpa.explanation import Estimator, Settings, explain, get_estimators
     from fpa.masking import get_masking
-    from fpa.models.saved import ModelCard, load_model, open_model, save_model
-    from fpa.perturbation.curves import Curves, perturbation_curves
-    from fpa.scores.fidelity import Fidelity
-    from fpa.scores.score import Score
-    from fpa.statistics.contradictions import reliability
-    from fpa.statistics.paired import paired_test
+    from fpa.models import ModelCard, load_model, open_model, save_model
+    from fpa.perturbation import Curves, perturbation_curves
+    from fpa.scores import Fidelity, Score
+    from fpa.statistics import paired_test, reliability
     from fpa.study.read import read_results
     from fpa.study.recipe import Recipe, load_recipe
     from fpa.study.run import run_study
+    from fpa.training import FPASettings, TrainingSettings, suggested_fpa
     from fpa.training.augment import FPA, Rectangle
     from fpa.training.finetuning import finetune
-    from fpa.training.settings import FPASettings, TrainingSettings, suggested_fpa
 
 _HOMES = {
-    "auditing.auditor": "audit", "auditing.verdict": "Audit", "data.normalisation": "Normalisation",
-    "data.sets": "load_data", "data.source": "image_source", "engine.engine": "Engine",
-    "engine.forms": "Precision", "errors": "InputError", "evaluation.evaluator": "evaluate",
+    "auditing.auditor": "audit", "auditing.verdict": "Audit", "data": "Normalisation image_source load_data",
+    "engine": "Engine Precision", "errors": "InputError", "evaluation.evaluator": "evaluate",
     "evaluation.plan": "Plan make_plan", "evaluation.result": "Result Results",
-    "evaluation.shards": "load_result", "explanation.estimator": "Estimator get_estimators",
-    "explanation.explainer": "explain", "explanation.raw": "Settings", "masking": "get_masking",
-    "models.saved": "ModelCard load_model open_model save_model",
-    "perturbation.curves": "Curves perturbation_curves", "scores.fidelity": "Fidelity",
-    "scores.score": "Score", "statistics.contradictions": "reliability", "statistics.paired": "paired_test",
-    "study.read": "read_results", "study.recipe": "Recipe load_recipe", "study.run": "run_study",
-    "training.augment": "FPA Rectangle", "training.finetuning": "finetune",
-    "training.settings": "FPASettings TrainingSettings suggested_fpa",
+    "evaluation.shards": "load_result", "explanation": "Estimator Settings explain get_estimators",
+    "masking": "get_masking", "models": "ModelCard load_model open_model save_model",
+    "perturbation": "Curves perturbation_curves", "scores": "Fidelity Score",
+    "statistics": "paired_test reliability", "study.read": "read_results",
+    "study.recipe": "Recipe load_recipe", "study.run": "run_study",
+    "training": "FPA FPASettings Rectangle TrainingSettings finetune suggested_fpa",
 }  # fmt: skip
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 _ROOMS = {module.name for module in iter_modules(__path__)} - {"__main__"}

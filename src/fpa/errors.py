@@ -1,7 +1,7 @@
 """The one exception type that means: the input was wrong, here is what to change."""
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,12 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
     return InputError(f"unknown {kind} {name!r}{hint}")
 
 
+def one_of(kind: str, name: str, known: Collection[str]) -> None:
+    """Refuse a name that does not exist."""
+    if name not in known:
+        raise unknown(kind, name, known)
+
+
 NO_MATTER = (
     "data.root", "data.workers", "training.compile", "training.test_every", "training.checkpoint_seconds",
 )  # fmt: skip
@@ -64,10 +70,17 @@ def differences(ours: dict[str, Any], theirs: dict[str, Any], prefix: str = "") 
     return lines
 
 
-def at_least(name: str, value: float, least: float) -> None:
-    """Refuse a setting that is smaller than it may be."""
-    if not value >= least:
+def at_least(name: str, value: float | None, least: float) -> None:
+    """Refuse a setting that is smaller than it may be; None is one that was not made."""
+    if value is not None and not value >= least:
         raise InputError(f"{name} must be at least {least}, got {value}")
+
+
+def same_format(path: Path, version: Any, ours: int, remedy: str) -> None:
+    """Refuse what another version of fpa has written in a format of its own."""
+    if version != ours:
+        formats = f"format {version}, this one reads {ours}"
+        raise InputError(f"{path} was written by another version of fpa ({formats}): {remedy}")
 
 
 def first_line(error: BaseException) -> str:

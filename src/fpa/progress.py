@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -108,10 +109,9 @@ class Display:
             pace += "" if before is None else f"  {(now - before) * (epochs - epoch):.0f} s left"
             self.say(f"{name}: epoch {epoch}/{epochs}  loss {row['loss']:.3f}  {accuracy}  {pace}")
 
-    @contextmanager
-    def evaluating(self, name: str, images: int | None) -> Iterator["Tell"]:
-        """Show how a model's explanations and curves come along."""
-        yield Tell(self, curves_stage(name), images)
+    def evaluating(self, name: str, images: int | None) -> "Tell":
+        """Shows how a model's explanations and curves come along."""
+        return Tell(self, curves_stage(name), images)
 
     def bar(self, name: str, done: float, values: str, left: float | None = None) -> None:
         """Move a bar of the live display; `left`: the seconds it still takes, if known."""
@@ -126,9 +126,7 @@ class Display:
     def unreadable(self, paths: Iterable[Path]) -> None:
         """Image files that were left out because they could not be read."""
         if names := sorted(map(str, paths)):
-            self.say(f"left out: {len(names)} unreadable image files")
-            for name in names:
-                self.say(f"  {name}")
+            self.say("\n  ".join([f"left out: {len(names)} unreadable image files", *names]))
 
     def _task(self, name: str) -> TaskID:
         if name not in self._tasks:
@@ -192,6 +190,13 @@ def telling(total: int | None, shown: bool | Tell) -> Iterator[Tell]:
     else:
         with Display(quiet=not shown) as display:
             yield Tell(display, "evaluation", total)
+
+
+def as_text(renderable: Any) -> str:
+    """What rich would print, as plain text of 80 columns."""
+    out = StringIO()
+    Console(file=out, width=80, color_system=None).print(renderable)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
 def shortened(text: str, most: int | None) -> str:

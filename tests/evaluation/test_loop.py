@@ -209,7 +209,7 @@ def test_what_is_not_finite_is_named_counted_and_left_out(net, tmp_path):
         "estimator mine: 1 map (image 2) is not finite: left out",
         "1 image (image 5) is not finite: left out",
     ]
-    assert found.left_out == {"vg_abs": 1, "mine": 2}
+    assert {name: found.fidelity(name).non_finite for name in names} == {"vg_abs": 1, "mine": 2}
     assert found.problems == [
         "estimator mine: 1 map (image 2) is not finite",
         "1 image (image 5) is not finite",
@@ -226,7 +226,7 @@ def test_unmasked_logits_that_are_not_positive_are_counted(tmp_path):
 
     images = torch.ones(5, 1, 2, 2)
     images[1], images[3] = -1, 0
-    assert run(Total(), images, tmp_path, estimators="vg_abs").not_positive == 2
+    assert run(Total(), images, tmp_path, estimators="vg_abs").fidelity("vg_abs").non_positive == 2
 
 
 def test_patches_of_unequal_size_keep_their_shares(net, tmp_path):

@@ -429,7 +429,7 @@ def test_a_map_that_is_not_finite_is_left_out_and_counted(net, tmp_path):
     maps = some_images(4)[:, 0]
     maps[2, 3, 3] = float("nan")
     found = evaluated(net, some_images(4), {"mine": maps, "vg_abs": "vg_abs"}, tmp_path)
-    assert found.left_out == {"mine": 1, "vg_abs": 0}
+    assert {name: found.fidelity(name).non_finite for name in found.mif} == {"mine": 1, "vg_abs": 0}
     assert np.isnan(found.mif["mine"][2, 1])
 
 

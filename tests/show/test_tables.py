@@ -20,7 +20,6 @@ from fpa.show.tables import (
     latex,
     markdown,
     notebook,
-    print_results,
     results_table,
     terminal,
 )
@@ -30,10 +29,7 @@ from studies import made_up_evaluation, made_up_study, with_plan, with_score, wi
 def printed(thing):
     """What a terminal of 80 columns shows."""
     console = Console(width=80, file=io.StringIO(), record=True)
-    if isinstance(thing, Results):
-        print_results(thing, console)
-    else:
-        console.print(thing)
+    console.print(terminal(thing) if isinstance(thing, Results) else thing)
     return console.export_text()
 
 
@@ -94,10 +90,10 @@ def test_notes_of_latex_stand_below_the_table_where_they_wrap(study):
 
 
 def test_it_fits_a_terminal_of_80_columns(study):
-    text = printed(terminal(study))
+    text = printed(study)
     assert max(map(len, text.splitlines())) <= 80
     assert "SQ-SG_sum" in text
-    assert text.index("signed") < text.index("unsigned")
+    assert text.index("\nsigned") < text.index("\nunsigned")
 
 
 def test_published_numbers_stand_beside_ours(study):

@@ -247,7 +247,7 @@ class TestVariants:
     @pytest.mark.parametrize(
         ("variants", "message"),
         [
-            ({"a/b": {}}, "a variant is called like its folder: .*got 'a/b'"),
+            ({"a/b": {}}, "a variant's name is also that of its folder: .*got 'a/b'"),
             ({"..": {}}, "got '..'"),
             ({"Figures": {}}, "none of curves, figures.*got 'Figures'"),
             ({"FPA": {}}, "two trainings are called 'FPA'"),

@@ -17,11 +17,11 @@ from torch import Tensor, nn
 
 from fpa.auditing.rule import MASKED, SAME_RANKING, Evidence, Verdict, judge, stops
 from fpa.auditing.verdict import Audit
-from fpa.data.normalisation import Normalisation, as_normalisation
+from fpa.data.normalisation import Normalisation
 from fpa.described import described_fields
 from fpa.engine import Engine
 from fpa.errors import InputError
-from fpa.evaluation.evaluator import describe_subject, open_engine, open_source
+from fpa.evaluation.evaluator import describe_subject, open_subject
 from fpa.evaluation.loop import evaluate_blocks
 from fpa.evaluation.plan import make_plan
 from fpa.evaluation.result import Evaluation, signs
@@ -75,12 +75,11 @@ def audit(
 
     >>> import fpa
     >>> quick = Settings(ig_steps=5, sg_samples=2)
-    >>> found = audit(fpa.load_model("shapes-fpa"), "shapes", count=8, settings=quick, progress=False)
-    >>> found.verdict, found.exit_code, found.because[0]
+    >>> verdict = audit(fpa.load_model("shapes-fpa"), "shapes", count=8, settings=quick, progress=False)
+    >>> verdict.verdict, verdict.exit_code, verdict.because[0]
     ('cannot tell', 4, 'Too few images: 8 could be used, at least 100 are needed.')
     """
     named = _with_random(get_estimators(estimators, settings))
-    normalisation = as_normalisation(normalisation)
     judged, *others = by_name = _by_name(maskings)
     plan = make_plan(
         named,
@@ -93,9 +92,9 @@ def audit(
         precision=precision,
         normalisation=normalisation,
     )
-    source = open_source(model, data, normalisation=normalisation, count=count, stored=folder is not None)
+    opening: dict[str, Any] = {"normalisation": normalisation, "count": count, "device": device}
+    engine, source = open_subject(model, data, plan, stored=folder is not None, **opening)
     _check_enough(plan.features, source.first)
-    engine = open_engine(model, source, plan, device)
     with tempfile.TemporaryDirectory(prefix="fpa-") as temporary:
         place, described = Path(folder or temporary), describe_subject(engine, source, name)
         evaluate_blocks(engine, source, plan, place, about=described, overwrite=overwrite, progress=progress)

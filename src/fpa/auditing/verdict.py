@@ -4,18 +4,20 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from io import StringIO
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.padding import Padding
+from rich.table import Column, Table
+from rich.text import Text
 
 from fpa.auditing import rule
 from fpa.auditing.rule import MASKED, SAME_RANKING, Criterion, Evidence, Verdict, criteria, percent
 from fpa.files import writable_folder, write_text
+from fpa.progress import as_text
 from fpa.statistics import Estimate, Reliability
-
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderResult
 
 _COLOURS = {"reliable": "green", "unreliable": "red", "cannot tell": "yellow"}
 _STATES = {"good": "green", "bad": "red", "unclear": "yellow"}
@@ -26,7 +28,7 @@ class Row(NamedTuple):
 
     group: str
     what: str
-    found: str
+    value: str
     interval: str
     limit: str = ""
     state: str = ""
@@ -90,8 +92,7 @@ class Audit:
         """Write everything as JSON; what is not a number is null."""
         target = Path(path)
         writable_folder(target.parent)
-        write_text(target, json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n")
-        return target
+        return write_text(target, json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n")
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values, as in audit.json."""
@@ -111,22 +112,14 @@ class Audit:
         return {name: _plain(value) for name, value in values.items()}
 
     def __repr__(self) -> str:
-        from rich.console import Console
-
-        file = StringIO()
-        Console(file=file, width=80, color_system=None).print(self)
-        return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
+        return as_text(self)
 
     def _repr_html_(self) -> str:
         from fpa.show.report.audit_page import audit_fragment
 
         return audit_fragment(self)
 
-    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
-        from rich.padding import Padding
-        from rich.table import Column, Table
-        from rich.text import Text
-
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from fpa.show.names import estimator_name
 
         yield Text(self.headline, style=f"bold {_COLOURS[self.verdict]}")
@@ -141,7 +134,7 @@ class Audit:
                 for row in of_group:
                     state = Text(row.state, style=_STATES.get(row.state, ""))
                     what = estimator_name(row.what, label=self.labels.get(row.what))
-                    table.add_row(Text(f"  {what}"), row.found, row.interval, row.limit, state)
+                    table.add_row(Text(f"  {what}"), row.value, row.interval, row.limit, state)
             yield Text()
             yield table
         yield Text()

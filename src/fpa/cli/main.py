@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from fpa import __version__
-from fpa.errors import InputError, first_line, unknown
+from fpa.errors import InputError, first_line, one_of
 
 COMMANDS = {
     "run": ("studies", "Run a whole study: train, explain, perturb, score, show."),
@@ -35,8 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if command is None:
             print(f"fpa {__version__}" if "--version" in options else _help())
             return 0
-        if command not in COMMANDS:
-            raise unknown("command", command, COMMANDS)
+        one_of("command", command, COMMANDS)
         from fpa.cli.parsing import call
 
         function = getattr(import_module(f"fpa.cli.{COMMANDS[command][0]}"), command)

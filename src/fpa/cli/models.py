@@ -21,8 +21,6 @@ NO_TRAINING_IMAGES = (
     "or a folder of photos, which need no labels."
 )
 
-AUDIT_FILES = ("audit.json", "audit.html")
-
 
 def evaluate(
     model: str,
@@ -52,31 +50,29 @@ def evaluate(
         examples: Images shown with their maps in figures and report.
 
     """
-    from fpa.evaluation.evaluator import describe_subject, open_engine
+    from fpa.evaluation.evaluator import describe_subject, open_subject
     from fpa.evaluation.loop import evaluate_blocks
-    from fpa.show import STAGES, show_all
-    from fpa.study.folder import SHOWN_FILES
+    from fpa.show import show_all
+    from fpa.study.folder import SHOWN
 
     at_least("--examples", examples, 0)
     subject = images.open(model)
     card = getattr(subject.model, "card", None)
-    trained, augmentation = ({}, "") if card is None else (card.recipe, card.augmentation)
-    masking = masking or trained.get("masking", "constant")
-    plan = fpa.make_plan(masking=masking, outputs=outputs, scores=scores, **how.plan(subject.normalisation))
+    chosen: dict[str, Any] = {"outputs": outputs, "scores": scores, "seed": how.seed}
+    chosen["masking"] = masking or getattr(card, "recipe", {}).get("masking")
+    plan = fpa.make_plan(**chosen, **how.plan(subject.normalisation))
     source, note = images.images(subject, how.count)
-    engine = open_engine(how.engine(subject.model, source, run.device), source, plan)
-    about = describe_subject(engine, source, subject.name, subject.classes)
-    about |= {"training": trained.get(augmentation, {}), "command": command}
+    engine, source = open_subject(how.engine(subject.model, source, run.device), source, plan)
+    about = describe_subject(engine, source, subject.name, subject.classes) | {"command": command}
     output = run.output or default_output("evaluate", subject.name, how.count)
     stored: dict[str, Any] = {"about": about, "examples": examples, "overwrite": run.overwrite}
     with _claimed(output, run, note) as display:
-        with display.evaluating(subject.name, source.count) as tell:
-            evaluate_blocks(engine, source, plan, output, progress=tell, **stored)
+        tell = display.evaluating(subject.name, source.count)
+        evaluate_blocks(engine, source, plan, output, progress=tell, **stored)
         display.unreadable(source.lost)
-        for name in (*SHOWN_FILES, *AUDIT_FILES):  # they may be of an evaluation that was overwritten
-            (output / name).unlink(missing_ok=True)
+        _remove_shown(output)
         results = fpa.read_results(output)
-        for stage in STAGES:
+        for stage in SHOWN:
             with display.making(stage):
                 show_all(results, output, command, only=[stage])
     return show(results, output, run.quiet)
@@ -103,7 +99,6 @@ def audit(
     """
     from fpa.auditing.rule import FEWEST_IMAGES
     from fpa.data.sets import has_training_images
-    from fpa.study.folder import SHOWN_FILES
 
     subject = images.open(model)
     for masking in maskings:  # what is wrong is said before the images are looked at
@@ -111,16 +106,15 @@ def audit(
     source, note = images.images(subject, how.count)
     engine = how.engine(subject.model, source, run.device)
     output = run.output or default_output("audit", subject.name)
-    named = {"name": f"{subject.name} on {source.name}", **how.plan(subject.normalisation)}
-    stored: dict[str, Any] = {"folder": output, "overwrite": run.overwrite}
+    stored: dict[str, Any] = {"folder": output, "overwrite": run.overwrite, "seed": how.seed}
+    stored |= {"name": f"{subject.name} on {source.name}", **how.plan(subject.normalisation)}
     with _claimed(output, run, note) as display:
         if source.count is not None and source.count < FEWEST_IMAGES:
             display.say(f"{source.count} images: with fewer than {FEWEST_IMAGES} the verdict is: cannot tell")
-        with display.evaluating(subject.name, source.count) as tell:
-            verdict = fpa.audit(engine, source, maskings=maskings, progress=tell, **stored, **named)
+        tell = display.evaluating(subject.name, source.count)
+        verdict = fpa.audit(engine, source, maskings=maskings, progress=tell, **stored)
         display.unreadable(source.lost)
-        for name in SHOWN_FILES:  # of an evaluation that was overwritten
-            (output / name).unlink(missing_ok=True)
+        _remove_shown(output)
         if verdict.verdict == "unreliable" and _can_be_named(model):
             if has_training_images(source.name):
                 verdict = replace(verdict, command=_finetune_command(model, images, source.name, maskings[0]))
@@ -241,6 +235,14 @@ def _claimed(folder: Path, run: RunOptions, note: str | None) -> Iterator[Displa
         if note:
             display.say(note)
         yield display
+
+
+def _remove_shown(folder: Path) -> None:
+    """Remove what may have been made of an evaluation that was overwritten."""
+    from fpa.study.folder import SHOWN_FILES
+
+    for name in (*SHOWN_FILES, "audit.json", "audit.html"):
+        (folder / name).unlink(missing_ok=True)
 
 
 def _can_be_named(model: str) -> bool:

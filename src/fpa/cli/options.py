@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import fpa
 from fpa.errors import InputError, at_least
+from fpa.study.recipe import PlanSettings
 
 if TYPE_CHECKING:
     from torch import nn
@@ -116,51 +117,24 @@ class ModelOptions:
 
 
 @dataclass(kw_only=True)
-class EvaluationOptions:
+class EvaluationOptions(PlanSettings):
     """How to evaluate.
 
     Attributes:
-        estimators: Names of estimators, also captum:METHOD and maps:FILE; default: the set paper.
-        points: Points of a perturbation curve, evenly from 0 to 100 % of the features.
-        features: What is removed together: pixels, or the side of square patches in pixels.
-        ig_steps: Steps of integrated gradients.
-        sg_samples: Noisy copies of SmoothGrad and its squared variant.
-        sigma: Standard deviation of their noise, as a share of each image's range.
-        reference: Where integrated gradients start: masked (the fully masked image) or black.
         count: How many test images; default: all of them, or the data set's own fixed choice.
         seed: Seed of everything random.
-        precision: Arithmetic of gradients and forward passes; auto: what suits the device.
         batch_size: Largest number of images in a pass; default: what fits the memory.
 
     """
 
-    estimators: list[str] | None = None
-    points: int = 21
-    features: int | str = "pixels"
-    ig_steps: int = 200
-    sg_samples: int = 15
-    sigma: float = 0.15
-    reference: Literal["masked", "black"] = "masked"
     count: int | None = None
     seed: int = 0
-    precision: Literal["auto", "float32", "tf32", "bfloat16"] = "auto"
     batch_size: int | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("count", "batch_size"):
-            if getattr(self, name) is not None:
-                at_least(f"--{name}", getattr(self, name), 1)
-
-    def plan(self, normalisation: "fpa.Normalisation") -> dict[str, Any]:
-        """The arguments of `make_plan` and `audit` that follow from these options."""
-        scale = normalisation.mean, normalisation.std
-        reference = fpa.get_masking("black", *scale) if self.reference == "black" else "masked"
-        return {
-            **{name: getattr(self, name) for name in ("points", "features", "seed", "precision")},
-            "estimators": self.estimators or "paper",
-            "settings": fpa.Settings(self.ig_steps, self.sg_samples, self.sigma, reference),
-            "normalisation": normalisation,
-        }
+            at_least(f"--{name}", getattr(self, name), 1)
 
     def engine(self, model: "nn.Module", source: "ImageSource", device: str | None) -> "fpa.Engine":
         """The model, ready for many passes."""
@@ -186,8 +160,8 @@ def show(results: "fpa.Results", folder: Path, quiet: bool) -> int:
     if not quiet:
         from rich.console import Console
 
-        from fpa.show.tables import print_results
+        from fpa.show.tables import terminal
 
-        print_results(results, Console())
+        Console().print(terminal(results))
         print(f"report: {folder / 'report.html'}")
     return 0

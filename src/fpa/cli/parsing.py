@@ -54,9 +54,11 @@ def make_parser(function: Command) -> ArgumentParser:
 
 def _add_options(parser: ArgumentParser, target: Any, source: Callable[..., Any]) -> None:
     """Add the parameters of a function, or the fields of a dataclass, to a parser or a group of it."""
-    helps = {each.arg_name: each.description for each in docstring_parser.parse(source.__doc__ or "").params}
+    documents = [docstring_parser.parse(kind.__doc__ or "") for kind in getattr(source, "__mro__", [source])]
+    helps = {each.arg_name: each.description for document in documents for each in document.params}
+    defaults = vars(source()) if is_dataclass(source) else {}
     for name, parameter in _parameters(source).items():
-        kind = parameter.annotation
+        kind, default = parameter.annotation, defaults.get(name, parameter.default)
         if name == "recipe":
             parser.add_argument("RECIPE", nargs="?", default="shapes", help=helps[name])
             parser.add_class_arguments(kind, skip={"name"})
@@ -71,7 +73,7 @@ def _add_options(parser: ArgumentParser, target: Any, source: Callable[..., Any]
         elif kind is bool:
             target.add_argument(f"--{name}", action="store_true", help=helps[name])
         elif name != "command":
-            target.add_argument(f"--{name}", type=kind, default=parameter.default, help=helps[name])
+            target.add_argument(f"--{name}", type=kind, default=default, help=helps[name])
 
 
 def _filled(source: Callable[..., Any], chosen: Namespace) -> Any:

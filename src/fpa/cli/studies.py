@@ -56,11 +56,9 @@ def train(
     with Display(quiet=where.quiet) as display:
         models = trainings.train(recipe, folders, display=display, **how)
     if not where.quiet and is_main_process():
-        console = Console()
         for each in models:
             accuracy = "" if each.accuracy is None else f"test accuracy {100 * each.accuracy:5.1f}%"
-            line = f"{each.name:<10} seed {each.seed}  {accuracy}  {each.path}"
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
+            print(f"{each.name:<10} seed {each.seed}  {accuracy}  {each.path}")
     return 0
 
 

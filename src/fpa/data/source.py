@@ -154,8 +154,7 @@ def image_source(
     >>> [(block.number, len(block.images)) for block in source.blocks(32, lambda number: number > 1)]
     [(2, 32), (3, 4)]
     """
-    if count is not None:
-        at_least("the number of images", count, 1)
+    at_least("the number of images", count, 1)
     if isinstance(data, ImageSource):
         if count is not None or labels is not None:
             raise InputError("an image source has its own labels and count: give them to image_source alone")

@@ -71,7 +71,7 @@ class Engine:
         compile: bool | None = None,  # noqa: A002
         expected_rows: int = 0,
     ) -> None:
-        at_least("batch_size", 1 if batch_size is None else batch_size, 1)
+        at_least("batch_size", batch_size, 1)
         self.model = unwrapped(model)
         tensors = [*self.model.parameters(), *self.model.buffers()]
         self.device = tensors[0].device if tensors else torch.device("cpu")

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fpa.data.normalisation import Normalisation, as_normalisation
+from fpa.data.normalisation import Normalisation
 from fpa.data.source import ImageSource, image_source
 from fpa.engine.engine import Engine
 from fpa.errors import InputError, at_least
@@ -69,7 +69,6 @@ def evaluate(
     (['ig_sum', 'vg_abs'], None)
     """
     at_least("examples", examples, 0)
-    normalisation = as_normalisation(normalisation)
     plan = make_plan(
         estimators,
         settings=settings,
@@ -83,8 +82,8 @@ def evaluate(
         precision=precision,
         normalisation=normalisation,
     )
-    source = open_source(model, data, normalisation=normalisation, count=count, stored=folder is not None)
-    engine = open_engine(model, source, plan, device)
+    opening: dict[str, Any] = {"normalisation": normalisation, "count": count, "device": device}
+    engine, source = open_subject(model, data, plan, stored=folder is not None, **opening)
     about = describe_subject(engine, source, name, classes)
     with tempfile.TemporaryDirectory(prefix="fpa-") as temporary:
         place = Path(folder or temporary)
@@ -92,39 +91,33 @@ def evaluate(
         return load_result(place)
 
 
-def open_source(
+def open_subject(
     model: nn.Module | Engine,
     data: Any,
+    plan: Plan,
     *,
     normalisation: Normalisation | None = None,
     count: int | None = None,
+    device: torch.device | str | None = None,
     stored: bool = False,
-) -> ImageSource:
-    """The images for a model; a loader that shuffles is refused where the evaluation is to be `stored`."""
+) -> tuple[Engine, ImageSource]:
+    """The model made ready for many passes, and the images; refuses what the plan cannot be carried out on.
+
+    A loader that shuffles is refused where the evaluation is to be `stored`.
+    """
     inner = model.model if isinstance(model, Engine) else model
     source = image_source(data, normalisation=normalisation, channels=input_channels(inner), count=count)
     if stored and source.drawn:
-        raise InputError(
-            "the loader shuffles, so a stored evaluation could not be continued: use shuffle=False, "
-            "without a sampler"
-        )
-    return source
-
-
-def open_engine(
-    model: nn.Module | Engine, source: ImageSource, plan: Plan, device: torch.device | str | None = None
-) -> Engine:
-    """The model made ready for many passes over such images; refuses one that cannot take them."""
-    if isinstance(model, Engine):
-        if device is not None and torch.empty(0, device=device).device != model.device:
-            raise InputError(f"the engine is on {model.device}: make one on {device} or leave out device")
-        if plan.precision not in (None, model.precision):
-            raise InputError(f"the engine works in {model.precision}: leave out precision, or make another")
-        engine = model
-    else:
-        engine = Engine(classifier(model, source.first, device), precision=plan.precision)
-    warn_of_probabilities(engine.predict(source.first))
-    return engine
+        remedy = "use shuffle=False, without a sampler"
+        raise InputError(f"the loader shuffles, so a stored evaluation could not be continued: {remedy}")
+    if not isinstance(model, Engine):
+        model = Engine(classifier(model, source.first, device), precision=plan.precision)
+    elif device is not None and torch.empty(0, device=device).device != model.device:
+        raise InputError(f"the engine is on {model.device}: make one on {device} or leave out device")
+    elif plan.precision not in (None, model.precision):
+        raise InputError(f"the engine works in {model.precision}: leave out precision, or make another")
+    warn_of_probabilities(model.predict(source.first))
+    return model, source
 
 
 def describe_subject(
@@ -132,11 +125,13 @@ def describe_subject(
 ) -> dict[str, Any]:
     """What evaluation.json says of a model and its images; a model without a name is called by its class."""
     card, network = getattr(engine.model, "card", None), unwrapped(engine.model)
+    augmentation = getattr(card, "augmentation", "")
     return {
         "name": name or type(getattr(network, "model", network)).__name__,
         "classes": _class_names(classes, engine, source),
         "data": source.name,
-        "augmentation": getattr(card, "augmentation", ""),
+        "augmentation": augmentation,
+        "training": getattr(card, "recipe", {}).get(augmentation, {}),
     }
 
 

@@ -60,8 +60,7 @@ def evaluate_blocks(
     with their maps. With `overwrite` an evaluation that is there is thrown away, but not before it is known
     that the new one can start. The folder is locked meanwhile: another run into it is refused.
     """
-    if block is not None:
-        at_least("the number of images in a block", block, 1)
+    at_least("the number of images in a block", block, 1)
     check_plan(plan, source)
     stored = EvaluationFolder(folder)
     with folder_lock(stored.path), ExitStack() as after:

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, get_args
 
-from fpa.data.normalisation import Normalisation
+from fpa.data.normalisation import Normalisation, as_normalisation
 from fpa.engine.engine import Engine
 from fpa.engine.forms import Precision, PrecisionName
-from fpa.errors import InputError, unknown
+from fpa.errors import InputError, one_of
 from fpa.explanation import Estimator, Estimators, Settings, get_estimators, passes
 from fpa.masking import Masking, get_masking, masking_json
 from fpa.perturbation import OUTPUTS, check_fractions, check_outputs
@@ -93,6 +93,7 @@ def make_plan(
     >>> plan.fractions, [score.name for score in plan.scores]
     ((0.0, 0.5, 1.0), ['A'])
     """
+    normalisation = as_normalisation(normalisation)
     scale = (normalisation.mean, normalisation.std) if normalisation else (None, None)
     named = get_estimators(estimators, settings)
     outputs = [outputs] if isinstance(outputs, str) else list(outputs)
@@ -104,9 +105,8 @@ def make_plan(
         score.check(named)
     if isinstance(features, str) and features.isdigit():
         features = int(features)
-    if isinstance(precision, str) and precision not in ("auto", *get_args(PrecisionName)):
-        raise unknown("precision", precision, ("auto", *get_args(PrecisionName)))
     if isinstance(precision, str):
+        one_of("precision", precision, ("auto", *get_args(PrecisionName)))
         precision = None if precision == "auto" else Precision(precision, precision)  # type: ignore[arg-type]
     if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
         raise InputError(f"seed must be a whole number of at least 0, got {seed!r}")

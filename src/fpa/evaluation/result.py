@@ -3,7 +3,6 @@
 Read from a folder without torch and without the model.
 """
 
-import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,16 +74,6 @@ class Evaluation:
         )
 
     @property
-    def left_out(self) -> dict[str, int]:
-        """For every estimator the number of images without a finite curve."""
-        return {name: int((~np.isfinite(self.mif[name] + self.lif[name]).all(1)).sum()) for name in self.mif}
-
-    @property
-    def not_positive(self) -> int:
-        """Images whose unmasked value is 0 or less, so that a ratio to it means nothing."""
-        return int((self.unmasked <= 0).sum())
-
-    @property
     def accuracy(self) -> float | None:
         """Share of correctly classified images among those with a label; None if there are none."""
         known = self.labels >= 0
@@ -132,10 +121,7 @@ class Examples:
         try:
             for key, values in read_arrays(path).items():
                 kind, _, name = key.partition(".")
-                if name:
-                    parts[f"{kind}s"][name] = values
-                else:
-                    parts[kind] = values
+                (parts[f"{kind}s"] if name else parts)[name or kind] = values
             return cls(**parts)
         except (InputError, KeyError, TypeError) as error:  # TypeError: parts that are missing, or unknown
             raise DamagedError({path: error}) from error
@@ -281,13 +267,10 @@ class Result:
         return write_result(self, Path(folder))
 
     def __str__(self) -> str:
-        from rich.console import Console
+        from fpa.progress import as_text
+        from fpa.show.tables import terminal
 
-        from fpa.show.tables import print_results
-
-        out = io.StringIO()
-        print_results(self.results, Console(file=out, width=80))
-        return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+        return as_text(terminal(self.results))
 
     __repr__ = __str__
 

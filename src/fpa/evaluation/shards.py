@@ -12,13 +12,14 @@ weights, so that one from another evaluation is found.
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fpa.errors import DamagedError, InputError, differences
+from fpa.errors import DamagedError, InputError, differences, same_format
 from fpa.evaluation.result import Evaluation, Examples, Result
 from fpa.files import read_json, replacing, writable_folder, write_arrays, write_text
 
@@ -81,11 +82,7 @@ class EvaluationFolder:
         except DamagedError as error:
             damaged |= error.reasons
         if about is not None:
-            if (version := about.get("format", FORMAT)) != FORMAT:
-                raise InputError(
-                    f"{path} was written by another version of fpa (format {version}, this one reads "
-                    f"{FORMAT}): evaluate into another folder"
-                )
+            same_format(path, about.get("format", FORMAT), FORMAT, "evaluate into another folder")
             if wrong := [name for name, kind in KINDS.items() if not isinstance(about.get(name, ()), kind)]:
                 damaged[path] = f"it has no valid {', '.join(map(repr, wrong))}"
         if about is None or damaged:
@@ -158,9 +155,8 @@ class EvaluationFolder:
         for pattern in reversed(FILES):
             for path in self.path.glob(pattern):
                 path.unlink()
-        blocks = self.path / "blocks"
-        if blocks.is_dir() and not any(blocks.iterdir()):
-            blocks.rmdir()
+        with suppress(OSError):  # there is none, or something of somebody else's is in it
+            (self.path / "blocks").rmdir()
 
 
 def read_evaluation(folder: Path | str) -> tuple[Evaluation, dict[str, Any]]:
@@ -185,8 +181,7 @@ def read_evaluation(folder: Path | str) -> tuple[Evaluation, dict[str, Any]]:
         "targets": column("target"),
         "problems": [problem for block in blocks for problem in block.notes["problems"]],
         "complete": about["images"] == sum(len(block.columns["index"]) for block in blocks),
-        "shares_mif": by_name("share/mif/") if uneven else None,
-        "shares_lif": by_name("share/lif/") if uneven else None,
+        **{f"shares_{side}": by_name(f"share/{side}/") if uneven else None for side in SIDES},
     }
 
     def curves(masking: str, output: str, **more: Any) -> Evaluation:

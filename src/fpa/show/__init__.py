@@ -8,8 +8,8 @@ from pathlib import Path
 
 from fpa.evaluation.result import Results
 from fpa.files import writable_folder, write_text
-from fpa.show.summary import STAGES
 from fpa.show.tables import comparison_table, latex, markdown, results_table
+from fpa.study.folder import SHOWN as STAGES
 
 __all__ = ["STAGES", "show_all", "write_comparison"]
 

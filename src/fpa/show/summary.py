@@ -9,12 +9,6 @@ import numpy as np
 from fpa.evaluation.result import Result, Results
 from fpa.statistics.intervals import Floats
 
-STAGES = ("tables", "figures", "report")
-"""What is made of results, in this order."""
-
-FEWEST = 100
-"""Images under which results say that they are few; an audit asks for as many."""
-
 
 def groups(*several: Results) -> dict[str, list[str]]:
     """The estimators by "Baseline", "Signed" and "Unsigned", without empty groups."""

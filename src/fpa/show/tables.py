@@ -4,10 +4,11 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from fpa.auditing.rule import FEWEST_IMAGES
 from fpa.evaluation.result import Result, Results
 from fpa.show import summary
 from fpa.show.names import estimator_names, model_name
@@ -43,8 +44,8 @@ def notes(results: Results) -> list[str]:
     lines.append(f"{used} images used, {left_out} left out.")
     for name in results.not_above_chance:
         lines.append(f"The model {model_name(name)} is no better than chance: there is nothing to explain.")
-    if used < summary.FEWEST:
-        lines.append(f"{used} images are too few for conclusions: use {summary.FEWEST} or more.")
+    if used < FEWEST_IMAGES:
+        lines.append(f"{used} images are too few for conclusions: use {FEWEST_IMAGES} or more.")
     return lines
 
 
@@ -104,21 +105,16 @@ def _rendered(template: str, results: Results) -> str:
 
 
 def terminal(results: Results) -> Group:
-    """The table for a terminal of 80 columns, with rich."""
-    parts: list[Table | Text] = []
+    """Headline, table and notes in a terminal of 80 columns, with rich."""
+    parts: list[Table | Text] = [Text(headline(results), "bold")]
     for heading, columns in _sheets(results):
         table = Table("estimator", box=None, padding=(0, 2, 0, 0))
         for column in columns:
             table.add_column(Text(column.title), justify="right")
         _add_rows(table, [results], columns)
         parts += [Text(f"\n{heading}", style="bold"), table] if heading else [table]
-    return Group(*parts)
-
-
-def print_results(results: Results, console: Console) -> None:
-    """Headline, table and notes in a terminal."""
     below = [*(Text(note, "dim") for note in notes(results)), *map(Text, _warnings(results))]
-    console.print(Group(Text(headline(results), "bold"), terminal(results), *below))
+    return Group(*parts, *below)
 
 
 def notebook(result: Result) -> str:

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from fpa.errors import DamagedError, InputError, differences
+from fpa.errors import DamagedError, InputError, differences, same_format
 from fpa.evaluation.result import Examples
 from fpa.evaluation.shards import DESCRIPTION, EXAMPLES, FILES, EvaluationFolder
 from fpa.files import LOCK, clear_temporaries, read_json, writable_folder, write_text
@@ -85,20 +85,18 @@ class StudyFolder:
 
         for path in self.files:
             if not os.access(path, os.R_OK):  # to be read by someone else, and not to be removed
-                raise InputError(f"{path} cannot be read: you lack the permission")
+                raise InputError(f"{path} cannot be read: you lack permission")
 
-        def evaluation(path: Path) -> Any:  # also without its description: there may be blocks
-            return EvaluationFolder(path.parent).read()
-
-        readers: dict[Path, Callable[[Path], Any]] = {self.path / "manifest.json": read_json}
-        for part in (self.path / name for name in self.variants):
-            readers |= {part / name: read_tensors for name in TRAINED[:2]}
-            readers |= {part / DESCRIPTION: evaluation, part / EXAMPLES: Examples.read}
+        readers: dict[str, Callable[[Path], Any]] = dict.fromkeys(TRAINED[:2], read_tensors)
+        readers |= {"manifest.json": read_json, EXAMPLES: Examples.read}
+        readers[DESCRIPTION] = lambda path: EvaluationFolder(path.parent).read()
+        # also where it is missing: there may be blocks
+        descriptions = (self.path / name / DESCRIPTION for name in self.variants)
         damaged: dict[Path, object] = {}
-        for path, read in readers.items():
+        for path in dict.fromkeys([*self.files, *descriptions]):
             try:
-                if path.exists() or path.name == DESCRIPTION:
-                    read(path)
+                if path.name in readers:
+                    readers[path.name](path)
             except DamagedError as error:
                 damaged |= error.reasons
             except InputError as error:
@@ -151,15 +149,9 @@ class StudyFolder:
 
 def check_format(folder: Path) -> None:
     """Refuse a study of another format; a manifest that is missing or damaged is another matter."""
-    try:
+    with suppress(DamagedError):
         version = read_json(folder / "manifest.json").get("format")
-    except DamagedError:
-        return
-    if version != FORMAT:
-        raise InputError(
-            f"{folder} was written by another version of fpa (format {version}, this one reads {FORMAT}): "
-            "use that version, or choose another --output"
-        )
+        same_format(folder, version, FORMAT, "use that version, or choose another --output")
 
 
 def stored_recipe(path: Path) -> Recipe:

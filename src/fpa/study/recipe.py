@@ -9,10 +9,13 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from functools import reduce
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
-from fpa.errors import InputError, at_least, unknown
+from fpa.errors import InputError, at_least, one_of, unknown
 from fpa.training.settings import FPASettings, RectangleSettings, TrainingSettings
+
+if TYPE_CHECKING:
+    from fpa.data.normalisation import Normalisation
 
 Augmentation = Literal["none", "rectangle", "fpa"]
 AUGMENTATIONS: tuple[Augmentation, ...] = get_args(Augmentation)
@@ -46,8 +49,7 @@ class DataSettings:
 
     def __post_init__(self) -> None:
         for name, least in (("size", 8), ("workers", 0), ("train_images", 1), ("evaluation_images", 1)):
-            if getattr(self, name) is not None:
-                at_least(f"data.{name}", getattr(self, name), least)
+            at_least(f"data.{name}", getattr(self, name), least)
 
     def check(self) -> None:
         """Refuse, before a training, settings that contradict each other."""
@@ -55,22 +57,19 @@ class DataSettings:
             raise InputError(f"data.size is for data sets of files: the images of {self.name} are 32 px")
 
 
-@dataclass
-class EvaluationSettings:
-    """Explaining, perturbing and scoring; see fpa.Settings.
+@dataclass(kw_only=True)
+class PlanSettings:
+    """Explaining and perturbing, as recipes and commands say it; see fpa.Settings.
 
     Attributes:
         estimators: The set paper, or names of estimators, also captum:METHOD and maps:FILE.
         ig_steps: Steps of integrated gradients.
         sg_samples: Noisy copies of SmoothGrad and its squared variant.
         sigma: Standard deviation of their noise, as a share of each image's range.
-        reference: Where integrated gradients start, masked (the fully masked image) or black.
-        points: Points of a perturbation curve, evenly from 0 to 100 % of the pixels.
-        features: What is removed together, pixels or the side of square patches.
-        outputs: What is followed, the first is scored: logit, probability, margin, accuracy.
-        scores: Names of scores, or module:NAME; A is always among them.
-        precision: auto, or float32, tf32 or bfloat16 for gradients and forwards alike.
-        examples: Images shown with their maps in figures and report.
+        reference: Where integrated gradients start: masked (the fully masked image) or black.
+        points: Points of a perturbation curve, evenly from 0 to 100 % of the features.
+        features: What is removed together: pixels, or the side of square patches in pixels.
+        precision: Arithmetic of gradients and forward passes; auto: what suits the device.
 
     """
 
@@ -81,18 +80,47 @@ class EvaluationSettings:
     reference: Literal["masked", "black"] = "masked"
     points: int = 21
     features: str | int = "pixels"
+    precision: Literal["auto", "float32", "tf32", "bfloat16"] = "auto"
+
+    def __post_init__(self) -> None:
+        for name, least in (("ig_steps", 1), ("sg_samples", 1), ("points", 2)):
+            at_least(name, getattr(self, name), least)
+        if not 0 <= self.sigma < math.inf:
+            raise InputError(f"sigma must be a finite number of at least 0, got {self.sigma}")
+        if not self.estimators:
+            raise InputError("estimators must name at least one estimator")
+
+    def plan(self, normalisation: "Normalisation") -> dict[str, Any]:
+        """The arguments of `make_plan` and `audit` that follow, for images normalised so."""
+        from fpa.explanation.raw import Settings
+        from fpa.masking import black
+
+        reference = black(**asdict(normalisation)) if self.reference == "black" else "masked"
+        return {
+            **{name: getattr(self, name) for name in ("estimators", "points", "features", "precision")},
+            "settings": Settings(self.ig_steps, self.sg_samples, self.sigma, reference),
+            "normalisation": normalisation,
+        }
+
+
+@dataclass(kw_only=True)
+class EvaluationSettings(PlanSettings):
+    """Explaining, perturbing and scoring.
+
+    Attributes:
+        outputs: What is followed, the first is scored: logit, probability, margin, accuracy.
+        scores: Names of scores, or module:NAME; A is always among them.
+        examples: Images shown with their maps in figures and report.
+
+    """
+
     outputs: list[str] = field(default_factory=lambda: ["logit"])
     scores: list[str] = field(default_factory=lambda: ["A"])
-    precision: Literal["auto", "float32", "tf32", "bfloat16"] = "auto"
     examples: int = 24
 
     def __post_init__(self) -> None:
-        for name, least in (("ig_steps", 1), ("sg_samples", 1), ("points", 2), ("examples", 1)):
-            at_least(f"evaluation.{name}", getattr(self, name), least)
-        if not 0 <= self.sigma < math.inf:
-            raise InputError(f"evaluation.sigma must not be negative, got {self.sigma}")
-        if not self.estimators:
-            raise InputError("evaluation.estimators must name at least one estimator")
+        super().__post_init__()
+        at_least("evaluation.examples", self.examples, 1)
 
 
 @dataclass
@@ -113,10 +141,8 @@ class Variant:
     rectangle: RectangleSettings | None = None
 
     def __post_init__(self) -> None:
-        if self.augmentation not in AUGMENTATIONS:
-            raise unknown("augmentation", self.augmentation, AUGMENTATIONS)
-        if self.seed is not None:
-            at_least("seed", self.seed, 0)
+        one_of("augmentation", self.augmentation, AUGMENTATIONS)
+        at_least("seed", self.seed, 0)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -159,15 +185,15 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.name in ("", ".", "..") or set(self.name) & {"/", "\\"}:
             raise InputError(f"a recipe's name must not be a path, got {self.name!r}")
-        if wrong := [name for name in self.augmentations if name not in AUGMENTATIONS]:
-            raise unknown("augmentation", wrong[0], AUGMENTATIONS)
+        for name in self.augmentations:
+            one_of("augmentation", name, AUGMENTATIONS)
         names = [*self.augmentations, *self.variants]
         if not names or len(set(self.augmentations)) < len(self.augmentations):
             raise InputError(f"augmentations must be one or more different names, got {self.augmentations}")
         for name in self.variants:
             if not re.fullmatch(r"\w[\w.+=-]*", name) or name.casefold() in RESERVED:
-                allowed = f"letters, digits and _ . + = -, and none of {', '.join(RESERVED)}"
-                raise InputError(f"a variant is called like its folder: {allowed}; got {name!r}")
+                allowed = f"letters, digits and _ . + = -, but none of {', '.join(RESERVED)}"
+                raise InputError(f"a variant's name is also that of its folder: {allowed}; got {name!r}")
             if [other.casefold() for other in names].count(name.casefold()) > 1:
                 raise InputError(f"two trainings are called {name!r}: give the variant another name")
         at_least("seed", self.seed, 0)
@@ -183,8 +209,8 @@ class Recipe:
         """
         known = {name: Variant(name) for name in AUGMENTATIONS} | self.variants
         names = [*self.augmentations, *self.variants] if names is None else names
-        if wrong := [name for name in names if name not in known]:
-            raise unknown("training", wrong[0], known)
+        for name in names:
+            one_of("training", name, known)
         return {name: self.completed(known[name]) for name in names}
 
     def completed(self, variant: Variant) -> Variant:
@@ -227,7 +253,7 @@ def recipe_description(name: str) -> str:
 
 
 def recipe_values(name: str) -> dict[str, Any]:
-    """The fields set in a recipe, by name or by the path of a YAML file; unknown fields are refused."""
+    """The fields set in a recipe, by name or by the path of a YAML file."""
     import yaml
 
     source = RECIPES / f"{name}.yaml" if name in recipe_names() else Path(name)
@@ -254,7 +280,6 @@ def recipe_values(name: str) -> dict[str, Any]:
         raise InputError(f"{name} is not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(values, dict):
         raise InputError(f"{name} must be a mapping of recipe fields, got {type(values).__name__}")
-    _check_fields(Recipe, values, "")
     return values
 
 
@@ -271,8 +296,8 @@ def load_recipe(name: str, overrides: dict[str, Any] | None = None) -> Recipe:
     values = recipe_values(name)
     for path, value in (overrides or {}).items():
         nested = reduce(lambda inner, key: {key: inner}, reversed(path.split(".")), value)
-        _check_fields(Recipe, nested, "")
         values = _merged(values, nested)
+    _check_fields(Recipe, values, "")
     try:
         namespace = parser.parse_object(copy.deepcopy(values))  # which it would change
         return recipe_from(parser.instantiate(namespace), namespace.name)

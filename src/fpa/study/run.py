@@ -16,9 +16,7 @@ from fpa.evaluation.loop import check_plan, evaluate_blocks, made_with
 from fpa.evaluation.plan import Plan, make_plan
 from fpa.evaluation.result import Results
 from fpa.evaluation.shards import DESCRIPTION, EXAMPLES, EvaluationFolder, read_evaluation
-from fpa.explanation.raw import Settings
 from fpa.files import folder_lock
-from fpa.masking import get_masking
 from fpa.models.saved import fingerprint, load_model
 from fpa.progress import Display, curves_stage, training_stage
 from fpa.study.folder import SHOWN, Manifest, StudyFolder
@@ -45,7 +43,9 @@ def run_study(
     check_device(device)
     data = load_recipe_data(recipe)
     check_data(recipe, data)
-    plan = recipe_plan(recipe, data)
+    how = recipe.evaluation
+    chosen: dict[str, Any] = {"masking": recipe.masking, "outputs": how.outputs, "scores": how.scores}
+    plan = make_plan(seed=recipe.seed, **chosen, **how.plan(data.normalisation))
     if sum(each.sign != "baseline" for each in plan.estimators.values()) < 2:
         named = ", ".join(plan.estimators)
         raise InputError(f"evaluation.estimators must name at least two besides random, got {named}")
@@ -64,7 +64,7 @@ def run_study(
         with manifest.stage("train") if missing else nullcontext():
             # where none is missing, this still checks that the models there are the recipe's
             train(recipe, folder, data=data, device=device, **shown)
-        for name, variant in variants.items():
+        for name in variants:
             path = folder / name / "model.safetensors"
             model = load_model(path, chosen_device(device), architecture=recipe.model)
             engine = Engine(model, precision=plan.precision)
@@ -72,10 +72,10 @@ def run_study(
                 display.skipped(curves_stage(name))
                 continue
             source = image_source(data, workers=recipe.data.workers)
-            described = describe_subject(engine, source, name) | {"training": variant.settings}
-            how: dict[str, Any] = {"about": described, "examples": recipe.evaluation.examples}
-            with manifest.stage(f"evaluate {name}"), display.evaluating(name, source.count) as tell:
-                about = evaluate_blocks(engine, source, plan, path.parent, progress=tell, **how)
+            described = describe_subject(engine, source, name)
+            shown = {"examples": how.examples, "progress": display.evaluating(name, source.count)}
+            with manifest.stage(f"evaluate {name}"):
+                about = evaluate_blocks(engine, source, plan, path.parent, about=described, **shown)
                 display.unreadable(source.lost)
                 manifest.values["blocks"][name] = about["block"]
                 if engine.compile_seconds:
@@ -94,20 +94,6 @@ def _evaluated(engine: Engine, plan: Plan, data: ImageData, folder: Path, displa
         return False
     evaluation, _ = read_evaluation(folder)
     return evaluation.complete and evaluation.indices.tolist() == data.evaluation.tolist()
-
-
-def recipe_plan(recipe: Recipe, data: ImageData) -> Plan:
-    """The plan of a recipe's evaluations."""
-    chosen, scale = recipe.evaluation, data.normalisation
-    reference = get_masking("black", scale.mean, scale.std) if chosen.reference == "black" else "masked"
-    names = ("estimators", "points", "features", "outputs", "scores", "precision")
-    return make_plan(
-        **{name: getattr(chosen, name) for name in names},
-        settings=Settings(chosen.ig_steps, chosen.sg_samples, chosen.sigma, reference),
-        masking=recipe.masking,
-        seed=recipe.seed,
-        normalisation=scale,
-    )
 
 
 def _show(results: Results, folder: Path, display: Display, manifest: Manifest) -> Results:

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 
-from fpa.errors import InputError, unknown
+from fpa.errors import InputError, one_of
 from fpa.evaluation.result import Result, Results
 from fpa.show.figures import style
 from fpa.statistics.intervals import Floats
@@ -134,8 +134,7 @@ def sign_fluctuation(results: Results, model: str, which: int = 0, estimator: st
     if examples is None or not 0 <= which < len(examples.images):
         count = 0 if examples is None else len(examples.images)
         raise InputError(f"there is no example image {which}: the model {model!r} has {count}")
-    if estimator not in examples.maps:
-        raise unknown("estimator", estimator, examples.maps)
+    one_of("estimator", estimator, examples.maps)
     rows = np.flatnonzero(evaluation.indices == examples.indices[which])
     if len(rows) == 0:
         raise InputError(f"there are no curves of image {examples.indices[which]} in these results")
@@ -148,8 +147,7 @@ def sign_fluctuation(results: Results, model: str, which: int = 0, estimator: st
 
 def of_model(results: Results, name: str) -> Result:
     """A model by its name, or the error that names those there are."""
-    if name not in results.models:
-        raise unknown("model", name, results.models)
+    one_of("model", name, results.models)
     return results.models[name]
 
 

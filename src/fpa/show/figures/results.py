@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike
 
-from fpa.errors import InputError, unknown
+from fpa.errors import InputError, one_of
 from fpa.evaluation.result import Results
 from fpa.show import summary
 from fpa.show.figures import style
@@ -83,8 +83,7 @@ def lif_over_scores(results: Results, model: str, estimators: Sequence[str] | No
     chosen, importance = of_model(results, model), of_model(results, model).evaluation.importance
     names = list(estimators or summary.groups(results).get("Signed") or results.signed)
     for name in names:
-        if name not in importance:
-            raise unknown("estimator with sorted scores", name, importance)
+        one_of("estimator with sorted scores", name, importance)
     shown, unit = style.drawn_names(results), summary.removed_unit(results)
     figure, axes = style.grid(2, len(names), f"{_x_label(results)}, in LIF order", sharey=False)
     for (above, below), name in zip(axes.T, names, strict=True):
@@ -111,21 +110,20 @@ def lif_over_scores(results: Results, model: str, estimators: Sequence[str] | No
 
 
 @style.styled
-def overview(several: Sequence[Results], signed: bool = True, trainings: Sequence[str] = ()) -> Figure:
+def overview(several: Sequence[Results], signed: bool = True) -> Figure:
     """Curves of several results: a row for each, MIF left and LIF right, a line per estimator.
 
     Every training (the variant of a study, or what a model evaluated alone was trained with) has a panel of
-    its own: the lines of two would hide each other. By default these are "none" and "fpa" and those of models
-    evaluated alone, or all where there are none of these. Results without such estimators have no row.
+    its own: the lines of two would hide each other. These are "none" and "fpa" and those of models evaluated
+    alone, or all where there are none of these. Results without such estimators have no row.
     """
     titled = zip(several, summary.titles(several), strict=True)
     rows = [(results, title) for results, title in titled if _of_sign(results, signed)]
     if not rows:
         raise InputError(f"there are no {'signed' if signed else 'unsigned'} estimators in these results")
-    if not trainings:
-        known = dict.fromkeys(key for results, _ in rows for key in summary.by_training(results))
-        alone = {key for results, _ in rows if results.recipe is None for key in summary.by_training(results)}
-        trainings = [key for key in known if key in alone or key in ("none", "fpa")] or list(known)
+    known = dict.fromkeys(key for results, _ in rows for key in summary.by_training(results))
+    alone = {key for results, _ in rows if results.recipe is None for key in summary.by_training(results)}
+    trainings = [key for key in known if key in alone or key in ("none", "fpa")] or list(known)
     columns = [(side, training) for side in ("mif", "lif") for training in trainings]
     drawn = {name for results, _ in rows for name in _with_baselines(results, signed)}
     looks = {name: look for name, look in estimator_looks(*several).items() if name in drawn}

@@ -12,6 +12,7 @@ from fpa.show.rendering import write_page
 from fpa.show.report.explorer import explorer_data, numbers
 from fpa.show.report.verdict import verdict
 from fpa.show.tables import column_of
+from fpa.study.folder import SHOWN
 
 _HISTORY = {"loss": "Training loss", "accuracy": "Training accuracy", "test_accuracy": "Test accuracy"}
 _SETTINGS = ("masking", "features", "outputs", "seed")
@@ -66,7 +67,7 @@ def write_report(results: Results, path: str | Path, command: str | None = None)
         explorer=explorer,
         facts=list(_facts(_made_with(results))),
         # The stages that show results take another time whenever a report is made.
-        timings=[(stage, _duration(took)) for stage, took in timings if stage not in summary.STAGES],
+        timings=[(stage, _duration(took)) for stage, took in timings if stage not in SHOWN],
         command=command or results.about.get("command"),
         recipe=results.recipe and yaml.safe_dump(dict(results.recipe), sort_keys=False),
         data=htmlsafe_json_dumps(data, allow_nan=False, separators=(",", ":")),

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from fpa.scores.fidelity import Fidelity
     from fpa.scores.score import Score
     from fpa.statistics.contradictions import reliability
-    from fpa.statistics.paired import paired_test
+    from fpa.statistics.intervals import paired_test
     from fpa.study.read import read_results
     from fpa.study.recipe import Recipe, load_recipe
     from fpa.study.run import run_study
@@ -58,9 +58,9 @@ _HOMES = {
     "explanation.explainer": "explain", "explanation.raw": "Settings", "masking": "get_masking",
     "models.saved": "ModelCard load_model open_model save_model",
     "perturbation.curves": "Curves perturbation_curves", "scores.fidelity": "Fidelity",
-    "scores.score": "Score", "statistics.contradictions": "reliability", "statistics.paired": "paired_test",
-    "study.read": "read_results", "study.recipe": "Recipe load_recipe", "study.run": "run_study",
-    "training.augment": "FPA Rectangle", "training.finetuning": "finetune",
+    "scores.score": "Score", "statistics.contradictions": "reliability",
+    "statistics.intervals": "paired_test", "study.read": "read_results", "study.recipe": "Recipe load_recipe",
+    "study.run": "run_study", "training.augment": "FPA Rectangle", "training.finetuning": "finetune",
     "training.settings": "FPASettings TrainingSettings suggested_fpa",
 }  # fmt: skip
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}

@@ -158,14 +158,6 @@ def _lock(descriptor: int) -> None:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def check_torch_file(path: Path, kind: str) -> None:
-    """Refuse a file that torch.save did not write, by its first bytes: neither a zip archive nor a pickle."""
-    with path.open("rb") as file:
-        start = file.read(64)
-    if not start.startswith((b"PK", b"\x80")):
-        raise InputError(f"{path} is not a {kind}: {what_it_is(start) or f'it begins with {start[:16]!r}'}")
-
-
 def what_it_is(start: bytes) -> str | None:
     """What often lies where a large file should be, known by its first bytes; None: something else.
 

@@ -14,11 +14,10 @@ from scipy import stats
 import fpa
 from fpa.errors import InputError
 from fpa.explanation.estimator import PAPER
-from fpa.scores.fidelity import Fidelity, common_images, table
+from fpa.scores.fidelity import Fidelity, common_images
 from fpa.statistics.contradictions import KINDS, Reliability, ranking_agreement
 from fpa.statistics.contradictions import reliability as reliability_of
-from fpa.statistics.intervals import share_kept, spearman
-from fpa.statistics.paired import holm, paired_test
+from fpa.statistics.intervals import holm, paired_test, share_kept, spearman
 
 SIGNED = {name: estimator.signed for name, estimator in PAPER.items() if name != "random"}
 TEN = ["random", *SIGNED]
@@ -580,17 +579,6 @@ def test_reliability_refuses_what_makes_no_sense():
         reliability(random_fidelities(0), alpha=5)
     with pytest.raises(InputError, match="at least 1 draw, got 0"):
         reliability(random_fidelities(0), draws=0)
-
-
-def test_table_has_a_row_an_estimator_and_every_number():
-    fidelities = random_fidelities(0)
-    frame = table(fidelities)
-    assert frame.index.tolist() == TEN
-    assert frame.columns[:5].tolist() == ["area", "interval", "interval_unpaired", "area_mif", "area_lif"]
-    for name, fidelity in fidelities.items():
-        assert frame.loc[name, "area_mean_then_divide"] == fidelity.area_mean_then_divide
-        assert frame.loc[name, "left_out"] == 0
-    assert frame["used"].tolist() == [40] * 10
 
 
 def test_ranking_agreement_is_spearmans_of_the_areas_with_a_bootstrap_over_images():

@@ -2,8 +2,6 @@
 
 import hashlib
 import inspect
-import pickle
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -17,7 +15,8 @@ from torch import Tensor, nn
 
 from fpa.errors import InputError, unknown
 from fpa.explanation.raw import FAMILIES, RawMap, Reduction, Task, checked_map, in_parts, register
-from fpa.files import check_torch_file, what_it_is
+from fpa.files import what_it_is
+from fpa.models.saved import read_torch
 from fpa.models.wrap import untouched
 
 _FORMATS = (".npy", ".npz", ".safetensors", ".pt", ".pth")
@@ -138,8 +137,6 @@ def _read(path: Path, array: str | None) -> Tensor:
         raise
     except Exception as error:  # of many types, where a file is damaged
         reason = " ".join(str(error).split())[:200]
-        if isinstance(error, pickle.UnpicklingError):
-            reason = "it holds more than a tensor or a dict of tensors, and loading that could execute code"
         raise InputError(f"the maps in {path} cannot be read: {reason}") from error
 
 
@@ -155,9 +152,7 @@ def _arrays(path: Path) -> Mapping[str, Callable[[], Any]]:
         case ".safetensors":
             file = safe_open(path, framework="pt")
             return {name: partial(file.get_tensor, name) for name in file.keys()}  # noqa: SIM118
-    check_torch_file(path, "file of maps")
-    # The older format cannot be mapped.
-    held = torch.load(path, weights_only=True, mmap=zipfile.is_zipfile(path), map_location="cpu")
+    held = read_torch(path, "file of maps")
     tensors = {path.stem: held} if isinstance(held, Tensor) else held
     if not isinstance(tensors, dict) or not all(isinstance(value, Tensor) for value in tensors.values()):
         raise InputError(f"{path} must hold a tensor or a dict of tensors, got {type(held).__name__}")

@@ -7,19 +7,14 @@ and LIF agree on which estimators are good is the reliability of the evaluation 
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from fpa.errors import InputError, unknown
 from fpa.statistics import intervals
-from fpa.statistics.intervals import Arrayish, Bools, Floats, floats, standard_error, to_numpy
-from fpa.statistics.paired import Areas, Normalise
-
-if TYPE_CHECKING:
-    import pandas as pd
+from fpa.statistics.intervals import Areas, Arrayish, Bools, Floats, Normalise, floats, standard_error
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -109,7 +104,7 @@ class Fidelity(Areas):
             raise InputError(f"mif has {n} images, lif has {len(curves[1])}: they must be the same")
         if wrong := [list(each.shape) for each in x if each.ndim == 2 and len(each) != n]:
             raise InputError(f"there are {n} images, but fractions {wrong[0]}: [K], or a row for each image")
-        wanted = np.ones(n, dtype=bool) if keep is None else to_numpy(keep)
+        wanted = np.ones(n, dtype=bool) if keep is None else intervals.to_numpy(keep)
         if wanted.dtype != np.bool_ or wanted.shape != (n,):
             raise InputError(f"keep must be bool [{n}], got {wanted.dtype} {list(wanted.shape)}")
         finite: Bools = np.logical_and.reduce(np.isfinite(np.hstack(curves)), axis=1)
@@ -221,20 +216,6 @@ def common_images(*unmasked: Arrayish) -> Bools:
         raise InputError(f"the unmasked outputs must be [N] with the same N for every model, got {shapes}")
     usable: Bools = np.all([np.isfinite(values) & (values > 0) for values in outputs], axis=0)
     return usable
-
-
-def table(fidelities: Mapping[str, Fidelity]) -> "pd.DataFrame":
-    """One row an estimator: A, intervals, both areas, mean-then-divide beside them, and the counts.
-
-    >>> half = Fidelity.from_curves([[2, 0], [1, 0]], [[2, 2], [1, 1]], [0, 1])
-    >>> table({"ig_sum": half}).loc["ig_sum", ["area", "area_mif", "area_lif"]].tolist()
-    [50.0, 50.0, 100.0]
-    """
-    import pandas as pd
-
-    numbers = [column.name for column in fields(Fidelity) if column.type in (float, int)]
-    rows = [[getattr(fidelity, number) for number in numbers] for fidelity in fidelities.values()]
-    return pd.DataFrame(rows, index=pd.Index(list(fidelities), name="estimator"), columns=numbers)
 
 
 def _curves(name: str, values: Any, points: int) -> Floats:

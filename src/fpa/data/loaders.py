@@ -243,10 +243,8 @@ class ImageBatches:
         self._normalised = Normaliser(normalisation, channels)
         self.normalisation = self._normalised.normalisation
         if isinstance(loader, str | Path):
-            raise InputError(
-                f"the images must be given, not their name {str(loader)!r}: load them, for instance with "
-                "data = fpa.data.load_data(name), or use the command fpa evaluate --data"
-            )
+            remedy = "load them, as fpa.data.load_data(name) does, or use the command fpa evaluate --data"
+            raise InputError(f"the images must be given, not their name {str(loader)!r}: {remedy}")
         self.source = [loader] if is_batch(loader) else loader
         if hasattr(self.source, "__getitem__") and not hasattr(self.source, "__iter__"):
             self.source = torch_data.DataLoader(loader, batch_size=None, generator=torch.Generator())
@@ -277,10 +275,9 @@ class ImageBatches:
         """Refuse a loader of which one cannot tell which image is which, now or when a number repeats."""
         self._needed = True
         if self.shuffled and not self._numbered:
-            raise InputError(
-                "precomputed maps belong to images by number, and the loader shuffles them: use "
-                "shuffle=False, without a sampler, or yield (images, labels, indices)"
-            )
+            problem = "precomputed maps belong to images by number, and the loader shuffles them"
+            remedy = "use shuffle=False, without a sampler, or yield (images, labels, indices)"
+            raise InputError(f"{problem}: {remedy}")
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         taken, self._taken = self._taken, []

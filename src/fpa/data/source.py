@@ -63,17 +63,10 @@ class ImageSource(ABC):
     """Files that could not be read so far."""
     first: Tensor
     """A few normalised images [N, C, H, W] to try a model with; a stream loses nothing by it."""
-    shuffled = False
-    """Whether the images may come in another order than the data set's."""
     drawn = False
     """Whether the images are drawn at random, in another order every time."""
 
     _outputs: Tensor | None
-
-    @property
-    def input_shape(self) -> tuple[int, ...]:
-        """(C, H, W) of an image."""
-        return tuple(self.first.shape[1:])
 
     def check_numbers(self) -> None:  # noqa: B027
         """Refuse images that cannot be told apart by number, now or when a number repeats."""
@@ -170,12 +163,11 @@ def image_source(
         normalised = Normaliser(normalisation or data.normalisation, channels)
         return _Evaluation(data, normalised, outputs, count, workers)
     batches = ImageBatches(data, normalisation, channels)
-    if single_images(data) and len(batches.first) == 1:
-        loader: Any = DataLoader(data, 1, collate_fn=itemgetter(0), num_workers=workers)
+    alone = single_images(data) and len(batches.first) == 1
+    loader = DataLoader(data, 1, collate_fn=itemgetter(0), num_workers=workers) if alone else data
+    plain = type(loader) is DataLoader and type(loader.batch_sampler) is BatchSampler
+    if plain and in_order(loader) and not isinstance(loader.dataset, IterableDataset):
         return _Batched(data, batches, outputs, count, loader=loader)
-    plain = type(data) is DataLoader and type(data.batch_sampler) is BatchSampler
-    if plain and in_order(data) and not isinstance(data.dataset, IterableDataset):
-        return _Batched(data, batches, outputs, count, loader=data)
     return _Stream(data, batches, outputs, count)
 
 
@@ -250,7 +242,7 @@ class _Brought(ImageSource):
         self.classes = [str(name) for name in classes] if isinstance(classes, list | tuple) else None
         self.lost, self._batches, self._outputs, self._limit = set(), batches, outputs, count
         self.normalisation, self.first = batches.normalisation, batches.first[:_PROBE]
-        self.shuffled, self.drawn = batches.shuffled, batches.drawn
+        self.drawn = batches.drawn
 
     def check_numbers(self) -> None:
         self._batches.check_numbers()

@@ -145,13 +145,10 @@ def _fits(method: Any) -> bool:
     """Whether something of Captum's is made from a model, perhaps with a layer, and explains its classes."""
     if not inspect.isclass(method) or not hasattr(method, "attribute"):
         return False
-    made = _required(method.__init__)
-    return (
-        made[:1] in (["model"], ["forward_func"])
-        and set(made[1:]) <= {"layer"}
-        and "target" in inspect.signature(method.attribute).parameters
-        and set(_required(method.attribute)) <= {"inputs", "baselines", "sliding_window_shapes"}
-    )
+    made, accepted = _required(method.__init__), inspect.signature(method.attribute).parameters
+    of_model = made[:1] in (["model"], ["forward_func"]) and set(made[1:]) <= {"layer"}
+    supplied = set(_required(method.attribute)) <= {"inputs", "baselines", "sliding_window_shapes"}
+    return of_model and supplied and "target" in accepted
 
 
 def _required(method: Any) -> list[str]:
@@ -183,10 +180,8 @@ def _windows(images: Tensor) -> dict[str, Any]:
 
 def _at_image_size(name: str, raw: Any, images: Tensor) -> Tensor:
     if not isinstance(raw, Tensor) or raw.ndim != 4:
-        raise InputError(
-            f"estimator {name}: the layer gives {shape_or_type(raw)} for {len(images)} images, "
-            "not [N, channels, h, w]: name a convolution or a block of them"
-        )
+        problem = f"the layer gives {shape_or_type(raw)} for {len(images)} images, not [N, channels, h, w]"
+        raise InputError(f"estimator {name}: {problem}: name a convolution or a block of them")
     return functional.interpolate(raw.sum(1, keepdim=True), images.shape[2:], mode="bilinear")
 
 
@@ -262,10 +257,8 @@ class FittedModel(nn.Module):
         with register_module_forward_hook(note), torch.no_grad():
             self(images)
         if not convolutions:
-            raise InputError(
-                f"estimator {name}: the model has no convolution whose output is larger than one pixel; "
-                f"name a layer as in {name}@LAYER"
-            )
+            problem = "the model has no convolution whose output is larger than one pixel"
+            raise InputError(f"estimator {name}: {problem}; name a layer as in {name}@LAYER")
         return convolutions[-1]
 
 
@@ -313,9 +306,8 @@ def fitted_model(engine: Engine, images: Tensor) -> FittedModel:
             uses.complete = True
         # Wide enough for half precision and TF32: what is looked for is a ReLU that got lost.
         if not same_logits(logits, expected, 1e-2):
-            raise InputError(
-                "Captum's methods need a model without operations in place; this one changes without them "
-                "(a ReLU called as a function in place, its result not used?): write x = relu(x)"
-            )
+            problem = "Captum's methods need a model without in-place operations"
+            cause = "a ReLU called as a function in place, its result not used?"
+            raise InputError(f"{problem}; this one changes without them ({cause}): write x = relu(x)")
         _FITTED[engine] = fitted
     return _FITTED[engine]

@@ -177,10 +177,8 @@ def _name_of(source: Any) -> str:
     if not name and hasattr(source, "attribute"):
         name = type(source).__name__
     if not name or name == "<lambda>":
-        raise InputError(
-            f"an estimator in a list must have a name, this {type(source).__name__} has none: give a mapping "
-            '{"name": estimator}'
-        )
+        problem = f"an estimator in a list must have a name, this {type(source).__name__} has none"
+        raise InputError(problem + ': give a mapping {"name": estimator}')
     return name
 
 

@@ -160,9 +160,10 @@ def reference_images(reference: Any, task: Task) -> Tensor:
     if isinstance(reference, str) and reference == "black":
         low, high = images.nan_to_num().aminmax()
         if low < -1.01 or high > 1.01:
+            problem = 'reference "black" means -1 and needs images scaled to [-1, 1]'
+            span = f"{float(low):.3g} to {float(high):.3g}"
             raise InputError(
-                'reference "black" means -1 and needs images scaled to [-1, 1]; these reach from '
-                f"{float(low):.3g} to {float(high):.3g}: give reference=fpa.masking.black(mean, std) instead"
+                f"{problem}; these reach from {span}: give reference=fpa.masking.black(mean, std)"
             )
         reference = -1.0
     if reference is None or isinstance(reference, str):

@@ -91,9 +91,8 @@ def checked_map(name: str, raw: Any, shape: Sequence[int]) -> Tensor:
         raw = torch.from_numpy(np.ascontiguousarray(raw))
     count, _, *sides = shape
     if not isinstance(raw, Tensor) or list(raw.shape) not in ([*shape], [count, 1, *sides], [count, *sides]):
-        raise InputError(
-            f"estimator {name} must return a tensor {[*shape]} for these images, got {shape_or_type(raw)}"
-        )
+        returned = shape_or_type(raw)
+        raise InputError(f"estimator {name} must return a tensor {[*shape]} for these images, got {returned}")
     return (raw.unsqueeze(1) if raw.ndim == 3 else raw).detach()
 
 
@@ -195,10 +194,9 @@ class RawMap:
 
     def configured(self, settings: Settings) -> Self:
         """The raw map with what it leaves open taken from the settings."""
-        for name, key in self.from_settings.items():
-            if getattr(self, name) is None:
-                self = replace(self, **{name: getattr(settings, key)})  # type: ignore[type-var]
-        return self
+        names = [name for name in self.from_settings if getattr(self, name) is None]
+        values = {name: getattr(settings, self.from_settings[name]) for name in names}
+        return replace(self, **values) if values else self  # type: ignore[type-var]
 
     def described(self) -> dict[str, Any]:
         """JSON that differs where the maps would."""

@@ -122,9 +122,7 @@ def features_of(features: Features, images: Tensor) -> Pixels:
         return Segments(images, (down[:, None] * across + right).expand(len(images), -1, -1))
     labels = torch.as_tensor(features)
     if labels.shape not in (images.shape[2:], (len(images), height, width)) or labels.is_floating_point():
-        raise InputError(
-            f"the label map must be whole numbers [{len(images)}, {height}, {width}] or [{height}, {width}], "
-            f"got {labels.dtype} {list(labels.shape)}"
-        )
+        expected, kind = f"[{len(images)}, {height}, {width}] or [{height}, {width}]", list(labels.shape)
+        raise InputError(f"the label map must be whole numbers {expected}, got {labels.dtype} {kind}")
     labels = labels.cpu().expand(len(images), height, width)
     return Segments(images, torch.stack([label.unique(return_inverse=True)[1] for label in labels]))

@@ -123,11 +123,7 @@ class Fidelity(Areas):
             "an unmasked output that is not positive": wrong_sign,
             "being excluded by `keep`": ~wanted,
         }
-        because = [
-            f"{images.sum()} of {n} images left out for {reason} ({_named(images)})"
-            for reason, images in reasons.items()
-            if images.any()
-        ]
+        because = [_left_out(images, reason) for reason, images in reasons.items() if images.any()]
         if not kept.any():
             raise InputError(f"no image is left to score: {'; '.join(because)}")
         _check_same_start(unmasked, curves[1][:, 0], finite)
@@ -248,14 +244,13 @@ def _check_same_start(mif: Floats, lif: Floats, finite: Bools) -> None:
     with np.errstate(invalid="ignore"):
         wrong = np.flatnonzero(finite & (np.abs(mif - lif) > allowed))
     if wrong.size:
-        i = wrong[0]
-        raise InputError(
-            "the first column of mif and of lif must be the same unmasked output; they differ for"
-            f" {wrong.size} of {mif.size} images, first for image {i}: {mif[i]:g} and {lif[i]:g}"
-        )
+        first = f"first for image {wrong[0]}: {mif[wrong[0]]:g} and {lif[wrong[0]]:g}"
+        rule = "the first column of mif and of lif must be the same unmasked output"
+        raise InputError(f"{rule}; they differ for {wrong.size} of {mif.size} images, {first}")
 
 
-def _named(images: Bools) -> str:
+def _left_out(images: Bools, reason: str) -> str:
     indices = np.flatnonzero(images)
-    shown = ", ".join(map(str, indices[:5]))
-    return f"image{'s' if indices.size > 1 else ''} {shown}{', ...' if indices.size > 5 else ''}"
+    shown = ", ".join(map(str, indices[:5])) + ", ..." * (indices.size > 5)
+    named = f"image{'s' * (indices.size > 1)} {shown}"
+    return f"{indices.size} of {images.size} images left out for {reason} ({named})"

@@ -240,7 +240,7 @@ def get_masking(
         return black(mean, std)
     if name not in MASKINGS and ":" not in name:
         raise unknown("masking", name, [*MASKINGS, *ALIASES, "module:Class"])
-    make = MASKINGS.get(name) or load_object(name, "masking")
+    make: Any = MASKINGS.get(name) or load_object(name, "masking")
     maker = isinstance(make, type) or make in MASKINGS.values()  # else it is a function of images and mask
     accepted = list(inspect.signature(make).parameters)[0 if maker else 2 :]
     taken = ", ".join(accepted)

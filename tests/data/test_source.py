@@ -166,7 +166,7 @@ def test_a_last_batch_that_the_loader_drops_is_dropped():
 def test_labels_become_outputs_of_the_model():
     (block,) = image_source((IMAGES, LABELS), labels=[7, 5, -1, 0]).blocks(64)
     assert block.labels.tolist() == [(7, 5, -1, 0)[label] for label in LABELS]
-    with pytest.raises(InputError, match="the label 3, but labels names outputs for 3 classes"):
+    with pytest.raises(InputError, match="label 3, but labels names outputs for 3 classes"):
         list(image_source((IMAGES, LABELS), labels=[7, 5, 2]).blocks(64))
     with pytest.raises(InputError, match="each of the 8 classes, got 3"):
         image_source("shapes", labels=[7, 5, 2])

@@ -166,7 +166,7 @@ def test_weights_of_something_else_are_named(change, said, squeezenet, tmp_path)
         ("torchvision:squeezenet1_1", "empty.pth", "empty.pth is not a weights file: it is empty"),
         ("torchvision:squeezenet1_1", "lfs.pth", "lfs.pth is not a weights file: it is a Git LFS pointer"),
         ("torchvision:squeezenet1_1", "page.pth", "page.pth is not a weights file: it is a web page"),
-        ("torchvision:squeezenet1_1", "lfs.safetensors", "not a complete safetensors file: it is a Git LFS"),
+        ("torchvision:squeezenet1_1", "lfs.safetensors", "is not a model file: it is a Git LFS pointer"),
         ("torchvision:squeezenet1_1", "half.pth", "half.pth cannot be read as a weights file: "),
         ("shapes-fpa", "w.pth", "saved model with its own weights"),
         ("shapes-fpaa", None, "unknown model 'shapes-fpaa': did you mean 'shapes-fpa'"),

@@ -190,11 +190,11 @@ class Normaliser:
 
     def __call__(self, images: Tensor, number: int = 0) -> Tensor:
         """Images [N, C, H, W], normalised; `number` is that of their batch, for errors."""
-        if self.channels is not None and images.shape[1] != self.channels:
-            if images.shape[1] != 1:
-                problem = f"the model takes {self.channels} channels, the images have {images.shape[1]}"
-                raise InputError(f"{problem} ({list(images.shape)}): convert them")
-            images = images.expand(-1, self.channels, -1, -1)
+        if images.shape[1] == 1:
+            images = images.expand(-1, self.channels or 1, -1, -1)
+        if self.channels not in (None, images.shape[1]):
+            problem = f"the model takes {self.channels} channels, the images have {images.shape[1]}"
+            raise InputError(f"{problem} ({list(images.shape)}): convert them")
         kind, low, high = value_range(images)
         span = f"from {low:.3g} to {high:.3g}"
         # A dark batch of bytes or a pale one of normalised images may look like 0..1; else none differs.
@@ -305,10 +305,9 @@ class ImageBatches:
         self.seen.update(numbers)
         if not repeated or self._warned:
             return
-        problem = (
-            f"the number {repeated[0]} came with two images: the third part of a batch (or its index) "
-            "numbers the images, so leave it out, or give every image a number of its own once"
-        )
+        remedy = "leave it out, or give every image a number of its own once"
+        rule = f"the third part of a batch (or its index) numbers the images, so {remedy}"
+        problem = f"the number {repeated[0]} came with two images: {rule}"
         if self._needed:
             raise InputError(problem)
         warnings.warn(f"{problem}; noise and ties of such images are drawn alike", stacklevel=4)

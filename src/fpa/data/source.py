@@ -90,22 +90,23 @@ class ImageSource(ABC):
                 inside = slice(*torch.searchsorted(rows[0], ends).tolist())
                 held.append([values[inside] for values in rows[1:]])
                 if (number + 1) * size <= piece.stop:
-                    yield _joined(number, held)
+                    yield self._joined(number, held)
                     held = []
         if held:
-            yield _joined(number, held)
+            yield self._joined(number, held)
 
     @abstractmethod
     def _read(self, size: int, asked: Callable[[int], bool]) -> Iterator[tuple[range, Rows]]:
         """The images, in order: at least those of the blocks for which `asked` says yes."""
 
-    def _labelled(self, labels: Tensor) -> Tensor:
-        """Labels of the data as outputs of the model; -1 stays -1."""
-        if self._outputs is None or len(labels) == 0:
-            return labels
-        if (label := int(labels.max())) >= (known := len(self._outputs) - 1):
-            raise InputError(f"an image has the label {label}, but labels names outputs for {known} classes")
-        return self._outputs[labels.clamp(min=-1)]
+    def _joined(self, number: int, parts: Iterable[Iterable[Tensor]]) -> ImageBlock:
+        """The block, with the labels of the data as outputs of the model; -1 stays -1."""
+        images, labels, indices, *foreground = map(torch.cat, zip(*parts, strict=True))
+        if self._outputs is not None and len(labels):
+            if (label := int(labels.max())) >= (known := len(self._outputs) - 1):
+                raise InputError(f"an image has label {label}, but labels names outputs for {known} classes")
+            labels = self._outputs[labels.clamp(min=-1)]
+        return ImageBlock(number, images, labels, indices.tolist(), *foreground)
 
     def pictures(self, images: Tensor, like: Tensor | None = None) -> NDArray[np.uint8]:
         """Normalised images [N, C, H, W] as bytes for people.
@@ -171,11 +172,6 @@ def image_source(
     return _Stream(data, batches, outputs, count)
 
 
-def _joined(number: int, parts: Iterable[Iterable[Tensor]]) -> ImageBlock:
-    images, labels, indices, *foreground = map(torch.cat, zip(*parts, strict=True))
-    return ImageBlock(number, images, labels, indices.tolist(), *foreground)
-
-
 class _Indexed(ImageSource):
     """A source of which any block can be read alone."""
 
@@ -227,9 +223,9 @@ class _Evaluation(_Indexed):
         for (indices, images, labels), piece in zip(batches, pieces, strict=True):
             self.lost.update(unreadable(split, indices, labels))
             good = labels != UNREADABLE
-            places, indices, labels = torch.tensor(piece)[good], indices[good], self._labelled(labels[good])
-            foreground = () if self._foreground is None else (self._foreground[indices],)
-            yield piece, (places, self._normalised(images[good]), labels, indices, *foreground)
+            foreground = () if self._foreground is None else (self._foreground[indices[good]],)
+            known = labels[good], indices[good], *foreground
+            yield piece, (torch.tensor(piece)[good], self._normalised(images[good]), *known)
 
 
 class _Brought(ImageSource):
@@ -246,10 +242,6 @@ class _Brought(ImageSource):
 
     def check_numbers(self) -> None:
         self._batches.check_numbers()
-
-    def _rows(self, batch: Iterable[Tensor], at: int) -> Rows:
-        images, labels, indices = batch
-        return torch.arange(at, at + len(images)), images, self._labelled(labels), indices
 
 
 class _Batched(_Brought, _Indexed):
@@ -282,7 +274,7 @@ class _Batched(_Brought, _Indexed):
                 seen = f"batch {number} holds {len(batch[0])} images, but is made of {len(piece)} items"
                 raise InputError(f"{seen} of the data set: every item must be one image")
             piece = range(piece.start, min(piece.stop, self.count))
-            yield piece, self._rows((part[: len(piece)] for part in batch), piece.start)
+            yield piece, (torch.tensor(piece), *(part[: len(piece)] for part in batch))
 
 
 class _Stream(_Brought):
@@ -304,7 +296,7 @@ class _Stream(_Brought):
         self._read_before, at = True, 0
         for batch in self._batches:
             left = len(batch[0]) if self._limit is None else min(len(batch[0]), self._limit - at)
-            yield range(at, at + left), self._rows((part[:left] for part in batch), at)
+            yield range(at, at + left), (torch.arange(at, at + left), *(part[:left] for part in batch))
             at += left
             if at == self._limit:
                 break

@@ -27,12 +27,10 @@ from fpa.seeds import Stream, derive
 _GRID = 8  # windows per side, for Occlusion (in half steps) and for the methods that remove patches
 
 
-# Methods that fit the pattern of the others but not an evaluation image by image.
+# Methods that fit the pattern of the others but not an evaluation image by image, with Layer before or not.
 _UNFIT = {
-    "DeepLiftShap": "it needs a set of reference images: captum:DeepLift takes the masked image",
-    "LayerDeepLiftShap": "it needs a set of reference images: captum:LayerDeepLift takes the masked image",
+    "DeepLiftShap": "it needs a set of reference images: DeepLift and LayerDeepLift take the masked image",
     "FeaturePermutation": "an image's map would depend on the other images of its batch",
-    "LayerFeaturePermutation": "an image's map would depend on the other images of its batch",
     "ShapleyValues": "it needs all orders of the features: captum:ShapleyValueSampling draws some",
 }
 
@@ -60,8 +58,8 @@ class Captum(RawMap):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "reference", hashable_reference(self.reference))
-        if self.method in _UNFIT:
-            raise InputError(f"captum:{self.method} cannot be used by name: {_UNFIT[self.method]}")
+        if reason := _UNFIT.get(self.method.removeprefix("Layer")):
+            raise InputError(f"captum:{self.method} cannot be used by name: {reason}")
         if self.method not in (known := captum_methods()):
             raise unknown("Captum method", self.method, known)
         if self.layer is not None and not self._takes_layer:
@@ -138,12 +136,13 @@ def captum_methods() -> list[str]:
     >>> {"DeepLift", "GuidedBackprop", "LayerGradCam", "Occlusion"} <= set(captum_methods())
     True
     """
-    return [name for name in _captum().__all__ if name not in _UNFIT and _fits(getattr(_captum(), name))]
+    return [*filter(_fits, _captum().__all__)]
 
 
-def _fits(method: Any) -> bool:
+def _fits(name: str) -> bool:
     """Whether something of Captum's is made from a model, perhaps with a layer, and explains its classes."""
-    if not inspect.isclass(method) or not hasattr(method, "attribute"):
+    method = getattr(_captum(), name)
+    if name.removeprefix("Layer") in _UNFIT or not hasattr(method, "attribute"):
         return False
     made, accepted = _required(method.__init__), inspect.signature(method.attribute).parameters
     of_model = made[:1] in (["model"], ["forward_func"]) and set(made[1:]) <= {"layer"}

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from fpa.errors import InputError, unknown
 from fpa.explanation.raw import FAMILIES, RawMap, Reduction, Task, checked_map, in_parts, register
-from fpa.files import what_it_is
+from fpa.files import first_bytes
 from fpa.models.saved import read_torch
 from fpa.models.wrap import untouched
 
@@ -115,11 +115,7 @@ def _read(path: Path, array: str | None) -> Tensor:
     """One array of a file, memory-mapped where the format allows it."""
     if path.suffix not in _FORMATS:
         raise InputError(f"maps are read from {', '.join(_FORMATS)} files, got {path}")
-    if not path.is_file():
-        raise InputError(f"there is no file of maps {path}")
-    with path.open("rb") as file:
-        if other := what_it_is(file.read(64)):
-            raise InputError(f"{path} is not a file of maps: {other}")
+    first_bytes(path, "file of maps")
     try:
         arrays = _arrays(path)
         if array is None and len(arrays) != 1:

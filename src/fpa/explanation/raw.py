@@ -70,7 +70,6 @@ def in_parts(
     every image must be `alone`.
     """
     parts: list[Tensor] = []
-    start = 0
 
     def part(batch: int) -> Tensor:
         at = slice(start, start + (1 if alone else max(1, batch // memory_factor)))
@@ -78,10 +77,9 @@ def in_parts(
         return checked_map(name, run(rows, at), rows.shape).to(task.images)
 
     with torch.inference_mode(False), torch.enable_grad():
-        while start < len(task.images):
+        while (start := sum(map(len, parts))) < len(task.images):
             if (raw := task.engine.attempt("gradients", task.images[:1], part)) is not None:
                 parts.append(raw)
-                start += len(raw)
     return torch.cat(parts)
 
 

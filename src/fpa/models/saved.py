@@ -22,7 +22,7 @@ from torchvision import models as torchvision_models
 from fpa.data.normalisation import Normalisation, as_normalisation
 from fpa.data.sets import is_plain_name
 from fpa.errors import InputError, first_line
-from fpa.files import replacing, what_it_is
+from fpa.files import first_bytes, replacing
 from fpa.models.architectures import ModelName, build, import_timm, parse_model_name, unknown_model
 
 FORMAT = 1
@@ -174,14 +174,11 @@ def check_same_tensors(path: Path, model: str, expected: dict[str, Any], state: 
 
 def open_tensors(path: Path) -> Any:
     """Open a safetensors file, or say what is wrong with it."""
-    if not path.is_file():
-        raise InputError(f"there is no model file {path}")
+    first_bytes(path, "model file")
     try:
         return safe_open(path, framework="pt")
     except (SafetensorError, OSError) as error:
-        with path.open("rb") as file:
-            reason = what_it_is(file.read(64)) or error
-        raise InputError(f"{path} is not a complete safetensors file: {reason}") from error
+        raise InputError(f"{path} is not a complete safetensors file: {error}") from error
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -301,8 +298,6 @@ def _state_dict(path: Path) -> dict[str, Tensor]:
     """The tensors of a weights file by name; nothing in the file is executed."""
     if path.suffix == ".safetensors":
         return read_tensors(path)
-    if not path.is_file():
-        raise InputError(f"there is no weights file {path}")
     content = read_torch(path, "weights file")
     if not isinstance(content, Mapping) or not content:
         raise InputError(f"{path} holds no state dict: it holds {type(content).__name__}")
@@ -317,10 +312,9 @@ def _state_dict(path: Path) -> dict[str, Tensor]:
 
 def read_torch(path: Path, kind: str) -> Any:
     """What torch.save wrote, memory-mapped where the format allows it; nothing in the file is executed."""
-    with path.open("rb") as file:
-        start = file.read(64)
+    start = first_bytes(path, kind)
     if not start.startswith((b"PK", b"\x80")):  # neither a zip archive nor a pickle
-        raise InputError(f"{path} is not a {kind}: {what_it_is(start) or f'it begins with {start[:16]!r}'}")
+        raise InputError(f"{path} is not a {kind}: it begins with {start[:16]!r}")
     try:
         return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except pickle.UnpicklingError as error:

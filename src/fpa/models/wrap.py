@@ -111,8 +111,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise InputError(f"the model must be a torch.nn.Module, got {type(model).__name__}")
     if isinstance(model, torch.jit.ScriptModule):
-        reason = "the model is TorchScript, whose weights cannot be frozen"
-        raise InputError(f"{reason}: give the module that it was made of")
+        raise InputError("the model is TorchScript, which cannot be frozen: give the module it was made of")
     while True:
         parallel = isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel)
         inner = getattr(model, "module" if parallel else "_orig_mod", None)  # torch.compile has the latter

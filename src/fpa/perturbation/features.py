@@ -96,15 +96,13 @@ class Segments(Pixels):
         sizes = torch.zeros_like(ranks, dtype=torch.int64)
         sizes.scatter_(2, ranks.long(), self.sizes.expand_as(ranks))
         least_first = torch.nn.functional.pad(sizes.cumsum(2), (1, 0))
-        least, most = removed.to(ranks.device), (self.counts[:, None] - removed).to(ranks.device)
 
-        def share(pixels: Tensor, features: Tensor) -> Tensor:
-            return pixels.gather(1, features).double() / self.shape.numel()
+        def share(features: Tensor) -> Tensor:
+            places = features.to(ranks.device).expand(len(ranks), -1, -1)
+            return least_first.gather(2, places).double() / self.shape.numel()
 
-        by_map = dict(zip(names, least_first, strict=True))
-        mif = {name: 1 - share(pixels, most) for name, pixels in by_map.items()}
-        lif = {name: share(pixels, least) for name, pixels in by_map.items()}
-        return {"shares_mif": mif, "shares_lif": lif}
+        sides = {"shares_mif": 1 - share(self.counts[:, None] - removed), "shares_lif": share(removed)}
+        return {side: dict(zip(names, shares, strict=True)) for side, shares in sides.items()}
 
 
 def features_of(features: Features, images: Tensor) -> Pixels:

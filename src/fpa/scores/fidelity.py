@@ -41,10 +41,8 @@ class Fidelity(Areas):
     area_mif: float
     area_lif: float
     area_mean_then_divide: float
-    """NaN if the mean unmasked output is not positive, like the three below."""
+    """NaN if the mean unmasked output is not positive, like its interval."""
     interval_mean_then_divide: float
-    area_mif_mean_then_divide: float
-    area_lif_mean_then_divide: float
     used: int
     left_out: int
     """Images left out for any reason; an image can have several."""
@@ -113,8 +111,8 @@ class Fidelity(Areas):
         wrong_sign = non_positive if normalise == "each" else np.zeros(n, dtype=bool)
         scale = np.where(wrong_sign | (normalise == "none"), 1.0, unmasked)
         with np.errstate(all="ignore"):  # what is not finite is found on the next line
-            areas = [100 * np.trapezoid(curves[i] / scale[:, None], x[i]) for i in (0, 1)]
-        mif_areas, lif_areas = map(np.asarray, areas)
+            areas = (100 * np.trapezoid(curves[i] / scale[:, None], x[i]) for i in (0, 1))
+            mif_areas, lif_areas = map(np.asarray, areas)
         finite &= np.isfinite(lif_areas - mif_areas)
         kept = finite & wanted & ~wrong_sign
         mif_areas[~kept] = lif_areas[~kept] = np.nan
@@ -135,17 +133,16 @@ class Fidelity(Areas):
         small = (u < 0.1 * np.median(u)) & (normalise == "each")
         mean = float(u.mean()) if u.mean() > 0 else math.nan
         ratio_mif, ratio_lif = (float((scale[kept] * areas).mean()) / mean for areas in (m, l))
-        residuals = scale[kept] * (l - m) - (ratio_lif - ratio_mif) * u
+        ratio = ratio_lif - ratio_mif
+        residuals = scale[kept] * (l - m) - ratio * u
         return cls(
             area=float((l - m).mean()),
             interval=1.96 * standard_error(l - m),
             interval_unpaired=1.96 * math.hypot(standard_error(m), standard_error(l)),
             area_mif=float(m.mean()),
             area_lif=float(l.mean()),
-            area_mean_then_divide=ratio_lif - ratio_mif,
+            area_mean_then_divide=ratio,
             interval_mean_then_divide=1.96 * standard_error(residuals) / mean,
-            area_mif_mean_then_divide=ratio_mif,
-            area_lif_mean_then_divide=ratio_lif,
             used=m.size,
             left_out=n - m.size,
             non_finite=int((~finite).sum()),

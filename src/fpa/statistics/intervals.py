@@ -220,8 +220,8 @@ def shared_images(fidelities: Mapping[str, Areas]) -> Bools:
     sizes = {name: len(fidelity.kept) for name, fidelity in fidelities.items()}
     if len(set(sizes.values())) > 1:
         raise InputError(f"a paired comparison needs the same images in all, got numbers of images {sizes}")
-    if len({fidelity.normalise for fidelity in fidelities.values()}) > 1:
-        settings = {name: fidelity.normalise for name, fidelity in fidelities.items()}
+    settings = {name: fidelity.normalise for name, fidelity in fidelities.items()}
+    if len(set(settings.values())) > 1:
         raise InputError(f"a paired comparison needs the same normalisation in all, got {settings}")
     kept: Bools = np.all([fidelity.kept for fidelity in fidelities.values()], axis=0)
     if kept.sum() < 2:

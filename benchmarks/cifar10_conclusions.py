@@ -22,8 +22,7 @@ from fpa.explanation import PAPER
 from fpa.scores.fidelity import Fidelity
 from fpa.show.names import model_name
 from fpa.statistics.contradictions import Reliability, reliability
-from fpa.statistics.intervals import spearman
-from fpa.statistics.paired import holm, paired_test
+from fpa.statistics.intervals import holm, paired_test, spearman
 
 SIGNED = [name for name, estimator in PAPER.items() if estimator.signed and name != "random"]
 UNSIGNED = [name for name, estimator in PAPER.items() if not estimator.signed and name != "random"]

@@ -158,25 +158,20 @@ def _lock(descriptor: int) -> None:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def check_torch_file(path: Path, kind: str) -> None:
-    """Refuse a file that torch.save did not write, by its first bytes: neither a zip archive nor a pickle."""
+def first_bytes(path: Path, kind: str) -> bytes:
+    """The first bytes of a file; one that is not there is refused, and what often lies in its place."""
+    if not path.is_file():
+        raise InputError(f"there is no {kind} {path}")
     with path.open("rb") as file:
         start = file.read(64)
-    if not start.startswith((b"PK", b"\x80")):
-        raise InputError(f"{path} is not a {kind}: {what_it_is(start) or f'it begins with {start[:16]!r}'}")
-
-
-def what_it_is(start: bytes) -> str | None:
-    """What often lies where a large file should be, known by its first bytes; None: something else.
-
-    >>> what_it_is(b"<!DOCTYPE html><html>")
-    'it is a web page, perhaps the error of a download'
-    """
+    problem = "" if start else "it is empty"
     if start.startswith(b"version https://git-lfs"):
-        return "it is a Git LFS pointer, the file itself was not fetched (git lfs pull)"
+        problem = "it is a Git LFS pointer, the file itself was not fetched (git lfs pull)"
     if start.lstrip().lower().startswith((b"<!doctype", b"<html", b"<?xml")):
-        return "it is a web page, perhaps the error of a download"
-    return None if start else "it is empty"
+        problem = "it is a web page, perhaps the error of a download"
+    if problem:
+        raise InputError(f"{path} is not a {kind}: {problem}")
+    return start
 
 
 def clear_temporaries(folder: Path) -> None:

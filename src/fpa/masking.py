@@ -240,12 +240,8 @@ def get_masking(
         return black(mean, std)
     if name not in MASKINGS and ":" not in name:
         raise unknown("masking", name, [*MASKINGS, *ALIASES, "module:Class"])
-    return _made(name, MASKINGS.get(name) or load_object(name, "masking"), parameters)
-
-
-def _made(name: str, make: Callable[..., Any], parameters: dict[str, Any]) -> Masking:
-    """The masking of a class or function with these parameters, or the error that says which it accepts."""
-    maker = isinstance(make, type) or make in MASKINGS.values()
+    make: Any = MASKINGS.get(name) or load_object(name, "masking")
+    maker = isinstance(make, type) or make in MASKINGS.values()  # else it is a function of images and mask
     accepted = list(inspect.signature(make).parameters)[0 if maker else 2 :]
     taken = ", ".join(accepted)
     if not set(parameters) <= set(accepted):

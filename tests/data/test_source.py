@@ -85,7 +85,7 @@ def check(block, size, images=IMAGES, labels=LABELS):
 def test_every_block_is_the_slice_of_the_whole(form, size):
     source = image_source((INDEXED | STREAMS)[form](), normalisation=NORMALISATION)
     assert source.indexed is (form in INDEXED)
-    assert source.input_shape == (3, 8, 8)
+    assert source.first.shape[1:] == (3, 8, 8)
     blocks = list(source.blocks(size))
     assert [block.number for block in blocks] == list(range(-(-11 // size)))
     for block in blocks:
@@ -166,7 +166,7 @@ def test_a_last_batch_that_the_loader_drops_is_dropped():
 def test_labels_become_outputs_of_the_model():
     (block,) = image_source((IMAGES, LABELS), labels=[7, 5, -1, 0]).blocks(64)
     assert block.labels.tolist() == [(7, 5, -1, 0)[label] for label in LABELS]
-    with pytest.raises(InputError, match="the label 3, but labels names outputs for 3 classes"):
+    with pytest.raises(InputError, match="label 3, but labels names outputs for 3 classes"):
         list(image_source((IMAGES, LABELS), labels=[7, 5, 2]).blocks(64))
     with pytest.raises(InputError, match="each of the 8 classes, got 3"):
         image_source("shapes", labels=[7, 5, 2])
@@ -244,7 +244,7 @@ def test_images_without_labels_have_unknown_ones(tmp_path):
 def test_images_that_maps_belong_to_need_numbers(shuffle, numbered):
     parts = (IMAGES, LABELS, torch.arange(11)) if numbered else (IMAGES, LABELS)
     source = image_source(DataLoader(TensorDataset(*parts), 4, shuffle=shuffle))
-    assert (source.shuffled, source.drawn, source.indexed) == (shuffle, shuffle, not shuffle)
+    assert (source.drawn, source.indexed) == (shuffle, not shuffle)
     if shuffle and not numbered:
         with pytest.raises(InputError, match="the loader shuffles them"):
             source.check_numbers()

@@ -1,7 +1,7 @@
 """Families of estimators from outside the package, by name; sharing of passes; names, labels, JSON."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pytest
@@ -149,7 +149,6 @@ def test_a_plain_family_with_settings_and_an_argument(net, families):
     torch.testing.assert_close(maps["brightness:2"], (images**2).sum(1))
     estimator = get_estimators("brightness:2")["brightness:2"]
     assert estimator.described()["raw"] == {"name": "brightness", "power": 2.0}
-    assert Estimator.from_json(json.loads(json.dumps(estimator.described()))) == estimator
 
 
 def test_a_family_must_have_a_name():
@@ -218,7 +217,7 @@ def test_a_baseline_is_one_whatever_it_is_called():
 def test_labels_survive_json(estimators, texts):
     labels = [estimator.label(name) for name, estimator in get_estimators(estimators).items()]
     assert [label.text for label in labels] == texts
-    stored: Any = json.loads(json.dumps([label.to_json() for label in labels]))
+    stored: Any = json.loads(json.dumps([asdict(label) for label in labels]))
     assert [type(label)(**parts) for label, parts in zip(labels, stored, strict=True)] == labels
 
 
@@ -231,11 +230,6 @@ def test_descriptions_differ_where_the_maps_would(reference):
     assert different == smooth | (set() if reference == "masked" else {"ig_sum", "ig_abs"})
     for estimator in other.values():
         assert json.loads(json.dumps(estimator.described())) == estimator.described()
-
-
-def test_what_has_no_name_cannot_be_made_of_its_description():
-    with pytest.raises(InputError, match="cannot be rebuilt from its description"):
-        Estimator.from_json(Estimator(torch.ones(2, 4, 4)).described())
 
 
 def test_what_needs_no_settings_is_not_made_again():

@@ -94,7 +94,7 @@ class TestBadInput:
     @pytest.mark.parametrize("content", [b"", b"not a model", pickle.dumps(Attack())])
     def test_a_file_that_is_no_safetensors_and_never_a_pickle(self, tmp_path, content):
         (tmp_path / "bad.safetensors").write_bytes(content)
-        with pytest.raises(InputError, match="is not a complete safetensors file"):
+        with pytest.raises(InputError, match=r"is not a (complete safetensors file|model file: it is empty)"):
             load_model(tmp_path / "bad.safetensors")
 
     def test_a_truncated_file(self, tmp_path):

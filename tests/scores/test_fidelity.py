@@ -14,11 +14,10 @@ from scipy import stats
 import fpa
 from fpa.errors import InputError
 from fpa.explanation.estimator import PAPER
-from fpa.scores.fidelity import Fidelity, common_images, table
+from fpa.scores.fidelity import Fidelity, common_images
 from fpa.statistics.contradictions import KINDS, Reliability, ranking_agreement
 from fpa.statistics.contradictions import reliability as reliability_of
-from fpa.statistics.intervals import share_kept, spearman
-from fpa.statistics.paired import holm, paired_test
+from fpa.statistics.intervals import holm, paired_test, share_kept, spearman
 
 SIGNED = {name: estimator.signed for name, estimator in PAPER.items() if name != "random"}
 TEN = ["random", *SIGNED]
@@ -80,8 +79,6 @@ def test_mean_then_divide_is_the_area_of_the_mean_curve(seed, normalise):
     mif, lif, x = random_curves(seed)
     fidelity = Fidelity.from_curves(mif, lif, x, normalise=normalise)
     mean_mif, mean_lif = mif.mean(0) / mif[:, 0].mean(), lif.mean(0) / lif[:, 0].mean()
-    assert fidelity.area_mif_mean_then_divide == pytest.approx(100 * np.trapezoid(mean_mif, x))
-    assert fidelity.area_lif_mean_then_divide == pytest.approx(100 * np.trapezoid(mean_lif, x))
     assert fidelity.area_mean_then_divide == pytest.approx(100 * np.trapezoid(mean_lif - mean_mif, x))
 
 
@@ -580,17 +577,6 @@ def test_reliability_refuses_what_makes_no_sense():
         reliability(random_fidelities(0), alpha=5)
     with pytest.raises(InputError, match="at least 1 draw, got 0"):
         reliability(random_fidelities(0), draws=0)
-
-
-def test_table_has_a_row_an_estimator_and_every_number():
-    fidelities = random_fidelities(0)
-    frame = table(fidelities)
-    assert frame.index.tolist() == TEN
-    assert frame.columns[:5].tolist() == ["area", "interval", "interval_unpaired", "area_mif", "area_lif"]
-    for name, fidelity in fidelities.items():
-        assert frame.loc[name, "area_mean_then_divide"] == fidelity.area_mean_then_divide
-        assert frame.loc[name, "left_out"] == 0
-    assert frame["used"].tolist() == [40] * 10
 
 
 def test_ranking_agreement_is_spearmans_of_the_areas_with_a_bootstrap_over_images():

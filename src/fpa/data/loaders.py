@@ -190,11 +190,11 @@ class Normaliser:
 
     def __call__(self, images: Tensor, number: int = 0) -> Tensor:
         """Images [N, C, H, W], normalised; `number` is that of their batch, for errors."""
-        if self.channels is not None and images.shape[1] != self.channels:
-            if images.shape[1] != 1:
-                problem = f"the model takes {self.channels} channels, the images have {images.shape[1]}"
-                raise InputError(f"{problem} ({list(images.shape)}): convert them")
-            images = images.expand(-1, self.channels, -1, -1)
+        if images.shape[1] == 1:
+            images = images.expand(-1, self.channels or 1, -1, -1)
+        if self.channels not in (None, images.shape[1]):
+            problem = f"the model takes {self.channels} channels, the images have {images.shape[1]}"
+            raise InputError(f"{problem} ({list(images.shape)}): convert them")
         kind, low, high = value_range(images)
         span = f"from {low:.3g} to {high:.3g}"
         # A dark batch of bytes or a pale one of normalised images may look like 0..1; else none differs.
@@ -243,10 +243,8 @@ class ImageBatches:
         self._normalised = Normaliser(normalisation, channels)
         self.normalisation = self._normalised.normalisation
         if isinstance(loader, str | Path):
-            raise InputError(
-                f"the images must be given, not their name {str(loader)!r}: load them, for instance with "
-                "data = fpa.data.load_data(name), or use the command fpa evaluate --data"
-            )
+            remedy = "load them, as fpa.data.load_data(name) does, or use the command fpa evaluate --data"
+            raise InputError(f"the images must be given, not their name {str(loader)!r}: {remedy}")
         self.source = [loader] if is_batch(loader) else loader
         if hasattr(self.source, "__getitem__") and not hasattr(self.source, "__iter__"):
             self.source = torch_data.DataLoader(loader, batch_size=None, generator=torch.Generator())
@@ -277,10 +275,9 @@ class ImageBatches:
         """Refuse a loader of which one cannot tell which image is which, now or when a number repeats."""
         self._needed = True
         if self.shuffled and not self._numbered:
-            raise InputError(
-                "precomputed maps belong to images by number, and the loader shuffles them: use "
-                "shuffle=False, without a sampler, or yield (images, labels, indices)"
-            )
+            problem = "precomputed maps belong to images by number, and the loader shuffles them"
+            remedy = "use shuffle=False, without a sampler, or yield (images, labels, indices)"
+            raise InputError(f"{problem}: {remedy}")
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         taken, self._taken = self._taken, []
@@ -308,10 +305,9 @@ class ImageBatches:
         self.seen.update(numbers)
         if not repeated or self._warned:
             return
-        problem = (
-            f"the number {repeated[0]} came with two images: the third part of a batch (or its index) "
-            "numbers the images, so leave it out, or give every image a number of its own once"
-        )
+        remedy = "leave it out, or give every image a number of its own once"
+        rule = f"the third part of a batch (or its index) numbers the images, so {remedy}"
+        problem = f"the number {repeated[0]} came with two images: {rule}"
         if self._needed:
             raise InputError(problem)
         warnings.warn(f"{problem}; noise and ties of such images are drawn alike", stacklevel=4)

@@ -61,13 +61,12 @@ def as_normalisation(values: Any) -> Normalisation | None:
     """
     if values is None or isinstance(values, Normalisation):
         return values
-    pair = isinstance(values, (tuple, list))
-    parts: Any = values if pair else [getattr(values, name, 0) for name in ("mean", "std")]
+    transform = not isinstance(values, (tuple, list))
+    parts: Any = [getattr(values, name, 0) for name in ("mean", "std")] if transform else values
     try:
         mean, std = (tuple(float(value) for value in part) for part in parts)
     except (TypeError, ValueError) as error:
-        raise InputError(
-            "normalisation must be (mean, std) with a number for each channel, a transform with .mean and "
-            f".std, or fpa.data.Normalisation(mean, std), got {values!r}"
-        ) from error
+        pair = "(mean, std) with a number for each channel, a transform with .mean and .std"
+        expected = f"{pair}, or fpa.data.Normalisation(mean, std)"
+        raise InputError(f"normalisation must be {expected}, got {values!r}") from error
     return Normalisation(mean, std)

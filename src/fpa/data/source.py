@@ -63,17 +63,10 @@ class ImageSource(ABC):
     """Files that could not be read so far."""
     first: Tensor
     """A few normalised images [N, C, H, W] to try a model with; a stream loses nothing by it."""
-    shuffled = False
-    """Whether the images may come in another order than the data set's."""
     drawn = False
     """Whether the images are drawn at random, in another order every time."""
 
     _outputs: Tensor | None
-
-    @property
-    def input_shape(self) -> tuple[int, ...]:
-        """(C, H, W) of an image."""
-        return tuple(self.first.shape[1:])
 
     def check_numbers(self) -> None:  # noqa: B027
         """Refuse images that cannot be told apart by number, now or when a number repeats."""
@@ -97,22 +90,23 @@ class ImageSource(ABC):
                 inside = slice(*torch.searchsorted(rows[0], ends).tolist())
                 held.append([values[inside] for values in rows[1:]])
                 if (number + 1) * size <= piece.stop:
-                    yield _joined(number, held)
+                    yield self._joined(number, held)
                     held = []
         if held:
-            yield _joined(number, held)
+            yield self._joined(number, held)
 
     @abstractmethod
     def _read(self, size: int, asked: Callable[[int], bool]) -> Iterator[tuple[range, Rows]]:
         """The images, in order: at least those of the blocks for which `asked` says yes."""
 
-    def _labelled(self, labels: Tensor) -> Tensor:
-        """Labels of the data as outputs of the model; -1 stays -1."""
-        if self._outputs is None or len(labels) == 0:
-            return labels
-        if (label := int(labels.max())) >= (known := len(self._outputs) - 1):
-            raise InputError(f"an image has the label {label}, but labels names outputs for {known} classes")
-        return self._outputs[labels.clamp(min=-1)]
+    def _joined(self, number: int, parts: Iterable[Iterable[Tensor]]) -> ImageBlock:
+        """The block, with the labels of the data as outputs of the model; -1 stays -1."""
+        images, labels, indices, *foreground = map(torch.cat, zip(*parts, strict=True))
+        if self._outputs is not None and len(labels):
+            if (label := int(labels.max())) >= (known := len(self._outputs) - 1):
+                raise InputError(f"an image has label {label}, but labels names outputs for {known} classes")
+            labels = self._outputs[labels.clamp(min=-1)]
+        return ImageBlock(number, images, labels, indices.tolist(), *foreground)
 
     def pictures(self, images: Tensor, like: Tensor | None = None) -> NDArray[np.uint8]:
         """Normalised images [N, C, H, W] as bytes for people.
@@ -169,18 +163,12 @@ def image_source(
         normalised = Normaliser(normalisation or data.normalisation, channels)
         return _Evaluation(data, normalised, outputs, count, workers)
     batches = ImageBatches(data, normalisation, channels)
-    if single_images(data) and len(batches.first) == 1:
-        loader: Any = DataLoader(data, 1, collate_fn=itemgetter(0), num_workers=workers)
+    alone = single_images(data) and len(batches.first) == 1
+    loader = DataLoader(data, 1, collate_fn=itemgetter(0), num_workers=workers) if alone else data
+    plain = type(loader) is DataLoader and type(loader.batch_sampler) is BatchSampler
+    if plain and in_order(loader) and not isinstance(loader.dataset, IterableDataset):
         return _Batched(data, batches, outputs, count, loader=loader)
-    plain = type(data) is DataLoader and type(data.batch_sampler) is BatchSampler
-    if plain and in_order(data) and not isinstance(data.dataset, IterableDataset):
-        return _Batched(data, batches, outputs, count, loader=data)
     return _Stream(data, batches, outputs, count)
-
-
-def _joined(number: int, parts: Iterable[Iterable[Tensor]]) -> ImageBlock:
-    images, labels, indices, *foreground = map(torch.cat, zip(*parts, strict=True))
-    return ImageBlock(number, images, labels, indices.tolist(), *foreground)
 
 
 class _Indexed(ImageSource):
@@ -234,9 +222,9 @@ class _Evaluation(_Indexed):
         for (indices, images, labels), piece in zip(batches, pieces, strict=True):
             self.lost.update(unreadable(split, indices, labels))
             good = labels != UNREADABLE
-            places, indices, labels = torch.tensor(piece)[good], indices[good], self._labelled(labels[good])
-            foreground = () if self._foreground is None else (self._foreground[indices],)
-            yield piece, (places, self._normalised(images[good]), labels, indices, *foreground)
+            foreground = () if self._foreground is None else (self._foreground[indices[good]],)
+            known = labels[good], indices[good], *foreground
+            yield piece, (torch.tensor(piece)[good], self._normalised(images[good]), *known)
 
 
 class _Brought(ImageSource):
@@ -249,14 +237,10 @@ class _Brought(ImageSource):
         self.classes = [str(name) for name in classes] if isinstance(classes, list | tuple) else None
         self.lost, self._batches, self._outputs, self._limit = set(), batches, outputs, count
         self.normalisation, self.first = batches.normalisation, batches.first[:_PROBE]
-        self.shuffled, self.drawn = batches.shuffled, batches.drawn
+        self.drawn = batches.drawn
 
     def check_numbers(self) -> None:
         self._batches.check_numbers()
-
-    def _rows(self, batch: Iterable[Tensor], at: int) -> Rows:
-        images, labels, indices = batch
-        return torch.arange(at, at + len(images)), images, self._labelled(labels), indices
 
 
 class _Batched(_Brought, _Indexed):
@@ -289,7 +273,7 @@ class _Batched(_Brought, _Indexed):
                 seen = f"batch {number} holds {len(batch[0])} images, but is made of {len(piece)} items"
                 raise InputError(f"{seen} of the data set: every item must be one image")
             piece = range(piece.start, min(piece.stop, self.count))
-            yield piece, self._rows((part[: len(piece)] for part in batch), piece.start)
+            yield piece, (torch.tensor(piece), *(part[: len(piece)] for part in batch))
 
 
 class _Stream(_Brought):
@@ -311,7 +295,7 @@ class _Stream(_Brought):
         self._read_before, at = True, 0
         for batch in self._batches:
             left = len(batch[0]) if self._limit is None else min(len(batch[0]), self._limit - at)
-            yield range(at, at + left), self._rows((part[:left] for part in batch), at)
+            yield range(at, at + left), (torch.arange(at, at + left), *(part[:left] for part in batch))
             at += left
             if at == self._limit:
                 break

@@ -42,7 +42,7 @@ class Plan:
         """The one JSON form: plain values that differ where the numbers would, for this engine."""
         return {
             "estimators": {
-                name: {**each.described(), "sign": each.sign, "label": each.label(name).to_json()}
+                name: {**each.described(), "sign": each.sign, "label": asdict(each.label(name))}
                 for name, each in self.estimators.items()
             },
             "masking": masking_json(self.masking),

@@ -27,12 +27,10 @@ from fpa.seeds import Stream, derive
 _GRID = 8  # windows per side, for Occlusion (in half steps) and for the methods that remove patches
 
 
-# Methods that fit the pattern of the others but not an evaluation image by image.
+# Methods that fit the pattern of the others but not an evaluation image by image, with Layer before or not.
 _UNFIT = {
-    "DeepLiftShap": "it needs a set of reference images: captum:DeepLift takes the masked image",
-    "LayerDeepLiftShap": "it needs a set of reference images: captum:LayerDeepLift takes the masked image",
+    "DeepLiftShap": "it needs a set of reference images: DeepLift and LayerDeepLift take the masked image",
     "FeaturePermutation": "an image's map would depend on the other images of its batch",
-    "LayerFeaturePermutation": "an image's map would depend on the other images of its batch",
     "ShapleyValues": "it needs all orders of the features: captum:ShapleyValueSampling draws some",
 }
 
@@ -60,8 +58,8 @@ class Captum(RawMap):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "reference", hashable_reference(self.reference))
-        if self.method in _UNFIT:
-            raise InputError(f"captum:{self.method} cannot be used by name: {_UNFIT[self.method]}")
+        if reason := _UNFIT.get(self.method.removeprefix("Layer")):
+            raise InputError(f"captum:{self.method} cannot be used by name: {reason}")
         if self.method not in (known := captum_methods()):
             raise unknown("Captum method", self.method, known)
         if self.layer is not None and not self._takes_layer:
@@ -138,20 +136,18 @@ def captum_methods() -> list[str]:
     >>> {"DeepLift", "GuidedBackprop", "LayerGradCam", "Occlusion"} <= set(captum_methods())
     True
     """
-    return [name for name in _captum().__all__ if name not in _UNFIT and _fits(getattr(_captum(), name))]
+    return [*filter(_fits, _captum().__all__)]
 
 
-def _fits(method: Any) -> bool:
+def _fits(name: str) -> bool:
     """Whether something of Captum's is made from a model, perhaps with a layer, and explains its classes."""
-    if not inspect.isclass(method) or not hasattr(method, "attribute"):
+    method = getattr(_captum(), name)
+    if name.removeprefix("Layer") in _UNFIT or not hasattr(method, "attribute"):
         return False
-    made = _required(method.__init__)
-    return (
-        made[:1] in (["model"], ["forward_func"])
-        and set(made[1:]) <= {"layer"}
-        and "target" in inspect.signature(method.attribute).parameters
-        and set(_required(method.attribute)) <= {"inputs", "baselines", "sliding_window_shapes"}
-    )
+    made, accepted = _required(method.__init__), inspect.signature(method.attribute).parameters
+    of_model = made[:1] in (["model"], ["forward_func"]) and set(made[1:]) <= {"layer"}
+    supplied = set(_required(method.attribute)) <= {"inputs", "baselines", "sliding_window_shapes"}
+    return of_model and supplied and "target" in accepted
 
 
 def _required(method: Any) -> list[str]:
@@ -183,10 +179,8 @@ def _windows(images: Tensor) -> dict[str, Any]:
 
 def _at_image_size(name: str, raw: Any, images: Tensor) -> Tensor:
     if not isinstance(raw, Tensor) or raw.ndim != 4:
-        raise InputError(
-            f"estimator {name}: the layer gives {shape_or_type(raw)} for {len(images)} images, "
-            "not [N, channels, h, w]: name a convolution or a block of them"
-        )
+        problem = f"the layer gives {shape_or_type(raw)} for {len(images)} images, not [N, channels, h, w]"
+        raise InputError(f"estimator {name}: {problem}: name a convolution or a block of them")
     return functional.interpolate(raw.sum(1, keepdim=True), images.shape[2:], mode="bilinear")
 
 
@@ -262,10 +256,8 @@ class FittedModel(nn.Module):
         with register_module_forward_hook(note), torch.no_grad():
             self(images)
         if not convolutions:
-            raise InputError(
-                f"estimator {name}: the model has no convolution whose output is larger than one pixel; "
-                f"name a layer as in {name}@LAYER"
-            )
+            problem = "the model has no convolution whose output is larger than one pixel"
+            raise InputError(f"estimator {name}: {problem}; name a layer as in {name}@LAYER")
         return convolutions[-1]
 
 
@@ -313,9 +305,8 @@ def fitted_model(engine: Engine, images: Tensor) -> FittedModel:
             uses.complete = True
         # Wide enough for half precision and TF32: what is looked for is a ReLU that got lost.
         if not same_logits(logits, expected, 1e-2):
-            raise InputError(
-                "Captum's methods need a model without operations in place; this one changes without them "
-                "(a ReLU called as a function in place, its result not used?): write x = relu(x)"
-            )
+            problem = "Captum's methods need a model without in-place operations"
+            cause = "a ReLU called as a function in place, its result not used?"
+            raise InputError(f"{problem}; this one changes without them ({cause}): write x = relu(x)")
         _FITTED[engine] = fitted
     return _FITTED[engine]

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from torch import Tensor
@@ -35,10 +35,6 @@ class Label:
         "VG'_sum"
         """
         return self.name + "'" * self.prime + (f"_{self.reduction}" if self.reduction else "")
-
-    def to_json(self) -> dict[str, Any]:
-        """The parts by name; `Label(**parts)` puts them together again."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -91,21 +87,6 @@ class Estimator:
         """JSON that differs where the maps would."""
         raw = self.raw.configured(Settings()).described()
         return {"raw": raw, "reduction": self.reduction, "times_input": self.times_input}
-
-    @classmethod
-    def from_json(cls, parts: Mapping[str, Any]) -> "Estimator":
-        """The estimator with this description, for registered families that can be rebuilt from JSON.
-
-        >>> estimator = get_estimators("ig_sum", Settings(ig_steps=50))["ig_sum"]
-        >>> Estimator.from_json(estimator.described()) == estimator
-        True
-        """
-        raw = {key: value for key, value in parts["raw"].items() if key != "captum"}
-        try:
-            made = FAMILIES.get(raw.pop("name"), RawMap)(**raw)
-        except TypeError:
-            raise InputError(f"the estimator {parts['raw']} cannot be rebuilt from its description") from None
-        return cls(made, parts["reduction"], parts["times_input"])
 
     def scaled(self, raw: Tensor, images: Tensor) -> Tensor:
         """The raw map times the input where the estimator wants it, [N, C, H, W]."""
@@ -196,10 +177,8 @@ def _name_of(source: Any) -> str:
     if not name and hasattr(source, "attribute"):
         name = type(source).__name__
     if not name or name == "<lambda>":
-        raise InputError(
-            f"an estimator in a list must have a name, this {type(source).__name__} has none: give a mapping "
-            '{"name": estimator}'
-        )
+        problem = f"an estimator in a list must have a name, this {type(source).__name__} has none"
+        raise InputError(problem + ': give a mapping {"name": estimator}')
     return name
 
 

@@ -2,8 +2,6 @@
 
 import hashlib
 import inspect
-import pickle
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -17,7 +15,8 @@ from torch import Tensor, nn
 
 from fpa.errors import InputError, unknown
 from fpa.explanation.raw import FAMILIES, RawMap, Reduction, Task, checked_map, in_parts, register
-from fpa.files import check_torch_file, what_it_is
+from fpa.files import first_bytes
+from fpa.models.saved import read_torch
 from fpa.models.wrap import untouched
 
 _FORMATS = (".npy", ".npz", ".safetensors", ".pt", ".pth")
@@ -46,10 +45,8 @@ class Maps(RawMap):
         if isinstance(self.source, str):
             object.__setattr__(self, "source", Path(self.source))
         if self.values.ndim not in (3, 4) or self.values.is_complex():
-            raise InputError(
-                f"{self._called} must be real numbers [N, H, W] or [N, C, H, W], "
-                f"got {self.values.dtype} {list(self.values.shape)}"
-            )
+            kind = f"{self.values.dtype} {list(self.values.shape)}"
+            raise InputError(f"{self._called} must be real numbers [N, H, W] or [N, C, H, W], got {kind}")
 
     @classmethod
     def from_argument(cls, argument: str) -> tuple[Self, Reduction | None]:
@@ -99,17 +96,14 @@ class Maps(RawMap):
         """Refuse images without a map, and maps of another size."""
         count = len(self.values)
         if outside := [index for index in indices if not 0 <= index < count]:
-            raise InputError(
-                f"estimator {name}: {self._called} are {count}, one for each image of the data set in its "
-                f"order, but there is an image number {outside[0]} (the first has number 0)"
-            )
+            maps = f"{self._called} are {count}, one for each image of the data set in its order"
+            number = f"there is an image number {outside[0]} (the first has number 0)"
+            raise InputError(f"estimator {name}: {maps}, but {number}")
         channels, *sides = shape
         own = list(self.values.shape[1:])
         if own[-2:] != sides or (len(own) == 3 and own[0] not in (1, channels)):
-            raise InputError(
-                f"estimator {name}: {self._called} must be {sides} or {[channels, *sides]} for an image, "
-                f"got {own}"
-            )
+            expected = f"{sides} or {[channels, *sides]} for an image"
+            raise InputError(f"estimator {name}: {self._called} must be {expected}, got {own}")
 
     def raw_map(self, name: str, task: Task) -> Tensor:
         """The rows of these images."""
@@ -121,11 +115,7 @@ def _read(path: Path, array: str | None) -> Tensor:
     """One array of a file, memory-mapped where the format allows it."""
     if path.suffix not in _FORMATS:
         raise InputError(f"maps are read from {', '.join(_FORMATS)} files, got {path}")
-    if not path.is_file():
-        raise InputError(f"there is no file of maps {path}")
-    with path.open("rb") as file:
-        if other := what_it_is(file.read(64)):
-            raise InputError(f"{path} is not a file of maps: {other}")
+    first_bytes(path, "file of maps")
     try:
         arrays = _arrays(path)
         if array is None and len(arrays) != 1:
@@ -138,8 +128,6 @@ def _read(path: Path, array: str | None) -> Tensor:
         raise
     except Exception as error:  # of many types, where a file is damaged
         reason = " ".join(str(error).split())[:200]
-        if isinstance(error, pickle.UnpicklingError):
-            reason = "it holds more than a tensor or a dict of tensors, and loading that could execute code"
         raise InputError(f"the maps in {path} cannot be read: {reason}") from error
 
 
@@ -155,9 +143,7 @@ def _arrays(path: Path) -> Mapping[str, Callable[[], Any]]:
         case ".safetensors":
             file = safe_open(path, framework="pt")
             return {name: partial(file.get_tensor, name) for name in file.keys()}  # noqa: SIM118
-    check_torch_file(path, "file of maps")
-    # The older format cannot be mapped.
-    held = torch.load(path, weights_only=True, mmap=zipfile.is_zipfile(path), map_location="cpu")
+    held = read_torch(path, "file of maps")
     tensors = {path.stem: held} if isinstance(held, Tensor) else held
     if not isinstance(tensors, dict) or not all(isinstance(value, Tensor) for value in tensors.values()):
         raise InputError(f"{path} must hold a tensor or a dict of tensors, got {type(held).__name__}")
@@ -188,68 +174,60 @@ def as_raw_map(source: Any) -> RawMap:
         return CaptumObject(source)
     if callable(source):
         return from_quantus(source) if is_quantus(source) else Function(source)
-    raise InputError(
-        "an estimator must be a name, a callable (model, images, targets) -> [N, C, H, W], an array "
-        f"of maps or a Captum attribution object, got {type(source).__name__}"
-    )
+    forms = "a name, a callable (model, images, targets) -> [N, C, H, W], an array of maps"
+    kind = type(source).__name__
+    raise InputError(f"an estimator must be {forms} or a Captum attribution object, got {kind}")
 
 
-class Foreign(RawMap):
-    """Base of other people's methods: they get a few images at a time, and the model to use as they like."""
+@dataclass(frozen=True, eq=False)
+class Function(RawMap):
+    """A function `(model, images, targets) -> [N, C, H, W]` (or already [N, H, W]).
 
-    def attributions(self, task: Task, rows: Tensor, at: slice) -> Any:
-        """What the method returns for the images `rows`, those of the task at `at`."""
-        raise NotImplementedError
+    It gets a few images at a time, and the model to use as it likes.
+    """
+
+    function: Any
+
+    def attributions(self, model: nn.Module, rows: Tensor, targets: Tensor) -> Any:
+        """What the function returns for the images `rows`."""
+        return self.function(model, rows, targets)
 
     def raw_map(self, name: str, task: Task) -> Tensor:
-        """All that the method returns; afterwards the model is as it was."""
-        with untouched(task.engine.model):
-            return in_parts(task, name, partial(self.attributions, task))
+        """All that the function returns; afterwards the model is as it was."""
+        model = task.engine.model
+        with untouched(model):
+            return in_parts(task, name, lambda rows, at: self.attributions(model, rows, task.targets[at]))
 
 
-@dataclass(frozen=True, eq=False)
-class Function(Foreign):
-    """A function `(model, images, targets) -> [N, C, H, W]` (or already [N, H, W])."""
-
-    function: Callable[[nn.Module, Tensor, Tensor], Tensor]
-
-    def attributions(self, task: Task, rows: Tensor, at: slice) -> Any:  # noqa: D102
-        return self.function(task.engine.model, rows, task.targets[at])
-
-
-@dataclass(frozen=True, eq=False)
-class CaptumObject(Foreign):
+class CaptumObject(Function):
     """An object with Captum's method `attribute`; it explains the model it was made with."""
 
-    attribution: Any
-
-    def attributions(self, task: Task, rows: Tensor, at: slice) -> Any:  # noqa: D102
-        return self.attribution.attribute(rows.requires_grad_(), target=task.targets[at])
+    def attributions(self, model: nn.Module, rows: Tensor, targets: Tensor) -> Any:  # noqa: D102
+        return self.function.attribute(rows.requires_grad_(), target=targets)
 
     def raw_map(self, name: str, task: Task) -> Tensor:
         """What the object returns; the model it was made with is as it was, too."""
         # A NoiseTunnel holds another object.
-        inner = getattr(self.attribution, "attribution_method", self.attribution)
+        inner = getattr(self.function, "attribution_method", self.function)
         model = getattr(inner, "forward_func", None)
         with untouched(model if isinstance(model, nn.Module) else task.engine.model):
             return super().raw_map(name, task)
 
 
 @dataclass(frozen=True, eq=False)
-class Quantus(Foreign):
+class Quantus(Function):
     """A function `explain_func(model, inputs, targets, **arguments) -> array`, called as Quantus calls it."""
 
-    explain_func: Callable[..., Any]
     arguments: dict[str, Any] = field(default_factory=dict)
 
-    def attributions(self, task: Task, rows: Tensor, at: slice) -> Any:
+    def attributions(self, model: nn.Module, rows: Tensor, targets: Tensor) -> Any:
         """The function's arrays, from NumPy copies of the images and targets."""
-        accepted = inspect.signature(self.explain_func).parameters
+        accepted = inspect.signature(self.function).parameters
         takes_device = "device" in accepted or any(p.kind is p.VAR_KEYWORD for p in accepted.values())
-        elsewhere = task.engine.device.type != "cpu" and takes_device
-        arguments = ({"device": str(task.engine.device)} if elsewhere else {}) | self.arguments
-        inputs, targets = rows.cpu().numpy(), task.targets[at].cpu().numpy()
-        return self.explain_func(model=task.engine.model, inputs=inputs, targets=targets, **arguments)
+        elsewhere = rows.device.type != "cpu" and takes_device
+        arguments = ({"device": str(rows.device)} if elsewhere else {}) | self.arguments
+        images, classes = rows.cpu().numpy(), targets.cpu().numpy()
+        return self.function(model=model, inputs=images, targets=classes, **arguments)
 
 
 def from_quantus(explain_func: Callable[..., Any], **arguments: Any) -> Quantus:

@@ -70,7 +70,6 @@ def in_parts(
     every image must be `alone`.
     """
     parts: list[Tensor] = []
-    start = 0
 
     def part(batch: int) -> Tensor:
         at = slice(start, start + (1 if alone else max(1, batch // memory_factor)))
@@ -78,10 +77,9 @@ def in_parts(
         return checked_map(name, run(rows, at), rows.shape).to(task.images)
 
     with torch.inference_mode(False), torch.enable_grad():
-        while start < len(task.images):
+        while (start := sum(map(len, parts))) < len(task.images):
             if (raw := task.engine.attempt("gradients", task.images[:1], part)) is not None:
                 parts.append(raw)
-                start += len(raw)
     return torch.cat(parts)
 
 
@@ -91,9 +89,8 @@ def checked_map(name: str, raw: Any, shape: Sequence[int]) -> Tensor:
         raw = torch.from_numpy(np.ascontiguousarray(raw))
     count, _, *sides = shape
     if not isinstance(raw, Tensor) or list(raw.shape) not in ([*shape], [count, 1, *sides], [count, *sides]):
-        raise InputError(
-            f"estimator {name} must return a tensor {[*shape]} for these images, got {shape_or_type(raw)}"
-        )
+        returned = shape_or_type(raw)
+        raise InputError(f"estimator {name} must return a tensor {[*shape]} for these images, got {returned}")
     return (raw.unsqueeze(1) if raw.ndim == 3 else raw).detach()
 
 
@@ -195,10 +192,9 @@ class RawMap:
 
     def configured(self, settings: Settings) -> Self:
         """The raw map with what it leaves open taken from the settings."""
-        for name, key in self.from_settings.items():
-            if getattr(self, name) is None:
-                self = replace(self, **{name: getattr(settings, key)})  # type: ignore[type-var]
-        return self
+        names = [name for name in self.from_settings if getattr(self, name) is None]
+        values = {name: getattr(settings, self.from_settings[name]) for name in names}
+        return replace(self, **values) if values else self  # type: ignore[type-var]
 
     def described(self) -> dict[str, Any]:
         """JSON that differs where the maps would."""

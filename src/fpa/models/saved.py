@@ -7,6 +7,7 @@ is refused.
 import hashlib
 import json
 import pickle
+import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -20,8 +21,8 @@ from torchvision import models as torchvision_models
 
 from fpa.data.normalisation import Normalisation, as_normalisation
 from fpa.data.sets import is_plain_name
-from fpa.errors import InputError, first_line, unknown
-from fpa.files import check_torch_file, replacing, what_it_is
+from fpa.errors import InputError, first_line
+from fpa.files import first_bytes, replacing
 from fpa.models.architectures import ModelName, build, import_timm, parse_model_name, unknown_model
 
 FORMAT = 1
@@ -100,7 +101,7 @@ def model_path(name: Path | str) -> Path:
         raise InputError(f"{path} is not a .safetensors file of fpa: name its architecture, with {options}")
     if path.suffix or path.is_file() or path.parent != Path():
         return path
-    raise unknown("model file or shipped model", str(name), shipped_models())
+    raise unknown_model(str(name), [*shipped_models(), "a .safetensors file"])
 
 
 def read_card(path: Path | str) -> ModelCard:
@@ -173,14 +174,11 @@ def check_same_tensors(path: Path, model: str, expected: dict[str, Any], state: 
 
 def open_tensors(path: Path) -> Any:
     """Open a safetensors file, or say what is wrong with it."""
-    if not path.is_file():
-        raise InputError(f"there is no model file {path}")
+    first_bytes(path, "model file")
     try:
         return safe_open(path, framework="pt")
     except (SafetensorError, OSError) as error:
-        with path.open("rb") as file:
-            reason = what_it_is(file.read(64)) or error
-        raise InputError(f"{path} is not a complete safetensors file: {reason}") from error
+        raise InputError(f"{path} is not a complete safetensors file: {error}") from error
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -261,15 +259,12 @@ def open_model(
 
 
 def _saved(spec: str) -> Opened:
-    if not Path(spec).suffix and not Path(spec).exists() and spec not in shipped_models():
-        raise unknown_model(spec, [*shipped_models(), "a .safetensors file"])
     path = model_path(spec)
     card = read_card(path)
     data = card.recipe.get("data")
-    data = data.get("name") if isinstance(data, dict) else None
     name = path.stem if path.stem != "model" else path.absolute().parent.name  # training names all alike
     size, normalisation = card.input_shape[-1], Normalisation(card.mean, card.std)
-    known = data if is_plain_name(data) else None
+    known = data["name"] if isinstance(data, dict) and is_plain_name(data.get("name")) else None
     return Opened(load_model(path), name, normalisation, size, card.classes, data=known)
 
 
@@ -303,29 +298,31 @@ def _state_dict(path: Path) -> dict[str, Tensor]:
     """The tensors of a weights file by name; nothing in the file is executed."""
     if path.suffix == ".safetensors":
         return read_tensors(path)
-    if not path.is_file():
-        raise InputError(f"there is no weights file {path}")
-    check_torch_file(path, "weights file")
-    try:
-        content: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise InputError(
-            f"{path} was not loaded: it holds more than tensors, and reading it could execute code; save the "
-            "weights alone, with torch.save(model.state_dict(), FILE) or as safetensors"
-        ) from error
-    except (RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
-        raise InputError(f"{path} cannot be read as weights: {first_line(error)}") from error
-    while isinstance(content, Mapping) and (
-        inner := [content[key] for key in CHECKPOINT_KEYS if isinstance(content.get(key), Mapping)]
-    ):
-        content = inner[0]
+    content = read_torch(path, "weights file")
     if not isinstance(content, Mapping) or not content:
         raise InputError(f"{path} holds no state dict: it holds {type(content).__name__}")
+    while inner := [content[key] for key in CHECKPOINT_KEYS if isinstance(content.get(key), Mapping)]:
+        content = inner[0]
     state = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
     if not state:
         some = ", ".join(map(str, list(content)[:5]))
         raise InputError(f"{path} holds no state dict: its entries ({some}) are not tensors")
     return state
+
+
+def read_torch(path: Path, kind: str) -> Any:
+    """What torch.save wrote, memory-mapped where the format allows it; nothing in the file is executed."""
+    start = first_bytes(path, kind)
+    if not start.startswith((b"PK", b"\x80")):  # neither a zip archive nor a pickle
+        raise InputError(f"{path} is not a {kind}: it begins with {start[:16]!r}")
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    except pickle.UnpicklingError as error:
+        problem = f"{path} was not loaded: it holds more than tensors, and reading it could execute code"
+        remedy = "save the tensors alone, as in torch.save(model.state_dict(), FILE), or as safetensors"
+        raise InputError(f"{problem}; {remedy}") from error
+    except Exception as error:  # of many types, where a file is damaged
+        raise InputError(f"{path} cannot be read as a {kind}: {first_line(error)}") from error
 
 
 def _stripped(state: dict[str, Tensor], expected: Mapping[str, Any]) -> dict[str, Tensor]:

@@ -44,7 +44,8 @@ def classifier(
         network = (network if half else _copied(network)).to(device)
     if images is None:
         return network
-    return network if isinstance(_probed(network, images)[0], Tensor) else Logits(network)
+    returned = _returned(network, images)
+    return network if logits_of(returned) is returned else Logits(network)
 
 
 class Logits(nn.Module):
@@ -55,12 +56,10 @@ class Logits(nn.Module):
         self.model = model
 
     def forward(self, images: Tensor) -> Tensor:  # noqa: D102
-        logits = logits_of(self.model(images))
-        assert logits is not None
-        return logits
+        return logits_of(self.model(images))
 
 
-def logits_of(returned: Any) -> Tensor | None:
+def logits_of(returned: Any) -> Tensor:
     """The logits in what a model returned: itself, `.logits`, `["logits"]` or the first of a tuple.
 
     >>> logits_of({"loss": None, "logits": torch.zeros(2, 5)}).shape
@@ -71,7 +70,12 @@ def logits_of(returned: Any) -> Tensor | None:
         inside = returned.get("logits")
     if inside is None and isinstance(returned, tuple | list):
         inside = next(iter(returned), None)
-    return inside if isinstance(inside, Tensor) else None
+    if not isinstance(inside, Tensor):
+        raise InputError(
+            "the model must return logits [N, classes], or an object, dict or tuple with them as .logits, "
+            f"['logits'] or first part; it returned {type(returned).__name__}"
+        )
+    return inside
 
 
 def input_channels(model: nn.Module) -> int | None:
@@ -91,7 +95,7 @@ def class_count(model: nn.Module, input_shape: tuple[int, int, int]) -> int:
     >>> class_count(nn.Sequential(nn.Flatten(), nn.Linear(12, 5)), (3, 2, 2))
     5
     """
-    _, logits = _probed(model, torch.zeros(1, *input_shape))
+    logits = logits_of(_returned(model, torch.zeros(1, *input_shape)))
     if logits.ndim != 2:
         raise InputError(f"the model must return logits [N, classes], it returned {list(logits.shape)}")
     return logits.shape[1]
@@ -107,8 +111,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise InputError(f"the model must be a torch.nn.Module, got {type(model).__name__}")
     if isinstance(model, torch.jit.ScriptModule):
-        reason = "the model is TorchScript, whose weights cannot be frozen"
-        raise InputError(f"{reason}: give the module that it was made of")
+        raise InputError("the model is TorchScript, which cannot be frozen: give the module it was made of")
     while True:
         parallel = isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel)
         inner = getattr(model, "module" if parallel else "_orig_mod", None)  # torch.compile has the latter
@@ -133,35 +136,27 @@ def _placed(device: torch.device | str) -> torch.device:
         raise InputError(f"the device {str(device)!r} cannot be used here: {first_line(error)}") from error
 
 
-def _probed(model: nn.Module, images: Tensor) -> tuple[Any, Tensor]:
-    """What the model, in evaluation mode, returns for one of the images, and the logits in it."""
+def _returned(model: nn.Module, images: Tensor) -> Any:
+    """What the model, in evaluation mode, returns for one of the images."""
     weight = next(itertools.chain(model.parameters(), model.buffers()), None)
     image = images[:1].detach().clone()
     if weight is not None:
         image = image.to(weight.device, weight.dtype if weight.is_floating_point() else image.dtype)
     try:
         with torch.no_grad(), untouched(model):
-            returned = model(image)
+            return model(image)
     except Exception as error:
         shape = f"{list(images.shape[1:])} (channels, height, width)"
         raise InputError(f"the model cannot take images {shape}: {first_line(error)}") from error
-    if (logits := logits_of(returned)) is None:
-        raise InputError(
-            "the model must return logits [N, classes], or an object, dict or tuple with them as .logits, "
-            f"['logits'] or first part; it returned {type(returned).__name__}"
-        )
-    return returned, logits
 
 
 def warn_of_probabilities(outputs: Tensor) -> None:
     """Say that a model's outputs [N, classes] look like probabilities, where logits are needed."""
     shares = bool(((outputs >= 0) & (outputs <= 1)).all() and ((outputs.sum(1) - 1).abs() < 1e-4).all())
     if shares and outputs.shape[1] > 1:
-        warnings.warn(
-            "the model's outputs look like probabilities (in 0..1, their sum is 1), which saturate: curves "
-            "and areas are meant for logits, so leave out its last softmax",
-            stacklevel=3,
-        )
+        problem = "the model's outputs look like probabilities (in 0..1, their sum is 1), which saturate"
+        remedy = "curves and areas are meant for logits, so leave out its last softmax"
+        warnings.warn(f"{problem}: {remedy}", stacklevel=3)
 
 
 @contextmanager

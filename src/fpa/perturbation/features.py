@@ -96,15 +96,13 @@ class Segments(Pixels):
         sizes = torch.zeros_like(ranks, dtype=torch.int64)
         sizes.scatter_(2, ranks.long(), self.sizes.expand_as(ranks))
         least_first = torch.nn.functional.pad(sizes.cumsum(2), (1, 0))
-        least, most = removed.to(ranks.device), (self.counts[:, None] - removed).to(ranks.device)
 
-        def share(pixels: Tensor, features: Tensor) -> Tensor:
-            return pixels.gather(1, features).double() / self.shape.numel()
+        def share(features: Tensor) -> Tensor:
+            places = features.to(ranks.device).expand(len(ranks), -1, -1)
+            return least_first.gather(2, places).double() / self.shape.numel()
 
-        by_map = dict(zip(names, least_first, strict=True))
-        mif = {name: 1 - share(pixels, most) for name, pixels in by_map.items()}
-        lif = {name: share(pixels, least) for name, pixels in by_map.items()}
-        return {"shares_mif": mif, "shares_lif": lif}
+        sides = {"shares_mif": 1 - share(self.counts[:, None] - removed), "shares_lif": share(removed)}
+        return {side: dict(zip(names, shares, strict=True)) for side, shares in sides.items()}
 
 
 def features_of(features: Features, images: Tensor) -> Pixels:
@@ -122,9 +120,7 @@ def features_of(features: Features, images: Tensor) -> Pixels:
         return Segments(images, (down[:, None] * across + right).expand(len(images), -1, -1))
     labels = torch.as_tensor(features)
     if labels.shape not in (images.shape[2:], (len(images), height, width)) or labels.is_floating_point():
-        raise InputError(
-            f"the label map must be whole numbers [{len(images)}, {height}, {width}] or [{height}, {width}], "
-            f"got {labels.dtype} {list(labels.shape)}"
-        )
+        expected, kind = f"[{len(images)}, {height}, {width}] or [{height}, {width}]", list(labels.shape)
+        raise InputError(f"the label map must be whole numbers {expected}, got {labels.dtype} {kind}")
     labels = labels.cpu().expand(len(images), height, width)
     return Segments(images, torch.stack([label.unique(return_inverse=True)[1] for label in labels]))

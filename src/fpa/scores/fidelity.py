@@ -7,19 +7,14 @@ and LIF agree on which estimators are good is the reliability of the evaluation 
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from fpa.errors import InputError, unknown
 from fpa.statistics import intervals
-from fpa.statistics.intervals import Arrayish, Bools, Floats, floats, standard_error, to_numpy
-from fpa.statistics.paired import Areas, Normalise
-
-if TYPE_CHECKING:
-    import pandas as pd
+from fpa.statistics.intervals import Areas, Arrayish, Bools, Floats, Normalise, floats, standard_error
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -46,10 +41,8 @@ class Fidelity(Areas):
     area_mif: float
     area_lif: float
     area_mean_then_divide: float
-    """NaN if the mean unmasked output is not positive, like the three below."""
+    """NaN if the mean unmasked output is not positive, like its interval."""
     interval_mean_then_divide: float
-    area_mif_mean_then_divide: float
-    area_lif_mean_then_divide: float
     used: int
     left_out: int
     """Images left out for any reason; an image can have several."""
@@ -109,7 +102,7 @@ class Fidelity(Areas):
             raise InputError(f"mif has {n} images, lif has {len(curves[1])}: they must be the same")
         if wrong := [list(each.shape) for each in x if each.ndim == 2 and len(each) != n]:
             raise InputError(f"there are {n} images, but fractions {wrong[0]}: [K], or a row for each image")
-        wanted = np.ones(n, dtype=bool) if keep is None else to_numpy(keep)
+        wanted = np.ones(n, dtype=bool) if keep is None else intervals.to_numpy(keep)
         if wanted.dtype != np.bool_ or wanted.shape != (n,):
             raise InputError(f"keep must be bool [{n}], got {wanted.dtype} {list(wanted.shape)}")
         finite: Bools = np.logical_and.reduce(np.isfinite(np.hstack(curves)), axis=1)
@@ -118,8 +111,8 @@ class Fidelity(Areas):
         wrong_sign = non_positive if normalise == "each" else np.zeros(n, dtype=bool)
         scale = np.where(wrong_sign | (normalise == "none"), 1.0, unmasked)
         with np.errstate(all="ignore"):  # what is not finite is found on the next line
-            areas = [100 * np.trapezoid(curves[i] / scale[:, None], x[i]) for i in (0, 1)]
-        mif_areas, lif_areas = map(np.asarray, areas)
+            areas = (100 * np.trapezoid(curves[i] / scale[:, None], x[i]) for i in (0, 1))
+            mif_areas, lif_areas = map(np.asarray, areas)
         finite &= np.isfinite(lif_areas - mif_areas)
         kept = finite & wanted & ~wrong_sign
         mif_areas[~kept] = lif_areas[~kept] = np.nan
@@ -128,11 +121,7 @@ class Fidelity(Areas):
             "an unmasked output that is not positive": wrong_sign,
             "being excluded by `keep`": ~wanted,
         }
-        because = [
-            f"{images.sum()} of {n} images left out for {reason} ({_named(images)})"
-            for reason, images in reasons.items()
-            if images.any()
-        ]
+        because = [_left_out(images, reason) for reason, images in reasons.items() if images.any()]
         if not kept.any():
             raise InputError(f"no image is left to score: {'; '.join(because)}")
         _check_same_start(unmasked, curves[1][:, 0], finite)
@@ -144,17 +133,16 @@ class Fidelity(Areas):
         small = (u < 0.1 * np.median(u)) & (normalise == "each")
         mean = float(u.mean()) if u.mean() > 0 else math.nan
         ratio_mif, ratio_lif = (float((scale[kept] * areas).mean()) / mean for areas in (m, l))
-        residuals = scale[kept] * (l - m) - (ratio_lif - ratio_mif) * u
+        ratio = ratio_lif - ratio_mif
+        residuals = scale[kept] * (l - m) - ratio * u
         return cls(
             area=float((l - m).mean()),
             interval=1.96 * standard_error(l - m),
             interval_unpaired=1.96 * math.hypot(standard_error(m), standard_error(l)),
             area_mif=float(m.mean()),
             area_lif=float(l.mean()),
-            area_mean_then_divide=ratio_lif - ratio_mif,
+            area_mean_then_divide=ratio,
             interval_mean_then_divide=1.96 * standard_error(residuals) / mean,
-            area_mif_mean_then_divide=ratio_mif,
-            area_lif_mean_then_divide=ratio_lif,
             used=m.size,
             left_out=n - m.size,
             non_finite=int((~finite).sum()),
@@ -223,20 +211,6 @@ def common_images(*unmasked: Arrayish) -> Bools:
     return usable
 
 
-def table(fidelities: Mapping[str, Fidelity]) -> "pd.DataFrame":
-    """One row an estimator: A, intervals, both areas, mean-then-divide beside them, and the counts.
-
-    >>> half = Fidelity.from_curves([[2, 0], [1, 0]], [[2, 2], [1, 1]], [0, 1])
-    >>> table({"ig_sum": half}).loc["ig_sum", ["area", "area_mif", "area_lif"]].tolist()
-    [50.0, 50.0, 100.0]
-    """
-    import pandas as pd
-
-    numbers = [column.name for column in fields(Fidelity) if column.type in (float, int)]
-    rows = [[getattr(fidelity, number) for number in numbers] for fidelity in fidelities.values()]
-    return pd.DataFrame(rows, index=pd.Index(list(fidelities), name="estimator"), columns=numbers)
-
-
 def _curves(name: str, values: Any, points: int) -> Floats:
     curves = floats(name, values)
     if curves.ndim != 2 or curves.shape[1] != points:
@@ -267,14 +241,13 @@ def _check_same_start(mif: Floats, lif: Floats, finite: Bools) -> None:
     with np.errstate(invalid="ignore"):
         wrong = np.flatnonzero(finite & (np.abs(mif - lif) > allowed))
     if wrong.size:
-        i = wrong[0]
-        raise InputError(
-            "the first column of mif and of lif must be the same unmasked output; they differ for"
-            f" {wrong.size} of {mif.size} images, first for image {i}: {mif[i]:g} and {lif[i]:g}"
-        )
+        first = f"first for image {wrong[0]}: {mif[wrong[0]]:g} and {lif[wrong[0]]:g}"
+        rule = "the first column of mif and of lif must be the same unmasked output"
+        raise InputError(f"{rule}; they differ for {wrong.size} of {mif.size} images, {first}")
 
 
-def _named(images: Bools) -> str:
+def _left_out(images: Bools, reason: str) -> str:
     indices = np.flatnonzero(images)
-    shown = ", ".join(map(str, indices[:5]))
-    return f"image{'s' if indices.size > 1 else ''} {shown}{', ...' if indices.size > 5 else ''}"
+    shown = ", ".join(map(str, indices[:5])) + ", ..." * (indices.size > 5)
+    named = f"image{'s' * (indices.size > 1)} {shown}"
+    return f"{indices.size} of {images.size} images left out for {reason} ({named})"

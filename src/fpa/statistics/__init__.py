@@ -4,8 +4,7 @@ Everything is over images: resampled together, compared pair by pair.
 """
 
 from fpa.statistics.contradictions import Pair, Reliability, ranking_agreement, reliability
-from fpa.statistics.intervals import Estimate, share_kept, spearman
-from fpa.statistics.paired import PairedTest, holm, paired_test
+from fpa.statistics.intervals import Estimate, PairedTest, holm, paired_test, share_kept, spearman
 
 __all__ = [
     "Estimate", "Pair", "PairedTest", "Reliability", "holm", "paired_test", "ranking_agreement",

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fpa.errors import InputError
-from fpa.statistics.intervals import Bools, Estimate, Floats, estimate, resampled_means, spearman
-from fpa.statistics.paired import Areas, holm, shared_images, t_test
+from fpa.statistics import intervals
+from fpa.statistics.intervals import Areas, Bools, Estimate, Floats, estimate, holm, spearman
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -127,7 +127,7 @@ def reliability(
         raise InputError(f"alpha must lie between 0 and 1, got {alpha}")
     if len(chosen) < 2:
         return _nothing_to_compare(fidelities, alpha)
-    names, kept = list(chosen), shared_images(chosen)
+    names, kept = list(chosen), intervals.shared_images(chosen)
     # [2, M, n]: of MIF and of LIF, by estimator and image.
     areas = np.stack([(each.mif_areas[kept], each.lif_areas[kept]) for each in chosen.values()], axis=1)
     is_signed = np.array([signed[name] for name in names], dtype=bool)
@@ -135,7 +135,7 @@ def reliability(
     left, right = np.triu_indices(len(names), k=1)
     how_many_signed = is_signed[left].astype(int) + is_signed[right]
     kinds = np.array(["unsigned-unsigned", "signed-unsigned", "signed-signed"])[how_many_signed]
-    tests = [t_test(side[i] - side[j]) for side in areas for i, j in zip(left, right, strict=True)]
+    tests = [intervals.t_test(side[i] - side[j]) for side in areas for i, j in zip(left, right, strict=True)]
     differences = np.array([test.difference for test in tests]).reshape(2, -1)
     p = holm([test.p for test in tests]).reshape(2, -1)
     opposite = _ordered_oppositely(differences)
@@ -145,7 +145,7 @@ def reliability(
         for i, j, *values in zip(left, right, *(column.tolist() for column in columns), strict=True)
     )
 
-    drawn = resampled_means(np.concatenate(areas), draws, seed).reshape(draws, 2, -1)
+    drawn = intervals.resampled_means(np.concatenate(areas), draws, seed).reshape(draws, 2, -1)
     drawn_opposite = _ordered_oppositely(drawn[..., left] - drawn[..., right])
     mif, lif = areas.mean(axis=2)
     by_kind = {kind: kinds == kind for kind in KINDS} | {"all": np.ones_like(opposite)}
@@ -189,9 +189,9 @@ def ranking_agreement(
     if missing := [name for name in names if name not in second]:
         raise InputError(f"the second evaluation has no estimators {missing}: both need the same")
     chosen = [evaluation[name] for evaluation in (first, second) for name in names]
-    kept = shared_images({str(place): fidelity for place, fidelity in enumerate(chosen)})
+    kept = intervals.shared_images({str(place): fidelity for place, fidelity in enumerate(chosen)})
     areas = np.stack([(fidelity.lif_areas - fidelity.mif_areas)[kept] for fidelity in chosen])
-    drawn = np.split(resampled_means(areas, draws, seed), 2, axis=1)
+    drawn = np.split(intervals.resampled_means(areas, draws, seed), 2, axis=1)
     means = np.split(areas.mean(axis=1), 2)
     return estimate(spearman(*means), spearman(*drawn))
 

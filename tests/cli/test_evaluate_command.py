@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 import fpa
 from fpa.cli.main import main
@@ -264,3 +265,74 @@ def test_bad_input_is_one_line_and_exit_code_2(here, capsys, arguments, message)
     assert message in err
     assert err.count("\n") == 1
     assert not (here / "nothing").exists()
+
+
+COLOURS = """
+import torch
+from PIL import Image
+
+GREYS = torch.linspace(0, 1, 12)
+
+
+class Greys(torch.nn.Module):
+    def __init__(self, order):
+        super().__init__()
+        self.greys = torch.nn.Parameter(GREYS[order])
+        self.gain = 400
+
+    def forward(self, images):
+        grey = (images * 0.5 + 0.5).mean((1, 2, 3))
+        return 5 - self.gain * (grey[:, None] - self.greys).square()
+
+
+def by_number():
+    return Greys(list(range(12)))
+
+
+def by_text():
+    return Greys([int(name) for name in sorted(map(str, range(12)))])
+
+
+def mixed():
+    return Greys([11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0])
+"""
+
+
+@pytest.mark.parametrize(
+    ("model", "accuracy", "told"),
+    [
+        ("by_number", "100.0 %", "the folders stand for the model's outputs with these numbers (36 of a few"),
+        ("by_text", "100.0 %", "outputs in the order of their names (36 of a few images"),
+        ("mixed", "0.0 %", "classes are probably assigned wrongly (see class_index)"),
+    ],
+)
+def test_folders_named_by_numbers(model, accuracy, told, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / f"greys_{model}.py").write_text(COLOURS)
+    for number in range(12):
+        (tmp_path / "photos" / str(number)).mkdir(parents=True)
+        grey = round(255 * number / 11)
+        for copy in range(3):
+            image = Image.new("RGB", (16, 16), (grey, grey, grey))
+            image.save(tmp_path / "photos" / str(number) / f"{copy}.png")
+    command = [
+        "evaluate",
+        f"greys_{model}:{model}",
+        "--data",
+        "folder:photos",
+        "--size",
+        "16",
+        "--device",
+        "cpu",
+    ]
+    command += ["--mean", "0.5,0.5,0.5", "--std", "0.5,0.5,0.5", "--ig_steps", "2", "--sg_samples", "1"]
+    command += ["--points", "3", "--workers", "0", "--estimators", "[vg_abs,vgx_sum]"]
+    assert main(command) == 0
+    shown = capsys.readouterr()
+    assert accuracy in shown.out
+    assert told in " ".join((shown.out + shown.err).split())
+    if model == "mixed":
+        report = next(tmp_path.glob("runs/*/report.html")).read_text()
+        assert "classes are probably assigned wrongly" in report
+        main(["audit", *command[1:], "--output", "audit"])
+        assert "lasses are probably assigned wrongly" in (tmp_path / "audit" / "audit.html").read_text()

@@ -14,7 +14,8 @@ from miniatures import write_class_folder, write_image_folder
 
 def test_which_output_stands_for_which_class(tmp_path):
     folders = ["n01440764", "n03000684"]
-    assert class_numbers(folders, 1000) is None
+    assert class_numbers(folders, 1000) == [0, 491]
+    assert class_numbers([*folders, "n99999999"], 1000) is None
     assert class_numbers(folders, 2) == [0, 1]
     assert class_numbers([], 2) is None
     assert class_numbers(folders, 1000, class_index="[0, 491]") == [0, 491]
@@ -121,3 +122,28 @@ def test_classes_named_by_numbers_are_found_by_name_in_any_order():
     assert class_numbers(["3", "7"], 12, names) == [3, 7]
     assert labels_for(folders, 12, names) == ([int(name) for name in folders], None)
     assert class_numbers([f"n{name}" for name in names], 12, names) == list(range(12))
+
+
+def test_folders_that_are_numbers_stand_for_the_outputs_of_these_numbers():
+    assert class_numbers(["217", "3"], 1000, ["tench"] * 1000) == [217, 3]
+    assert class_numbers(["217", "1000"], 1000) is None
+    assert class_numbers(["00", "01", "02"], 3) == [0, 1, 2]
+    assert labels_for(["217", "3"], 1000)[1].startswith(
+        "the folders stand for the model's outputs with these numbers"
+    )
+    assert labels_for(["n01440764"], 1000)[1].startswith("the folders are named by WordNet ids of ImageNet")
+
+
+def test_where_numbers_have_two_orders_the_images_decide():
+    text = sorted(str(number) for number in range(12))
+    numbers, order = [int(name) for name in text], list(range(12))
+    assert class_numbers(text, 12) is None  # nothing is trained on a guess
+    assert class_numbers(text, 12, text) == order  # the model's card decides
+    for votes, expected in (((9, 1), numbers), ((1, 9), order), ((0, 0), numbers)):
+        right = dict(zip((tuple(numbers), tuple(order)), votes, strict=True))
+        chosen, note = labels_for(
+            text, 12, ["tench"] * 12, right=lambda each, right=right: right[tuple(each)]
+        )
+        assert chosen == expected
+        assert "--class_index overrules it" in note
+        assert f"{max(votes)} of a few images" in note

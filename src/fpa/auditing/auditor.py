@@ -103,6 +103,8 @@ def audit(
     verdict, because = judge(evidence)
     height, width = source.first.shape[2:]
     advice, command = _advice(verdict, evidence, (height, width), plan.masking)
+    if doubt := evaluation.doubt(len(about["classes"])):
+        advice = (f"{doubt[0].upper()}{doubt[1:]}.", *advice)
     return Audit(
         verdict=verdict,
         because=because + _scope(verdict, evidence, judged),

@@ -1,6 +1,7 @@
 """Options that several commands share: which model and images, how to evaluate, where to work."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -9,7 +10,7 @@ from fpa.errors import InputError, at_least
 from fpa.study.recipe import PlanSettings
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from fpa.data.source import ImageSource
 
@@ -103,14 +104,29 @@ class ModelOptions:
 
     def images(self, subject: Subject, count: int | None) -> "tuple[ImageSource, str | None]":
         """The images to evaluate the model on, and a sentence about labels that are not certain."""
+        import torch
+
         from fpa.data.labels import labels_for
         from fpa.data.sets import load_evaluation_data
         from fpa.models.wrap import class_count, input_channels
+        from fpa.training.trainer import predictions
 
         data = load_evaluation_data(subject.data, self.data_root, evaluation_images=count, size=subject.size)
         channels = input_channels(subject.model) or data.input_shape[0]
         outputs = class_count(subject.model, (channels, *data.input_shape[1:]))
-        labels, note = labels_for(data.classes, outputs, subject.classes, self.class_index)
+
+        @cache
+        def answers() -> "tuple[Tensor, Tensor]":
+            places = torch.linspace(0, len(data.evaluation) - 1, min(len(data.evaluation), 100)).long()
+            few = replace(data, evaluation=data.evaluation[places])
+            return predictions(subject.model, few, next(subject.model.parameters()).device, batch_size=50)
+
+        def right(numbers: list[int]) -> int:
+            predicted, known = answers()
+            return int((predicted == torch.tensor([*numbers, -1], device=known.device)[known]).sum())
+
+        wanted = (subject.classes, self.class_index)
+        labels, note = labels_for(data.classes, outputs, *wanted, right=right)
         labels = [-1] * len(data.classes) if labels is None else labels
         how: dict[str, Any] = {"normalisation": subject.normalisation, "workers": self.workers}
         return fpa.image_source(data, channels=channels, labels=labels, **how), note

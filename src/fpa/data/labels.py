@@ -1,8 +1,9 @@
 """Which output of a model stands for which class of the images."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -18,11 +19,14 @@ def class_numbers(
 
     It is known if `class_index` says it: a list "[0,217]", or a JSON file of a mapping from the names of the
     classes to numbers, or the other way round ({"0": ["n01440764", "tench"], ...}). It is known too if all
-    names are among the `names` of the model's outputs; or, where these have no names, if there are as many
-    classes as outputs, which then have the same order.
+    names are among the `names` of the model's outputs; if they are WordNet ids (n01440764) of ImageNet and
+    the model has its 1,000 outputs; if they are numbers of outputs, and the outputs have no such names; or,
+    where the outputs have no names, if there are as many classes as outputs, in the same order.
 
     >>> class_numbers(["french_horn", "tench"], 3, ["tench", "goldfish", "French horn"])
     [2, 0]
+    >>> class_numbers(["n01443537", "n15075141"], 1000), class_numbers(["7", "12"], 1000)
+    ([1, 999], [7, 12])
     >>> class_numbers(["cat", "dog"], 1000) is None
     True
     """
@@ -34,29 +38,58 @@ def class_numbers(
             raise InputError(f"the class index {wrong[0]} is not among the model's {outputs} outputs")
         return numbers
     known, wanted = list(map(_plain, names or [])), list(map(_plain, classes))
-    if wanted and wanted != known and all(known.count(name) == 1 for name in wanted):
+    if wanted and wanted == known:  # also where two outputs share a name, as ImageNet's cranes
+        return list(range(outputs))
+    if wanted and all(known.count(name) == 1 for name in wanted):
         return [known.index(name) for name in wanted]
-    # Names are the same also where two outputs share one, as ImageNet's cranes; numbers are no names.
-    ordered = not known or wanted == known or known == [str(number) for number in range(len(known))]
+    if outputs == 1000 and classes and set(classes) <= set(imagenet_ids()):
+        return [imagenet_ids().index(name) for name in classes]
+    if by_number := _as_numbers(classes, outputs):  # training on a wrong order would spoil a model
+        return None if _either_order(by_number, outputs) else by_number
+    # Numbers are no names: models that came without any have them.
+    ordered = not known or known == [str(number) for number in range(len(known))]
     return list(range(outputs)) if wanted and len(wanted) == outputs and ordered else None
 
 
 def labels_for(
-    classes: Sequence[str], outputs: int, names: Sequence[str] | None = None, class_index: str | None = None
+    classes: Sequence[str],
+    outputs: int,
+    names: Sequence[str] | None = None,
+    class_index: str | None = None,
+    *,
+    right: Callable[[list[int]], int] = lambda numbers: 0,
 ) -> tuple[list[int] | None, str | None]:
     """For an evaluation: as `class_numbers`, but the order decides where names do not; and a note about it.
 
-    Folders are often named by codes (n01440764) and outputs by words, in the same order. Training on a wrong
-    order would spoil a model, so there it is not assumed.
+    Folders are often named by codes and outputs by words, in the same order. Training on a wrong order would
+    spoil a model, so there it is not assumed. Folders 0, 1, 10, 11, ... may stand for the outputs of these
+    numbers, or, for a model trained on such folders, for the outputs in the order of the text: `right` says
+    how many of a few images each choice classifies correctly, and where that decides nothing, it is the
+    numbers.
 
-    >>> labels_for(["n01440764", "n01443537"], 2, ["tench", "goldfish"])[0]
+    >>> labels_for(["code1", "code2"], 2, ["tench", "goldfish"])[0]
     [0, 1]
     """
     numbers = class_numbers(classes, outputs, names, class_index)
     if not classes:
         return None, "the images have no labels (they are not in a folder for each class), so no accuracy"
-    named = list(map(_plain, names or [])) == list(map(_plain, classes))
-    order = list(range(outputs))
+    known = list(map(_plain, names or []))
+    named = all(_plain(name) in known for name in classes)
+    order, wish = list(range(outputs)), "--class_index overrules it"
+    if numbers is None and (by_number := _as_numbers(classes, outputs)):
+        counts = right(by_number), right(order)
+        fits = f"{max(counts)} of a few images are then classified correctly, otherwise {min(counts)}"
+        where = "in the order of their names" if counts[1] > counts[0] else "with these numbers"
+        chosen = order if counts[1] > counts[0] else by_number
+        return chosen, f"the folders stand for the model's outputs {where} ({fits}); {wish}"
+    if class_index is None and numbers is not None and not named:
+        if numbers == _as_numbers(classes, outputs):
+            return numbers, f"the folders stand for the model's outputs with these numbers; {wish}"
+        if outputs == 1000 and set(classes) <= set(imagenet_ids()):
+            return (
+                numbers,
+                f"the folders are named by WordNet ids of ImageNet, and so are the model's outputs; {wish}",
+            )
     if numbers is not None and (class_index is not None or named or numbers != order):
         return numbers, None
     if len(classes) == outputs:
@@ -71,6 +104,25 @@ def relabelled(data: ImageData, classes: list[str], numbers: Sequence[int]) -> I
     index = torch.tensor(numbers)
     train, test = (replace(split, labels=index[split.labels]) for split in (data.train, data.test))
     return replace(data, classes=classes, train=train, test=test)
+
+
+@cache
+def imagenet_ids() -> list[str]:
+    """The WordNet ids of ImageNet's 1,000 classes, in the order of the outputs."""
+    return (Path(__file__).parent / "imagenet-ids.txt").read_text(encoding="ascii").split()
+
+
+def _as_numbers(classes: Sequence[str], outputs: int) -> list[int] | None:
+    """Names of classes that are numbers of outputs, each once; None where they are not."""
+    if not all(name.isascii() and name.isdigit() for name in classes):
+        return None
+    numbers = [int(name) for name in classes]
+    return numbers if len({*numbers}) == len(numbers) and max(numbers, default=outputs) < outputs else None
+
+
+def _either_order(numbers: Sequence[int], outputs: int) -> bool:
+    """Whether numbers may also be in the order of the outputs by their text, and that is another one."""
+    return len(numbers) == outputs and list(numbers) != sorted(numbers)
 
 
 def _plain(name: str) -> str:

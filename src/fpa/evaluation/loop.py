@@ -159,7 +159,9 @@ def _compute(part: ImageBlock, engine: Engine, plan: Plan) -> Callable[[], Store
     def leaving(tensors: Mapping[Any, Tensor]) -> dict[Any, Tensor]:
         return {name: each.to("cpu", non_blocking=True) for name, each in tensors.items()}
 
-    columns = leaving({"target": targets, "looks": looks(images), **curve_columns(curves, under)})
+    sure = logits.float().softmax(1).amax(1)
+    seen = {"target": targets, "confidence": sure, "looks": looks(images)}
+    columns = leaving(seen | curve_columns(curves, under))
     sums = leaving({name: _sorted_sum(each) for name, each in maps.items()})
     bad, scores = leaving(bad), leaving(scores)
     cuda = engine.device.type == "cuda"

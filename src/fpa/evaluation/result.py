@@ -43,6 +43,8 @@ class Evaluation:
     """Most important first, [N, K] for every estimator."""
     lif: dict[str, Floats]
     """Least important first, [N, K] for every estimator."""
+    confidence: Floats | None = None
+    """[N]: the probability of the class predicted."""
     shares_mif: dict[str, Floats] | None = None
     """Exact share of pixels removed, [N, K], where features differ in size."""
     shares_lif: dict[str, Floats] | None = None
@@ -78,6 +80,20 @@ class Evaluation:
         """Share of correctly classified images among those with a label; None if there are none."""
         known = self.labels >= 0
         return float((self.labels == self.targets)[known].mean()) if known.any() else None
+
+    def doubt(self, classes: int) -> str | None:
+        """What to think of an accuracy that is near chance although the model is sure of its predictions."""
+        known, accuracy = self.labels >= 0, self.accuracy
+        if accuracy is None or self.confidence is None or known.sum() < 30:
+            return None
+        sure = float(self.confidence[known].mean())
+        near = accuracy < sure / 5 or not above_chance(accuracy, int(known.sum()), classes)
+        if sure < 0.5 or not near:
+            return None
+        return (
+            f"the accuracy is only {100 * accuracy:.1f} %, but the model is sure of its predictions "
+            f"({100 * sure:.0f} % on average): classes are probably assigned wrongly (see class_index)"
+        )
 
 
 @dataclass(frozen=True)

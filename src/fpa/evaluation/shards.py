@@ -179,6 +179,7 @@ def read_evaluation(folder: Path | str) -> tuple[Evaluation, dict[str, Any]]:
         "indices": column("index"),
         "labels": column("label"),
         "targets": column("target"),
+        "confidence": column("confidence") if "confidence" in first.columns else None,
         "problems": [problem for block in blocks for problem in block.notes["problems"]],
         "complete": about["images"] == sum(len(block.columns["index"]) for block in blocks),
         **{f"shares_{side}": by_name(f"share/{side}/") if uneven else None for side in SIDES},
@@ -218,7 +219,10 @@ def write_result(result: Result, folder: Path) -> Path:
     target = EvaluationFolder(writable_folder(folder))
     if target.about() is not None:
         raise InputError(f"{folder} holds an evaluation already: choose another folder")
-    columns = {"index": evaluation.indices, "label": evaluation.labels, "target": evaluation.targets}
+    columns: dict[str, Any] = {"index": evaluation.indices, "label": evaluation.labels}
+    columns["target"] = evaluation.targets
+    if evaluation.confidence is not None:
+        columns["confidence"] = evaluation.confidence
     outputs = {about["plan"]["outputs"][0]: evaluation, **evaluation.others}
     columns |= curve_columns(outputs, evaluation.under)
     notes = {

@@ -151,6 +151,13 @@ def with_interval(mean: float, interval: float, digits: int | None = None) -> tu
     return f"{round(mean, digits) + 0.0:.{digits}f}", f"{interval:.{digits}f}"
 
 
+def doubts(results: Results) -> list[str]:
+    """What the accuracies of the models make doubtful, in words."""
+    found = {name: each.evaluation.doubt(len(each.classes)) for name, each in results.models.items()}
+    several = len(results.models) > 1
+    return [f"{name}: {text}" if several else text for name, text in found.items() if text]
+
+
 def percent(accuracy: float | None) -> str:
     """An accuracy in front of people.
 

@@ -251,6 +251,7 @@ def _counted(results: Results) -> str:
 
 
 def _warnings(results: Results) -> list[str]:
-    """What was left out and why, each reason once."""
+    """What to doubt; what was left out and why, each reason once."""
     fidelities = [each for model in results.models.values() for each in model.fidelity.values()]
-    return [f"note: {note}" for note in sorted({note for each in fidelities for note in each.notes})]
+    left_out = sorted({note for each in fidelities for note in each.notes})
+    return [f"note: {note}" for note in (*summary.doubts(results), *left_out)]

@@ -111,7 +111,9 @@ def _notes(results: Results) -> list[str]:
             for note in fidelity.notes:
                 by_note.setdefault(note, []).append(shown[estimator])
         incomplete = [] if model.evaluation.complete else ["the evaluation did not run to its end"]
-        by_note |= {note: list(model.fidelity) for note in [*model.evaluation.problems, *incomplete]}
+        doubt = model.evaluation.doubt(len(model.classes))
+        notes = [*([doubt] if doubt else []), *model.evaluation.problems, *incomplete]
+        by_note |= {note: list(model.fidelity) for note in notes}
         for note, names in by_note.items():
             some = f" ({', '.join(names)})" if len(names) < len(model.fidelity) else ""
             reasons.setdefault(note, {})[name] = f"{model_name(name)}{some}"

@@ -336,3 +336,32 @@ def test_folders_named_by_numbers(model, accuracy, told, tmp_path, monkeypatch, 
         assert "classes are probably assigned wrongly" in report
         main(["audit", *command[1:], "--output", "audit"])
         assert "lasses are probably assigned wrongly" in (tmp_path / "audit" / "audit.html").read_text()
+
+
+def test_the_maps_of_one_model_judged_by_another(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    command = [
+        "evaluate",
+        "shapes-none",
+        "--count",
+        "12",
+        "--ig_steps",
+        "2",
+        "--points",
+        "3",
+        "--device",
+        "cpu",
+    ]
+    assert main([*command, "--estimators", "[ig_sum,vg_abs]", "--judge", "shapes-fpa"]) == 0
+    assert "The maps are of shapes-none, the curves of shapes-fpa." in " ".join(
+        capsys.readouterr().out.split()
+    )
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert folder.name == "evaluate-shapes-none-by-shapes-fpa-12"
+    assert "the curves of shapes-fpa" in (folder / "report.html").read_text()
+    assert json.loads((folder / "evaluation.json").read_text())["judge"] == "shapes-fpa"
+    other = fpa.load_model("shapes-fpa")
+    save_model(other, replace(other.card, mean=(0.4,) * 3), tmp_path / "other.safetensors")
+    assert main([*command, "--judge", "other.safetensors"]) == 2
+    assert "other.safetensors cannot judge shapes-none: its normalisation is" in capsys.readouterr().err
+    assert main([*command, "--judge", "nothing"]) == 2

@@ -380,3 +380,56 @@ def test_results_are_read_and_shown_without_torch(result, tmp_path):
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert shown.strip() == str(result)
     assert (tmp_path / "report.html").stat().st_size > 10_000
+
+
+class TestJudge:
+    """Maps from one model, curves from another."""
+
+    @pytest.fixture
+    def photos(self):
+        data = fpa.load_data("shapes")
+        return data.normalisation(data.test.images[:24]), data.test.labels[:24]
+
+    def test_maps_and_classes_are_of_the_model_and_curves_of_the_judge(self, photos):
+        images, _ = photos
+        model, judge = fpa.load_model("shapes-none"), fpa.load_model("shapes-fpa")
+        result = fpa.evaluate(model, photos, ["ig_sum", "vg_abs"], judge=judge, **QUICK)
+        maps = fpa.explain(model, images, ["ig_sum", "vg_abs"], settings=QUICK["settings"])
+        targets = model(images).argmax(1)
+        expected = fpa.perturbation_curves(judge, images, maps, points=5, targets=targets)
+        for name in maps:
+            np.testing.assert_allclose(result.evaluation.mif[name], expected.mif[name], atol=1e-4)
+            np.testing.assert_allclose(result.evaluation.lif[name], expected.lif[name], atol=1e-4)
+        assert result.evaluation.targets.tolist() == targets.tolist()
+        assert result.accuracy == float((targets == photos[1]).float().mean())
+        assert "The maps are of" in str(result)
+        assert not np.allclose(
+            result.evaluation.unmasked, fpa.evaluate(model, photos, ["vg_abs"], **QUICK).evaluation.unmasked
+        )
+
+    def test_a_model_that_judges_itself_changes_nothing(self, photos):
+        model = fpa.load_model("shapes-fpa")
+        alone = fpa.evaluate(model, photos, ["ig_sum", "vg_abs"], **QUICK)
+        judged = fpa.evaluate(
+            model, photos, ["ig_sum", "vg_abs"], judge=fpa.load_model("shapes-fpa"), **QUICK
+        )
+        for name in alone.fidelity:
+            np.testing.assert_array_equal(alone.evaluation.mif[name], judged.evaluation.mif[name])
+
+    def test_another_judge_is_another_evaluation(self, photos, tmp_path):
+        model = fpa.load_model("shapes-none")
+        fpa.evaluate(model, photos, ["vg_abs"], judge=fpa.load_model("shapes-fpa"), folder=tmp_path, **QUICK)
+        with pytest.raises(InputError, match="holds an evaluation of another model"):
+            fpa.evaluate(model, photos, ["vg_abs"], folder=tmp_path, **QUICK)
+
+    def test_a_judge_of_other_classes_or_images_is_refused(self, photos, tmp_path):
+        model = fpa.load_model("shapes-none")
+        ten = fpa.models.build_model("resnet-small", 10, (3, 32, 32))
+        with pytest.raises(
+            InputError, match="SmallResNet cannot judge this model: its outputs differ: 10, not 8"
+        ):
+            fpa.evaluate(model, photos, ["vg_abs"], judge=ten, **QUICK)
+        other = fpa.load_model("shapes-fpa")
+        other.card = dataclasses.replace(other.card, mean=(0.4, 0.4, 0.4))
+        with pytest.raises(InputError, match=r"its means differ: \[0.4, 0.4, 0.4\], not \[0.5, 0.5, 0.5\]"):
+            fpa.evaluate(model, photos, ["vg_abs"], judge=other, **QUICK)

@@ -30,6 +30,7 @@ def evaluate(
     masking: dict[str, Any] | str | None = None,
     outputs: list[str] = ["logit"],  # noqa: B006
     scores: list[str] = ["A"],  # noqa: B006
+    judge: str | None = None,
     examples: int = 8,
     run: RunOptions,
     command: str,
@@ -47,10 +48,12 @@ def evaluate(
         outputs: What is followed while pixels are removed: logit, probability, margin or accuracy; the first
             is scored.
         scores: Names of scores, or module:NAME; A is always among them.
+        judge: Another model of the same classes, named as MODEL is (say, the one that fpa finetune made): the
+            maps are those of MODEL, the curves and scores those of the judge.
         examples: Images shown with their maps in figures and report.
 
     """
-    from fpa.evaluation.evaluator import describe_subject, open_subject
+    from fpa.evaluation.evaluator import describe_judge, describe_subject, open_subject
     from fpa.evaluation.loop import evaluate_blocks
     from fpa.show import show_all
     from fpa.study.folder import SHOWN
@@ -64,8 +67,14 @@ def evaluate(
     source, note = images.images(subject, how.count)
     engine, source = open_subject(how.engine(subject.model, source, run.device), source, plan)
     about = describe_subject(engine, source, subject.name, subject.classes) | {"command": command}
-    output = run.output or default_output("evaluate", subject.name, how.count)
     stored: dict[str, Any] = {"about": about, "examples": examples, "overwrite": run.overwrite}
+    named = ""
+    if judge is not None:
+        other = images.judge(judge, subject)
+        stored["judge"] = how.engine(other.model, source, run.device)
+        about |= describe_judge(engine, stored["judge"], source, other.name)
+        named = f"by-{other.name}"
+    output = run.output or default_output("evaluate", subject.name, named, how.count)
     with _claimed(output, run, note) as display:
         tell = display.evaluating(subject.name, source.count)
         evaluate_blocks(engine, source, plan, output, progress=tell, **stored)

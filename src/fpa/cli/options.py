@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from fpa.data.source import ImageSource
+    from fpa.models.saved import Opened
 
 
 @dataclass(kw_only=True)
@@ -101,6 +102,15 @@ class ModelOptions:
             )
         size = self.size or opened.size or 224
         return Subject(opened.model, opened.name, opened.classes, opened.normalisation, data=data, size=size)
+
+    def judge(self, name: str, subject: Subject) -> "Opened":
+        """The model that judges the subject's maps; it must take the same images."""
+        opened = fpa.open_model(name)
+        expected = {"size": subject.size, "normalisation": subject.normalisation}
+        for fact, value in expected.items():
+            if (own := getattr(opened, fact)) not in (None, value):
+                raise InputError(f"{name} cannot judge {subject.name}: its {fact} is {own}, not {value}")
+        return opened
 
     def images(self, subject: Subject, count: int | None) -> "tuple[ImageSource, str | None]":
         """The images to evaluate the model on, and a sentence about labels that are not certain."""

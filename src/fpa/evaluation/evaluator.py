@@ -40,6 +40,7 @@ def evaluate(
     seed: int = 0,
     precision: Any = None,
     device: torch.device | str | None = None,
+    judge: nn.Module | Engine | None = None,
     examples: int = 8,
     folder: str | Path | None = None,
     name: str | None = None,
@@ -58,6 +59,8 @@ def evaluate(
     - `classes`: their names, in the order of the logits.
     - `count`: the first so many images only.
     - `device`: where to work; by default where the model is.
+    - `judge`: another model of the same classes, say the one fine-tuned with FPA: the maps, and the classes
+      explained, are those of `model`, the curves and scores those of the judge.
     - `examples`: images kept with their maps for the report.
     - `folder`: where every block of images is stored at once, so that the same call continues after a crash;
       by default nothing stays on the disk.
@@ -85,9 +88,14 @@ def evaluate(
     opening: dict[str, Any] = {"normalisation": normalisation, "count": count, "device": device}
     engine, source = open_subject(model, data, plan, stored=folder is not None, **opening)
     about = describe_subject(engine, source, name, classes)
+    judging = None
+    if judge is not None:
+        judging, _ = open_subject(judge, source, plan, device=device)
+        about |= describe_judge(engine, judging, source)
     with tempfile.TemporaryDirectory(prefix="fpa-") as temporary:
         place = Path(folder or temporary)
-        evaluate_blocks(engine, source, plan, place, about=about, examples=examples, progress=progress)
+        how: dict[str, Any] = {"about": about, "examples": examples, "judge": judging}
+        evaluate_blocks(engine, source, plan, place, progress=progress, **how)
         return load_result(place)
 
 
@@ -133,6 +141,28 @@ def describe_subject(
         "augmentation": augmentation,
         "training": getattr(card, "recipe", {}).get(augmentation, {}),
     }
+
+
+_WORDS = {"input_shape": "images", "mean": "means", "std": "standard deviations", "classes": "classes"}
+
+
+def describe_judge(
+    engine: Engine, judge: Engine, source: ImageSource, name: str | None = None
+) -> dict[str, str]:
+    """What evaluation.json says of a judge, or the error that says why it cannot judge this model."""
+    judged = name or str(describe_subject(judge, source)["name"])
+    theirs, ours = (each.predict(source.first[:1]).shape[1] for each in (judge, engine))
+    facts: dict[str, tuple[Any, Any]] = {"outputs": (theirs, ours)}
+    cards = [getattr(each.model, "card", None) for each in (judge, engine)]
+    if None not in cards:
+        for fact in _WORDS:
+            first, second = (getattr(card, fact) for card in cards)
+            facts[_WORDS[fact]] = (list(first), list(second))
+    for fact, (judges, models) in facts.items():
+        if judges != models:
+            shown = "are others" if fact == "classes" else f"differ: {judges}, not {models}"
+            raise InputError(f"{judged} cannot judge this model: its {fact} {shown}")
+    return {"judge": judged}
 
 
 def _class_names(classes: Sequence[str] | None, engine: Engine, source: ImageSource) -> list[str]:

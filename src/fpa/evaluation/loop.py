@@ -50,6 +50,7 @@ def evaluate_blocks(
     about: Mapping[str, Any] | None = None,
     examples: int = 0,
     block: int | None = None,
+    judge: Engine | None = None,
     overwrite: bool = False,
     progress: "bool | Tell" = True,
 ) -> dict[str, Any]:
@@ -57,8 +58,10 @@ def evaluate_blocks(
 
     `about` is written into evaluation.json beside the plan (name, classes, data, ...). Images, maps or logits
     that are not finite are named, left out (NaN) and counted; the rest goes on. `examples` images are kept
-    with their maps. With `overwrite` an evaluation that is there is thrown away, but not before it is known
-    that the new one can start. The folder is locked meanwhile: another run into it is refused.
+    with their maps. A `judge` is another model whose outputs the curves and scores are of: the maps, and the
+    classes explained, stay those of the engine. With `overwrite` an evaluation that is there is thrown away,
+    but not before it is known that the new one can start. The folder is locked meanwhile: another run into it
+    is refused.
     """
     at_least("the number of images in a block", block, 1)
     check_plan(plan, source)
@@ -68,7 +71,10 @@ def evaluate_blocks(
             stored.clear()
         for place in (stored.path, stored.path / "blocks"):
             clear_temporaries(place)
-        asked = {"plan": plan.to_json(engine), "model": fingerprint(engine.model)}
+        judging, weights = judge or engine, fingerprint(engine.model)
+        if judge is not None:
+            weights += f" judged by {fingerprint(judge.model)}"
+        asked = {"plan": plan.to_json(engine), "model": weights}
         before = stored.about(asked) or {}
         size = block or before.get("block") or block_size(engine, source.first)
         if size != before.get("block", size):
@@ -79,11 +85,17 @@ def evaluate_blocks(
         described |= {**(about or {}), "format": FORMAT, "block": size}
         done, picker = set(stored.blocks), ExamplePicker(examples, source.count)
         if source.count is not None:
-            engine.expected_rows = max(engine.expected_rows, source.count * plan.passes)
+            for each in (engine, judging):
+                each.expected_rows = max(each.expected_rows, source.count * plan.passes)
         tell = after.enter_context(telling(source.count, progress))
-        after.callback(setattr, engine, "watch", engine.watch)
-        engine.watch = tell.at
-        compiled = engine.compile_seconds
+        for each in {engine, judging}:
+            after.callback(setattr, each, "watch", each.watch)
+            each.watch = tell.at
+
+        def compile_seconds() -> float:
+            return sum(each.compile_seconds for each in {engine, judging})
+
+        compiled = compile_seconds()
         pending: deque[tuple[ImageBlock, Callable[[], StoredBlock]]] = deque()
 
         def settle(most: int) -> None:
@@ -93,7 +105,7 @@ def evaluate_blocks(
                 if not (stored.path / DESCRIPTION).exists():
                     stored.describe(described)
                 stored.write(part.number, results, described)
-                tell.compiling = engine.compile_seconds - compiled
+                tell.compiling = compile_seconds() - compiled
                 for problem in results.notes["problems"]:
                     warnings.warn(f"{problem}: left out", stacklevel=2)
                 tell.advance(len(part.indices))
@@ -104,7 +116,7 @@ def evaluate_blocks(
                 if part.number in done and _keeps(stored, part, described, engine, plan):
                     tell.skip(len(part.indices))
                 elif part.indices:
-                    pending.append((part, _compute(part, engine, plan)))
+                    pending.append((part, _compute(part, engine, plan, judging)))
                     # On CUDA the next block is queued before this one is waited for.
                     settle(1 if engine.device.type == "cuda" else 0)
             settle(0)
@@ -119,7 +131,7 @@ def evaluate_blocks(
                 f"{folder} holds blocks of more images than the {picker.seen} given now: use another folder"
             )
         described["images"] = picker.seen
-        described["made_with"]["forms"] = engine.forms_used
+        described["made_with"]["forms"] = judging.forms_used | engine.forms_used
         stored.describe(described)
         picker.write(stored.path, engine, source, plan)
         tell.line(f"peak memory: {engine.peak_memory / 2**30:.2f} GiB")
@@ -138,12 +150,14 @@ def check_plan(plan: Plan, source: ImageSource) -> None:
         raise InputError(f"the score {blind[0]} needs known masks of the objects: {source.name} has none")
 
 
-def _compute(part: ImageBlock, engine: Engine, plan: Plan) -> Callable[[], StoredBlock]:
+def _compute(part: ImageBlock, engine: Engine, plan: Plan, judge: Engine) -> Callable[[], StoredBlock]:
     """Predict, explain, perturb and score the images of a block; what is returned waits for the results."""
     images = engine.images(part.images)
     logits, targets, truth = predicted(engine, images, part.labels)
     task = Task(engine, images, targets, part.indices, seed=plan.seed, masking=plan.masking)
-    maps = maps_of(task, plan.estimators)
+    maps, explained, sure = maps_of(task, plan.estimators), task, logits.float().softmax(1).amax(1)
+    if judge is not engine:
+        task, logits = replace(task, engine=judge), judge.predict(images)
     shown = {name: each.label(name).text for name, each in plan.estimators.items()}
     how: dict[str, Any] = {"logits": logits, "features": plan.features, "labels": truth, "shown": shown}
     curves = curves_of(task, maps, plan.fractions, outputs=plan.outputs, **how)
@@ -151,7 +165,8 @@ def _compute(part: ImageBlock, engine: Engine, plan: Plan) -> Callable[[], Store
     for name, masking in plan.maskings.items():
         other = replace(task, masking=masking)
         under[name] = curves_of(other, maps, plan.fractions, outputs=[first], **how)[first]
-    block = Block(task, part.labels, logits, plan.estimators, maps, curves=curves, masks=part.foreground)
+    more: dict[str, Any] = {"curves": curves, "masks": part.foreground, "explained": explained}
+    block = Block(task, part.labels, logits, plan.estimators, maps, **more)
     scores = _scored(plan.scores, block)
     fractions, bad = curves[first].fractions, not_finite(images, maps, curves[first])
 
@@ -159,7 +174,6 @@ def _compute(part: ImageBlock, engine: Engine, plan: Plan) -> Callable[[], Store
     def leaving(tensors: Mapping[Any, Tensor]) -> dict[Any, Tensor]:
         return {name: each.to("cpu", non_blocking=True) for name, each in tensors.items()}
 
-    sure = logits.float().softmax(1).amax(1)
     seen = {"target": targets, "confidence": sure, "looks": looks(images)}
     columns = leaving(seen | curve_columns(curves, under))
     sums = leaving({name: _sorted_sum(each) for name, each in maps.items()})

@@ -29,7 +29,7 @@ class Block:
     """Some images on their way through an evaluation, and all that is known of them by then."""
 
     task: "Task"
-    """The engine, the images [N, C, H, W], the explained classes [N], their numbers, seed and masking."""
+    """The engine that judges, images [N, C, H, W], explained classes [N], their numbers, seed, masking."""
     labels: "Tensor"
     """[N]: true classes, -1 where unknown."""
     logits: "Tensor"
@@ -41,20 +41,22 @@ class Block:
     """By output ("logit", ...): what the model said while pixels were removed."""
     masks: "Tensor | None" = None
     """[N, H, W], True on the pixels of the object, where they are known."""
+    explained: "Task | None" = None
+    """The same with the engine that is explained, where that is another one."""
 
     @cached_property
     def raw_maps(self) -> "dict[str, Tensor]":
         """[N, C, H, W] of every estimator, before the channels are reduced; explained again for it."""
         from fpa.explanation.explainer import raw_maps_of
 
-        return raw_maps_of(self.task, self.estimators)
+        return raw_maps_of(self.explained or self.task, self.estimators)
 
     def explain(self, images: "Tensor | None" = None, model: "Model | None" = None) -> "dict[str, Tensor]":
         """Maps [N, H, W] of other images of the same shape, or by another model, for the same classes."""
         from fpa.engine.engine import Engine
         from fpa.explanation.explainer import maps_of
 
-        engine = self.task.engine if model is None else Engine.of(model)
+        engine = (self.explained or self.task).engine if model is None else Engine.of(model)
         other = self.task.images if images is None else engine.images(images)
         return maps_of(replace(self.task, engine=engine, images=other), self.estimators)
 

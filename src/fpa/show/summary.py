@@ -158,6 +158,12 @@ def doubts(results: Results) -> list[str]:
     return [f"{name}: {text}" if several else text for name, text in found.items() if text]
 
 
+def judges(results: Results) -> list[str]:
+    """Whose curves are shown, where it is another model than the one explained."""
+    named = {name: model.about.get("judge") for name, model in results.models.items()}
+    return [f"The maps are of {name}, the curves of {judge}." for name, judge in named.items() if judge]
+
+
 def percent(accuracy: float | None) -> str:
     """An accuracy in front of people.
 

@@ -36,6 +36,7 @@ def notes(results: Results) -> list[str]:
         "A is the area between the LIF and the MIF curve in percent: mean over images ± half-width of the "
         "paired 95 % interval."
     ]
+    lines += summary.judges(results)
     for name, about in results.score_titles.items():
         lines.append(f"{name} is {about['title']} ({summary.direction(about)}; {about['source']}).")
     lines += [f"Integrated gradients start from {starts.get(at, at)}." for at in summary.references(results)]

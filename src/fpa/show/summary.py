@@ -153,9 +153,9 @@ def with_interval(mean: float, interval: float, digits: int | None = None) -> tu
 
 def doubts(results: Results) -> list[str]:
     """What the accuracies of the models make doubtful, in words."""
-    found = {name: each.evaluation.doubt(len(each.classes)) for name, each in results.models.items()}
+    texts = {name: each.evaluation.doubt(len(each.classes)) for name, each in results.models.items()}
     several = len(results.models) > 1
-    return [f"{name}: {text}" if several else text for name, text in found.items() if text]
+    return [f"{name}: {text}" if several else text for name, text in texts.items() if text]
 
 
 def judges(results: Results) -> list[str]:

@@ -117,8 +117,8 @@ def _notes(results: Results) -> list[str]:
         for note, names in by_note.items():
             some = f" ({', '.join(names)})" if len(names) < len(model.fidelity) else ""
             reasons.setdefault(note, {})[name] = f"{model_name(name)}{some}"
-    said = [f"{', '.join(places.values())}: {reason}." for reason, places in reasons.items()]
-    return [*summary.judges(results), *said]
+    lines = [f"{', '.join(places.values())}: {reason}." for reason, places in reasons.items()]
+    return [*summary.judges(results), *lines]
 
 
 def _facts(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -239,11 +239,11 @@ def next_batch_of(batches: Iterator[Any]) -> Any:
     except InputError:
         raise
     except Exception as error:
-        reason = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        reason = lines[-1 if lines[0].startswith("Caught ") else 0].strip().rstrip(".")
         if any(word in str(error) for word in ("shared memory", "signal", "exited unexpectedly", "No space")):
-            remedy = "the memory, or the shared memory (/dev/shm), may be too small: try fewer workers"
-            reason = [f"{reason[0].strip().rstrip('.')}; {remedy}"]
-        raise InputError(f"the images cannot be read: {reason[-1].strip()}") from error
+            reason += "; the memory, or the shared memory (/dev/shm), may be too small: try fewer workers"
+        raise InputError(f"the images cannot be read: {reason}") from error
 
 
 def unreadable(split: Split, indices: Tensor, labels: Tensor) -> list[Path]:

@@ -228,7 +228,7 @@ def _scope(verdict: Verdict, evidence: Evidence, judged: str) -> tuple[str, ...]
         return ()
     under = " and ".join(filter(None, (", ".join(differ[:-1]), differ[-1])))
     scope = f"The verdict holds for the masking {judged}"
-    return (f"{scope}: under {under} the ranking of the estimators may be another one.",)
+    return (f"{scope}: under {under} the ranking of the estimators may be different.",)
 
 
 def _with_random(estimators: Mapping[str, Estimator]) -> dict[str, Estimator]:
@@ -261,7 +261,7 @@ def _by_name(maskings: Sequence[Any]) -> dict[str, Any]:
     listed = [maskings] if isinstance(maskings, (str, Mapping)) or callable(maskings) else list(maskings)
     names = [_called(each) for each in listed]
     if not listed or len(set(names)) < len(names):
-        raise InputError(f"maskings must be one or more different ones, got {', '.join(names) or 'none'}")
+        raise InputError(f"maskings must be one or more, all different, got {', '.join(names) or 'none'}")
     return dict(zip(names, listed, strict=True))
 
 

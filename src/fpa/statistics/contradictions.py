@@ -83,7 +83,7 @@ class Reliability:
 
     def __str__(self) -> str:
         lines = [
-            f"{kind} pairs: {row.opposite} of {row.pairs} ordered oppositely by MIF and by LIF"
+            f"{kind} pairs: {row.opposite} of {row.pairs} ranked in opposite order by MIF and LIF"
             f" ({row.opposite_low} to {row.opposite_high}), {row.contradictions} significantly"
             for kind, row in self.table().iterrows()
         ]

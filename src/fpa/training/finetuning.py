@@ -111,8 +111,8 @@ def finetune(
     architecture = type(tuned).__name__ if card is None else card.architecture
     if output is not None and card is None:
         raise InputError(
-            f"a model file can only be written of a model that fpa can build again, not of a "
-            f"{architecture}: leave out output and save the model that is returned"
+            f"a model file can only be written for a model that fpa can rebuild, not for a "
+            f"{architecture}: leave out output and save the returned model"
         )
     normalisation = as_normalisation(normalisation)
     if normalisation is None and card is not None:
@@ -214,7 +214,7 @@ def _batches(
         steps = len(data)  # type: ignore[arg-type]
     except TypeError as error:
         raise InputError(
-            f"the loader must have a length, the learning rate depends on it: {type(data).__name__} has none"
+            f"the learning rate depends on the length of the loader, but a {type(data).__name__} has none"
         ) from error
     return ImageBatches(data, normalisation, channels, numbers=False), steps
 

@@ -63,14 +63,14 @@ def audit(
       `fpa.data.image_source`, which also says what `normalisation` is for. Without labels the agreement
       with the unmasked prediction stands in for the accuracy.
     - `estimators`: at least one signed and one unsigned; random masking is measured in any case.
-    - `count`: how many images, the first ones; default all.
-    - `maskings`: what removing a pixel means. The first is judged; the others, with the same maps, tell
-      whether the ranking of the estimators survives another one.
-    - `points`: of a perturbation curve.
+    - `count`: use only the first `count` images; default: all.
+    - `maskings`: what removing a pixel means. The first is judged; the others, with the same maps, show
+      whether the ranking of the estimators survives another masking.
+    - `points`: how many points a perturbation curve has.
     - `features`: what is removed, "pixels" or the side of square patches (16 for most vision transformers).
     - `device`: where to work; by default where the model is.
-    - `folder`: where every block of images is stored at once, so that the same call continues after a crash;
-      with `overwrite` it starts afresh.
+    - `folder`: where every block of images is stored as soon as it is done, so that the same call continues
+      after a crash; with `overwrite` it starts afresh.
     - `name`: what is audited, for the page.
 
     >>> import fpa

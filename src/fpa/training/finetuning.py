@@ -71,14 +71,14 @@ def finetune(
     `data` is the name of a data set (`shapes`, `cifar10`, `folder:PATH`, ...), an `ImageData`, or your own
     `DataLoader` of normalised images and labels; a `Dataset`, or images and labels as `evaluate` takes them,
     are shuffled into batches. The same seed gives the same weights on a CPU; a loader that shuffles with its
-    own generator must be made anew for that.
+    own generator must be made again for that.
 
     Frozen weights (`requires_grad=False`) stay as they are, unless all are frozen, as in models for
     inference: then all are trained. Training runs in float32; the result has the precision of the model.
 
     With targets "labels" the model learns the data's labels, mapped by `class_index` (a dict from the data's
-    class names, or a list, to the model's classes) where the model's classes differ. With "model" it learns to say
-    of a masked image what the original says of the unmasked one (self-distillation): no labels are needed,
+    class names, or a list, to the model's classes) where they differ. With "model" it learns to say of a
+    masked image what the original says of the unmasked one (self-distillation): no labels are needed,
     and the function that is explained stays as close as possible to the original. "auto" takes the labels if
     `class_index` is given or the classes are the model's, by name or, if it has no names, by their number;
     otherwise "model", also if the data have only some of its classes: it would forget the others.

@@ -57,7 +57,7 @@ def accuracies(study: Path) -> dict[str, float]:
 
 
 def training_steps(data: Any, tiny: bool) -> dict[str, float]:
-    """Milliseconds a step: three models in one graph, and one model eagerly."""
+    """Milliseconds per step: three models in one graph, and one model eagerly."""
     recipe = load_recipe("cifar10")
     steps, rounds = (1, 1) if tiny else (400, 5)
     three, _ = prepared(recipe, data, ["none", "rectangle", "fpa"], True)

@@ -39,7 +39,7 @@ def mean_curves(study: Results) -> pd.DataFrame:
 
 
 def image_areas(study: Results) -> pd.DataFrame:
-    """The areas in percent of the images used, a row an image, columns augmentation.estimator.order."""
+    """The areas in percent of the images used, one row per image, columns augmentation.estimator.order."""
     first = next(iter(next(iter(study.models.values())).fidelity.values()))
     columns = {
         "index": next(iter(study.models.values())).evaluation.indices[first.kept].astype(np.int32),

@@ -86,7 +86,7 @@ def timed(engine: Engine, images: Any, settings: Settings) -> float:
 
 
 def parts(engine: Engine, images: Any, settings: Settings) -> dict[str, Any]:
-    """Milliseconds an image of the kernels that take longest, and of no kernel at all."""
+    """Milliseconds per image of the kernels that take longest, and of no kernel at all."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CUDA]) as profiled:

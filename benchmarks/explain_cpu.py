@@ -143,7 +143,7 @@ def estimators(name: str, repeats: int, settings: Settings) -> None:
         of_captum.append(seconds(lambda: captum_maps(frozen, images, targets, settings, best)) / own)
     rows = engine.batch_size("gradients", images[:1])
     print(
-        f"{name:24} ten estimators ({per_image} gradients an image, batches of {rows}): "
+        f"{name:24} ten estimators ({per_image} gradients per image, batches of {rows}): "
         f"{median(of_floor):.3f} of the floor; "
         f"Captum (batches of {best}) takes {median(of_captum):.2f} times as long",
         flush=True,

@@ -136,7 +136,7 @@ def areas(found: Evaluation, used: np.ndarray) -> dict[str, float]:
 
 
 def captum_seconds(model: nn.Module, images: Tensor, settings: Settings, device: str) -> dict[str, Any]:
-    """Captum's best: TF32, no gradients of parameters, the best internal batch size; seconds an image."""
+    """Captum's best: TF32, no gradients of parameters, the best internal batch size; seconds per image."""
     from captum import attr
 
     frozen = copy.deepcopy(model).requires_grad_(False).to(memory_format=torch.channels_last)

@@ -7,7 +7,7 @@
 Fine-tunes the model for each number of epochs (each a run of its own with its own schedule) and evaluates the
 untouched model, the fine-tuned ones and the one trained with FPA from scratch, on the same `--count` test
 images with the ten estimators: table.csv, table.md, finetune.png and .pdf in the output folder. Accuracy is
-over all test images; the seconds include compiling. Started again, it goes on with what is there. `--tiny`
+over all test images; the seconds include compiling. Run again, it continues from what is there. `--tiny`
 does the same with the models of shapes in a minute or two on a CPU, to see that it works.
 """
 

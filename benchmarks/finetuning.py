@@ -51,7 +51,7 @@ class Measured:
 
 
 def timed(folder: Path, work: Callable[[], nn.Module]) -> tuple[nn.Module, float]:
-    """The result of the work and its seconds; a second call goes on with what is there and knows the time."""
+    """The result of the work and its seconds; a second call continues from there and knows the time."""
     note = folder / "seconds.json"
     began = time.perf_counter()
     result = work()

@@ -67,7 +67,7 @@ def prepared(recipe, data, names, captured):
 
 
 def measure(takers: dict, steps: int, rounds: int) -> dict[str, float]:
-    """Median milliseconds a step of each, the rounds taken in turns so that drift hits all alike."""
+    """Median milliseconds per step of each, the rounds taken in turns so that drift hits all alike."""
     times: dict[str, list[float]] = {name: [] for name in takers}
     for _ in range(rounds):
         for name, take in takers.items():

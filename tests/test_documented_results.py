@@ -123,8 +123,7 @@ def test_the_page_of_speed_and_the_readme_show_the_stored_timings():
     assert (
         f"{warm['seconds']:.0f} s, {share} (Captum and Quantus: {warm['times as long']:.0f} times" in readme
     )
-    assert (
-        f"{steps['captured_three'] / 3:.2f} ms a model and step (eager: {steps['eager_one']:.1f} ms" in readme
-    )
+    step = f"{steps['captured_three'] / 3:.2f} ms per model and step"
+    assert f"{step} (eager: {steps['eager_one']:.1f} ms" in readme
     accuracy = pd.read_csv(RESULTS / "timed" / "table.csv").groupby("augmentation").accuracy.first() * 100
     assert "{none:.1f}, {rectangle:.1f} and {fpa:.1f} %".format(**accuracy) in page

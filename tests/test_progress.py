@@ -48,7 +48,7 @@ def test_a_study_shows_all_its_stages_the_estimator_it_is_at_and_the_time(tmp_pa
     again, display = live()
     with display:
         run_study(load_recipe("tiny"), tmp_path, device="cpu", display=display)
-    assert all("done before" in line for line in bars(again).values())
+    assert all("already done" in line for line in bars(again).values())
 
 
 def test_a_stage_that_waits_shows_how_long_its_like_took(monkeypatch):
@@ -85,8 +85,8 @@ def test_stages_done_before_stay_so_and_a_resumed_one_ends(tmp_path):
     with display:
         run_study(study, tmp_path, device="cpu", display=display)
     shown = bars(screen)
-    assert "done before" in shown["fpa"]
-    assert "done before" in shown["fpa curves"]
+    assert "already done" in shown["fpa"]
+    assert "already done" in shown["fpa curves"]
     assert "100%" in shown["none curves"]
     assert "taken" in shown["none curves"]
 

@@ -1,6 +1,6 @@
 """Reliable evaluation of importance estimators with feature perturbation augmentation (FPA).
 
-The names below, and the rooms of the package (`fpa.masking`, `fpa.data`, ...), are loaded when first used:
+The names below, and the subpackages (`fpa.masking`, `fpa.data`, ...), are loaded when first used:
 `import fpa` costs next to nothing.
 """
 

@@ -17,14 +17,14 @@ class DamagedError(InputError):
     """Files that fpa wrote and cannot read back, each with the reason.
 
     >>> print(DamagedError({Path("a.npz"): "it is empty"}))
-    a.npz is damaged (it is empty): remove it (in a study fpa run --repair does) and run again to make it anew
+    a.npz is damaged (it is empty): remove it (fpa run --repair does, in a study) and run again to recreate it
     """
 
     def __init__(self, reasons: Mapping[Path, object]) -> None:
         self.reasons = dict(reasons)
         damage = "; ".join(f"{path} is damaged ({reason})" for path, reason in reasons.items())
         it = "it" if len(reasons) == 1 else "them"
-        remedy = f"remove {it} (in a study fpa run --repair does) and run again to make {it} anew"
+        remedy = f"remove {it} (fpa run --repair does, in a study) and run again to recreate {it}"
         super().__init__(f"{damage}: {remedy}")
 
 

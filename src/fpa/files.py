@@ -166,7 +166,7 @@ def first_bytes(path: Path, kind: str) -> bytes:
         start = file.read(64)
     problem = "" if start else "it is empty"
     if start.startswith(b"version https://git-lfs"):
-        problem = "it is a Git LFS pointer, the file itself was not fetched (git lfs pull)"
+        problem = "it is a Git LFS pointer: the file itself was not fetched (git lfs pull)"
     if start.lstrip().lower().startswith((b"<!doctype", b"<html", b"<?xml")):
         problem = "it is a web page, perhaps the error of a download"
     if problem:

@@ -81,7 +81,7 @@ class Display:
 
     def skipped(self, stage: str) -> None:
         """Show that a stage was done by an earlier run."""
-        self._progress.update(self._task(stage), completed=1.0, values="done before")
+        self._progress.update(self._task(stage), completed=1.0, values="already done")
 
     @contextmanager
     def making(self, stage: str) -> Iterator[None]:
@@ -93,7 +93,7 @@ class Display:
         self.bar(stage, 1.0, "done")
 
     def training(self, name: str, done: float, loss: float, accuracy: float, pace: float) -> None:
-        """Where the training of a model is: share done, loss and accuracy so far, images a second."""
+        """Where the training of a model is: share done, loss and accuracy so far, images per second."""
         self.bar(name, done, f"loss {loss:.2f} acc {100 * accuracy:.0f}% {pace:,.0f}/s")
 
     def epoch(self, name: str, epoch: int, epochs: int, row: dict[str, Any]) -> None:
@@ -147,7 +147,7 @@ class Tell:
 
     @property
     def pace(self) -> float:
-        """Images a second."""
+        """Images per second."""
         return (self.done - self.skipped) / max(time.monotonic() - self.began - self.compiling, 1e-9)
 
     @property

@@ -142,7 +142,7 @@ class TestRule:
     def test_says_why(self):
         because = judge(evidence(opposite=Estimate(16, 15, 17), contradictions=14))[1]
         assert because == (
-            "MIF and LIF order 16 of 18 pairs of a signed and an unsigned estimator oppositely"
+            "MIF and LIF rank 16 of 18 pairs of a signed and an unsigned estimator in opposite order"
             " (95 % interval 15 to 17, 14 significantly; above the limit of 4.5).",
             "With 10 % of the pixels masked at random the logit keeps 95.0 % of its size"
             " (94.0 % to 96.0 %; above the limit of 80.0 %).",
@@ -377,7 +377,7 @@ class TestAdvice:
             "rename the estimator",
         ),
         ({"count": 0}, "the number of images must be at least 1, got 0"),
-        ({"maskings": []}, "one or more different ones, got none"),
+        ({"maskings": []}, "one or more, all different, got none"),
         ({"maskings": ["blur", "blur"]}, "got blur, blur"),
         ({"maskings": ["blurr"]}, "did you mean 'blur'"),
         ({"points": 1}, "at least 2 points"),
@@ -403,7 +403,7 @@ def test_precomputed_maps_need_to_know_which_image_is_which():
 
     labels = torch.zeros(20, dtype=torch.int64)
     for order in ({"shuffle": True}, {"sampler": SubsetRandomSampler(range(20))}):
-        with pytest.raises(fpa.InputError, match="maps belong to images by number"):
+        with pytest.raises(fpa.InputError, match="maps are matched to images by number"):
             area(images, labels, **order)
         assert area(images, labels, numbers, **order) == pytest.approx(area(images, labels), abs=1e-3)
 
@@ -581,7 +581,7 @@ class TestCommand:
             found[name] = json.loads(Path(f"{name}-audit/audit.json").read_text())
             assert found[name]["verdict"] == "unreliable", found[name]
         assert found["held"]["command"].startswith("tuned = fpa.finetune(model, data")
-        assert "Fine-tuning (fpa finetune) needs others: in train/" in found["held"]["advice"][-1]
+        assert "Fine-tuning (fpa finetune) needs different ones: in train/" in found["held"]["advice"][-1]
         command = shlex.split(found["photos"]["command"])[1:]
         assert command == ["finetune", "shapes-none", "--data", "folder:photos"]
         assert main([*command, "--epochs", "1", "--workers", "0", "--device", "cpu", "--quiet"]) == 0

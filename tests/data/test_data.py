@@ -175,7 +175,7 @@ def test_digits_are_scikit_learns_enlarged():
 
 def test_cifar10_binary_is_read_as_written(tmp_path):
     write_cifar10_binary(tmp_path, per_file=20)
-    with pytest.warns(UserWarning, match=r"data_batch_1.bin has 20 images, the official file has 10,000"):
+    with pytest.warns(UserWarning, match=r"data_batch_1.bin has 20 images, but the official file has 10,000"):
         data = load_data("cifar10", tmp_path)
     files = cifar10_arrays(20)
     train = np.concatenate([files[f"data_batch_{number}"][0] for number in range(1, 6)])
@@ -316,7 +316,7 @@ def test_kept_normalisation_counts_only_for_the_same_files(tmp_path):
 def test_normalisation_that_cannot_be_kept_is_still_used(tmp_path):
     folder = write_food101(tmp_path)
     (folder / "fpa-normalisation-32.json").mkdir()  # in the way of the file, for root too
-    with pytest.warns(UserWarning, match="fpa-normalisation-32.json cannot be kept"):
+    with pytest.warns(UserWarning, match="fpa-normalisation-32.json cannot be saved"):
         assert min(load_data("food101", tmp_path, size=32).normalisation.std) > 0
 
 

@@ -131,7 +131,7 @@ def test_folders_that_are_numbers_stand_for_the_outputs_of_these_numbers():
     assert labels_for(["217", "3"], 1000)[1].startswith(
         "the folders stand for the model's outputs with these numbers"
     )
-    assert labels_for(["n01440764"], 1000)[1].startswith("the folders are named by WordNet ids of ImageNet")
+    assert labels_for(["n01440764"], 1000)[1].startswith("the folders are named by WordNet ids: assuming")
 
 
 def test_where_numbers_have_two_orders_the_images_decide():
@@ -145,5 +145,5 @@ def test_where_numbers_have_two_orders_the_images_decide():
             text, 12, ["tench"] * 12, right=lambda each, right=right: right[tuple(each)]
         )
         assert chosen == expected
-        assert "--class_index overrules it" in note
+        assert "--class_index overrides it" in note
         assert f"{max(votes)} of a few images" in note

@@ -126,7 +126,7 @@ def test_a_third_part_that_is_the_same_for_all_images_numbers_none():
 def test_a_number_that_comes_again_is_refused_where_numbers_are_needed():
     batches = ImageBatches(third_of(0, 1, 2, 1, 0, 2), NORMALISATION)
     batches.check_numbers()
-    with pytest.raises(InputError, match=r"the number 1 came with two images.*leave it out, or give"):
+    with pytest.raises(InputError, match=r"the number 1 belongs to two images.*leave it out, or give"):
         joined(batches)
     twice = ImageBatches(third_of(3, 2, 1, 0, 5, 4), NORMALISATION)
     assert joined(twice)[2].tolist() == joined(twice)[2].tolist()  # every pass begins anew
@@ -195,11 +195,11 @@ def test_the_number_of_images_is_known_where_it_can_be(data, count):
     [
         (BYTES, None, r"not normalised .*0 to 255.*normalisation=fpa.data.Normalisation"),
         (BYTES.float(), None, r"not normalised .*normalisation=fpa.data.Normalisation"),
-        (BYTES.long() * 2, None, r"0\.\.255, they reach from 0 to 510"),
-        ([BYTES.float() / 255, NORMALISED], NORMALISATION, r"batch 1 reaches from .*looked like 0..1"),
+        (BYTES.long() * 2, None, r"0\.\.255, but range from 0 to 510"),
+        ([BYTES.float() / 255, NORMALISED], NORMALISATION, r"batch 1 ranges from .*looked like 0..1"),
         ([NORMALISED, NORMALISED[:, :, :4]], None, r"different sizes: batch 1 has \[3, 4, 8\].*one size"),
         ([[pil(BYTES[0]), pil(BYTES[1, :, :4])]], NORMALISATION, r"different sizes.*one size"),
-        (torch.rand(2, 4, 8, 8), NORMALISATION, r"takes 3 channels, the images have 4"),
+        (torch.rand(2, 4, 8, 8), NORMALISATION, r"takes 3 channels, but the images have 4"),
         ({"photo": BYTES}, NORMALISATION, r"keys photo has no images: expected one of image, images"),
         ([("a.png", 0)], NORMALISATION, r"a batch must be images.*got tuple of 2"),
         ((NORMALISED, ["cat"] * 6), None, r"labels must be whole numbers.*cat"),
@@ -254,7 +254,7 @@ def test_what_is_no_normalisation_is_told(given):
 
 
 def test_the_name_of_images_is_not_the_images():
-    with pytest.raises(InputError, match="the images must be given, not their name 'folder:photos'"):
+    with pytest.raises(InputError, match="pass the images themselves, not their name 'folder:photos'"):
         ImageBatches("folder:photos")
 
 
@@ -264,10 +264,10 @@ def test_a_third_part_that_repeats_matters_only_where_numbers_are_needed(needed)
     batches = ImageBatches(DataLoader(data, batch_size=4))
     if needed:
         batches.check_numbers()
-        with pytest.raises(InputError, match="the number 0 came with two images"):
+        with pytest.raises(InputError, match="the number 0 belongs to two images"):
             list(batches)
     else:
-        with pytest.warns(UserWarning, match="the number 0 came with two images"):
+        with pytest.warns(UserWarning, match="the number 0 belongs to two images"):
             assert sum(len(images) for images, _, _ in batches) == 12
 
 

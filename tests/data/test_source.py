@@ -261,7 +261,7 @@ def test_numbers_that_come_with_the_images_are_theirs():
     assert block.indices == [24, 23, 22]
     repeated = image_source(DataLoader(TensorDataset(IMAGES, LABELS, torch.arange(11) % 6), 4))
     repeated.check_numbers()
-    with pytest.raises(InputError, match="the number 0 came with two images"):
+    with pytest.raises(InputError, match="the number 0 belongs to two images"):
         list(repeated.blocks(3))
 
 
@@ -272,7 +272,7 @@ def test_numbers_that_come_with_the_images_are_theirs():
         (7, "must be a tensor, an array, a list, or a loader"),
         (BYTES, "not normalised"),
         ([IMAGES, IMAGES[:, :, :4]], "different sizes: batch 1"),
-        (DataLoader(TensorDataset(torch.cat([IMAGES.clamp(0, 1), IMAGES])), 11), "batch 1 reaches from"),
+        (DataLoader(TensorDataset(torch.cat([IMAGES.clamp(0, 1), IMAGES])), 11), "batch 1 ranges from"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:the images lie in 0..1")

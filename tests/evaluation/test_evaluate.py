@@ -115,7 +115,7 @@ def test_a_folder_that_holds_no_result_is_refused(result, tmp_path):
     with pytest.raises(InputError, match="holds no evaluation: run fpa evaluate"):
         fpa.load_result(tmp_path / "none")
     result.save(tmp_path / "mine")
-    with pytest.raises(InputError, match="mine holds an evaluation already: choose another folder"):
+    with pytest.raises(InputError, match="mine already holds an evaluation: choose another folder"):
         result.save(tmp_path / "mine")
     (tmp_path / "mine/evaluation.json").write_text('{"format": 1}')
     with pytest.raises(InputError, match=r"evaluation.json was written by another version of fpa"):
@@ -271,7 +271,7 @@ def test_a_folder_makes_it_resumable(data, tmp_path):
     again = run((images, labels))
     assert sum(calls) == 12
     same_areas(first, again, tolerance=0)
-    with pytest.raises(InputError, match="other images, or of the same ones sized or normalised otherwise"):
+    with pytest.raises(InputError, match="other images, or of the same images at another size"):
         run((images.flip(0), labels))
     with pytest.raises(InputError, match="the loader shuffles"):
         run(DataLoader(TensorDataset(images, labels), 4, shuffle=True))

@@ -276,7 +276,7 @@ def test_another_evaluation_in_the_folder_is_not_mixed_in(net, tmp_path):
     other = nn.Sequential(nn.Flatten(), nn.Linear(108, 4))
     with pytest.raises(InputError, match="other model"):
         run(other, some(), tmp_path, estimators="ig_sum")
-    with pytest.raises(InputError, match="made of other images"):
+    with pytest.raises(InputError, match="made from other images"):
         run(net, [(some(), torch.zeros(10).long(), torch.arange(1, 11))], tmp_path, estimators="ig_sum")
     with pytest.raises(InputError, match="more images than the 4 given now"):
         run(net, some()[:4], tmp_path, estimators="ig_sum")

@@ -152,7 +152,7 @@ def test_a_plain_family_with_settings_and_an_argument(net, families):
 
 
 def test_a_family_must_have_a_name():
-    with pytest.raises(InputError, match="Nameless must say its name"):
+    with pytest.raises(InputError, match="Nameless must give its name"):
         register(type("Nameless", (RawMap,), {}))
 
 

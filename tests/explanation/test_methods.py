@@ -588,5 +588,5 @@ def test_a_relu_in_place_whose_result_is_not_used_is_refused():
             functional.relu(x, inplace=True)
             return self.head(self.pool(x).flatten(1))
 
-    with pytest.raises(InputError, match="a ReLU called as a function in place, its result not used"):
+    with pytest.raises(InputError, match="an in-place call of relu whose result is not used"):
         explain(Careless(), some_images(), "captum:GuidedBackprop")

@@ -122,9 +122,7 @@ def function_file(here):
 def test_a_file_does_not_run_the_function_that_it_names(here):
     model = function_file(here)
     for use in (load_model, open_model):
-        with pytest.raises(
-            InputError, match=r"not to be run just because a file names it: .*architecture='our_mod"
-        ):
+        with pytest.raises(InputError, match=r"not run just because a file says so: .*architecture='our_mod"):
             use("model.safetensors")
     assert not (here / "ran").exists()
     loaded = load_model("model.safetensors", architecture="our_models:small")

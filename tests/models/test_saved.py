@@ -117,7 +117,7 @@ class TestBadInput:
         with pytest.raises(InputError, match=r"model.safetensors is damaged: .* checksum"):
             load_model(path)
         save_file({"x": torch.ones(1)}, path, {"fpa": '{"format": 1}'})
-        with pytest.raises(InputError, match="what it says about itself cannot be read"):
+        with pytest.raises(InputError, match="its description of itself cannot be read"):
             read_card(path)
 
     def test_a_file_without_a_checksum_is_taken_as_it_is(self, tmp_path):

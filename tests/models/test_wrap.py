@@ -112,7 +112,7 @@ def test_one_sentence_says_what_is_wrong_with_the_model(model, images, said):
 
 @pytest.mark.filterwarnings("ignore:.*is deprecated")
 def test_torchscript_is_refused():
-    with pytest.raises(InputError, match=r"is TorchScript.*give the module it was made of"):
+    with pytest.raises(InputError, match=r"is TorchScript.*give the module it was made from"):
         classifier(torch.jit.script(network()), NORMALISED)
 
 

@@ -478,7 +478,7 @@ def test_pairs_of_each_kind_are_counted_for_the_nine():
     }
     assert result.table().loc["all", "contradictions"] == len(result.contradictions)
     assert str(result).splitlines()[2].startswith("signed-unsigned pairs: ")
-    assert "of 18 ordered oppositely by MIF and by LIF" in str(result)
+    assert "of 18 ranked in opposite order by MIF and LIF" in str(result)
 
 
 def test_a_contradiction_is_found_and_one_within_the_noise_is_not():

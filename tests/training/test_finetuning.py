@@ -599,7 +599,7 @@ class TestBadInput:
             ([], "there are no images: the loader yields nothing"),
             (3, "data must be a data set's name, folder:PATH, .* a Dataset, or images and labels, got int"),
             ([torch.randn(3, 8, 8), torch.randn(3, 9, 9)], "images of different sizes"),
-            ((batch for batch in [1]), "the loader must have a length"),
+            ((batch for batch in [1]), "depends on the length of the loader"),
             ("shape", "unknown data set 'shape'"),
             ([(torch.randn(4, 3, 9, 9), torch.arange(4))], r"cannot take images \[3, 9, 9\]"),
             ([(torch.randn(4, 3, 8, 8), torch.full((4,), 4))], r"labels must be in 0..3, found 4"),
@@ -622,7 +622,7 @@ class TestBadInput:
             ),
             ({"class_index": [0, 4]}, r"class_index must be different whole numbers in 0..3, got 4"),
             ({"class_index": {"cat": 0}}, "with a loader, class_index must be a list"),
-            ({"output": "somewhere"}, "not of a Sequential: leave out output"),
+            ({"output": "somewhere"}, "not for a Sequential: leave out output"),
             ({"fpa": FPA(s_max=8)}, r"s_max must be in 1..7"),
             ({"device": "tpu"}, "cpu, cuda, cuda:N or mps, got 'tpu'"),
         ],
@@ -633,7 +633,7 @@ class TestBadInput:
 
     def test_what_cannot_be_written_is_said_before_training(self, few, tmp_path):
         own = build_model("resnet-small", 8, (3, 32, 32))
-        with pytest.raises(InputError, match=r"not of a SmallResNet: leave out output"):
+        with pytest.raises(InputError, match=r"not for a SmallResNet: leave out output"):
             finetune(own, few, output=tmp_path, device="cpu")
         odd = FPA(masking=lambda images, mask: images)
         with pytest.raises(InputError, match=r"masking .*<lambda>.* cannot be imported"):

@@ -63,14 +63,14 @@ def audit(
       `fpa.data.image_source`, which also says what `normalisation` is for. Without labels the agreement
       with the unmasked prediction stands in for the accuracy.
     - `estimators`: at least one signed and one unsigned; random masking is measured in any case.
-    - `count`: how many images, the first ones; default all.
-    - `maskings`: what removing a pixel means. The first is judged; the others, with the same maps, tell
-      whether the ranking of the estimators survives another one.
-    - `points`: of a perturbation curve.
+    - `count`: use only the first `count` images; default: all.
+    - `maskings`: what removing a pixel means. The first is judged; the others, with the same maps, show
+      whether the ranking of the estimators survives another masking.
+    - `points`: how many points a perturbation curve has.
     - `features`: what is removed, "pixels" or the side of square patches (16 for most vision transformers).
     - `device`: where to work; by default where the model is.
-    - `folder`: where every block of images is stored at once, so that the same call continues after a crash;
-      with `overwrite` it starts afresh.
+    - `folder`: where every block of images is stored as soon as it is done, so that the same call continues
+      after a crash; with `overwrite` it starts afresh.
     - `name`: what is audited, for the page.
 
     >>> import fpa
@@ -228,7 +228,7 @@ def _scope(verdict: Verdict, evidence: Evidence, judged: str) -> tuple[str, ...]
         return ()
     under = " and ".join(filter(None, (", ".join(differ[:-1]), differ[-1])))
     scope = f"The verdict holds for the masking {judged}"
-    return (f"{scope}: under {under} the ranking of the estimators may be another one.",)
+    return (f"{scope}: under {under} the ranking of the estimators may be different.",)
 
 
 def _with_random(estimators: Mapping[str, Estimator]) -> dict[str, Estimator]:
@@ -261,7 +261,7 @@ def _by_name(maskings: Sequence[Any]) -> dict[str, Any]:
     listed = [maskings] if isinstance(maskings, (str, Mapping)) or callable(maskings) else list(maskings)
     names = [_called(each) for each in listed]
     if not listed or len(set(names)) < len(names):
-        raise InputError(f"maskings must be one or more different ones, got {', '.join(names) or 'none'}")
+        raise InputError(f"maskings must be one or more, all different, got {', '.join(names) or 'none'}")
     return dict(zip(names, listed, strict=True))
 
 

@@ -23,7 +23,7 @@ FEWEST_PAIRS = 6
 
 
 MOST_OPPOSITE = 1 / 4
-"""The share of signed-unsigned pairs ordered oppositely by MIF and LIF must lie below."""
+"""The share of signed-unsigned pairs that MIF and LIF rank in opposite order must be below this."""
 
 
 LEAST_KEPT = 0.8
@@ -58,7 +58,7 @@ class Evidence:
     pairs: int = 0
     """Pairs of a signed and an unsigned estimator."""
     opposite: Estimate | None = None
-    """Of them those that MIF and LIF order oppositely; None where fewer than two images can be used."""
+    """Those of them that MIF and LIF rank in opposite order; None where fewer than two images can be used."""
     contradictions: int = 0
     """Of these, those where both differences are significant."""
     correlation: Estimate | None = None
@@ -166,8 +166,8 @@ def _sentence(name: str, criterion: Criterion, evidence: Evidence) -> str:
     (value, low, high), limit = criterion.estimate, f"{criterion.side} the limit of"
     if name == "opposite":
         return (
-            f"MIF and LIF order {value:.0f} of {evidence.pairs} pairs of a signed and an unsigned "
-            f"estimator oppositely (95 % interval {low:.0f} to {high:.0f}, "
+            f"MIF and LIF rank {value:.0f} of {evidence.pairs} pairs of a signed and an unsigned "
+            f"estimator in opposite order (95 % interval {low:.0f} to {high:.0f}, "
             f"{evidence.contradictions} significantly; {limit} {criterion.limit:.3g})."
         )
     return (
@@ -179,7 +179,7 @@ def _sentence(name: str, criterion: Criterion, evidence: Evidence) -> str:
 MEANINGS: dict[Verdict, str] = {
     "reliable": "masking pixels of this model tests the explanations.",
     "unreliable": "masking pixels of this model tests the model, not the explanations.",
-    "cannot tell": "it stays open whether masking pixels of this model tests the explanations.",
+    "cannot tell": "it is unclear whether masking pixels of this model tests the explanations.",
 }
 
 

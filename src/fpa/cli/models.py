@@ -17,8 +17,8 @@ from fpa.files import folder_lock
 from fpa.progress import Display
 
 NO_TRAINING_IMAGES = (
-    "These images are for evaluation only. Fine-tuning (fpa finetune) needs others: in train/ beside them, "
-    "or a folder of photos, which need no labels."
+    "These images are for evaluation only. Fine-tuning (fpa finetune) needs different ones: in train/ beside "
+    "them, or in a folder of photos, which need no labels."
 )
 
 
@@ -45,11 +45,11 @@ def evaluate(
         masking: What removing a pixel means: constant, black, mean, minimum, maximum, uniform, blur, bokeh or
             module:Class, with parameters as in --masking.name blur --masking.sigma 4; default: the masking
             that the model was trained with, or constant.
-        outputs: What is followed while pixels are removed: logit, probability, margin or accuracy; the first
+        outputs: What is tracked while pixels are removed: logit, probability, margin or accuracy; the first
             is scored.
         scores: Names of scores, or module:NAME; A is always among them.
-        judge: Another model of the same classes, named as MODEL is (say, the one that fpa finetune made): the
-            maps are those of MODEL, the curves and scores those of the judge.
+        judge: Another model with the same classes, named like MODEL (for example one made by fpa finetune):
+            the maps are those of MODEL, the curves and scores those of the judge.
         examples: Images shown with their maps in figures and report.
 
     """
@@ -162,9 +162,9 @@ def finetune(
             or module:function that returns a model.
         epochs: Passes over the training images.
         learning_rate: Largest learning rate.
-        batch_size: Images in a step.
-        targets: What is learned: labels, model (the model's own predictions on unmasked images), or auto:
-            the labels if the classes are the model's, else the model's predictions.
+        batch_size: Images per step.
+        targets: What the model learns: labels, model (its own predictions on unmasked images), or auto: the
+            labels if the classes are the model's, otherwise the model's predictions.
         masking: What removing a pixel means, as in fpa evaluate.
         p: Share of the batches that are perturbed; default: the paper's value for the image size.
         p1_max: Largest share of the pixels selected; default: the paper's value for the image size.

@@ -22,7 +22,7 @@ class RunOptions:
 
     Attributes:
         output: Folder for the results; default: a folder in runs/, named after the recipe or the model.
-        device: cpu, cuda, cuda:N or mps; default: the best there is.
+        device: cpu, cuda, cuda:N or mps; default: the best available.
         overwrite: Delete the earlier results in the folder and start afresh.
         quiet: Show errors only.
 
@@ -64,9 +64,9 @@ class ModelOptions:
         weights: Weights of the model, if it has none yet: .safetensors, or a state dict saved by torch.save.
         data: Name of a data set, or folder:PATH; default: the data set that the model was trained on.
         data_root: Folder that holds the data sets.
-        mean: Mean of each channel of the model's images, for pixels in 0..1; default: what the model says.
+        mean: Mean of each channel of the model's images, for pixels in 0..1; default: the model's own.
         std: Standard deviation of each channel, likewise.
-        size: Side of the images in pixels; default: what the model says, or 224.
+        size: Side of the images in pixels; default: the model's own, or 224.
         class_index: Which output of the model is which class of the images: a list, or a JSON file.
         workers: Processes that decode image files.
 
@@ -149,7 +149,7 @@ class EvaluationOptions(PlanSettings):
     Attributes:
         count: How many test images; default: all of them, or the data set's own fixed choice.
         seed: Seed of everything random.
-        batch_size: Largest number of images in a pass; default: what fits the memory.
+        batch_size: Largest number of images in a pass; default: what fits in memory.
 
     """
 

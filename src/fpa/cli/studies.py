@@ -38,7 +38,7 @@ def train(
     Args:
         recipe: Name of a recipe (fpa recipes lists them), or the path of a YAML file.
         augment: Which of the recipe's trainings to run, such as none,fpa; default: all.
-        seeds: Several seeds, trained together, each into a folder of its own; default: the recipe's.
+        seeds: Several seeds, trained together, each in a folder of its own; default: the recipe's.
         tracker: tensorboard, wandb, mlflow or trackio.
 
     """

@@ -43,7 +43,7 @@ def _binary(folder: Path) -> Content:
     """The official binary version: records of a label byte and 3 x 1024 bytes of colour planes."""
     classes = file_bytes(folder / "batches.meta.txt").decode().split()
     if len(classes) != 10:
-        raise InputError(f"{folder / 'batches.meta.txt'} must list 10 class names, it has {len(classes)}")
+        raise InputError(f"{folder / 'batches.meta.txt'} must list 10 class names, but has {len(classes)}")
 
     def read(name: str) -> tuple[Any, Any]:
         path = folder / f"{name}.bin"
@@ -52,7 +52,7 @@ def _binary(folder: Path) -> Content:
             raise InputError(f"{path} has {len(raw)} bytes: expected records of 3,073 (10,000 of them)")
         records = raw.reshape(-1, 3073)
         if len(records) != 10_000:
-            warnings.warn(f"{path} has {len(records)} images, the official file has 10,000", stacklevel=2)
+            warnings.warn(f"{path} has {len(records)} images, but the official file has 10,000", stacklevel=2)
         if records[:, 0].max() > 9:
             raise InputError(f"{path} has the label {records[:, 0].max()}: expected labels in 0..9")
         return records[:, 1:], records[:, 0]

@@ -32,7 +32,7 @@ def class_numbers(
     """
     if class_index is not None:
         if not classes:
-            raise InputError("the images have no classes to index: they are not in a folder for each class")
+            raise InputError("the images have no classes to index: they are not in one folder per class")
         numbers = _indexed_numbers(classes, class_index)
         if wrong := [number for number in numbers if not 0 <= number < outputs]:
             raise InputError(f"the class index {wrong[0]} is not among the model's {outputs} outputs")
@@ -72,13 +72,13 @@ def labels_for(
     """
     numbers = class_numbers(classes, outputs, names, class_index)
     if not classes:
-        return None, "the images have no labels (they are not in a folder for each class), so no accuracy"
+        return None, "the images have no labels (they are not in one folder per class), so no accuracy"
     known = list(map(_plain, names or []))
     named = all(_plain(name) in known for name in classes)
-    order, wish = list(range(outputs)), "--class_index overrules it"
+    order, wish = list(range(outputs)), "--class_index overrides it"
     if numbers is None and (by_number := _as_numbers(classes, outputs)):
         counts = right(by_number), right(order)
-        fits = f"{max(counts)} of a few images are then classified correctly, otherwise {min(counts)}"
+        fits = f"{max(counts)} of a few images are classified correctly this way, otherwise {min(counts)}"
         where = "in the order of their names" if counts[1] > counts[0] else "with these numbers"
         chosen = order if counts[1] > counts[0] else by_number
         return chosen, f"the folders stand for the model's outputs {where} ({fits}); {wish}"
@@ -88,15 +88,15 @@ def labels_for(
         if outputs == 1000 and set(classes) <= set(imagenet_ids()):
             return (
                 numbers,
-                f"the folders are named by WordNet ids of ImageNet, and so are the model's outputs; {wish}",
+                f"the folders are named by WordNet ids: assuming the model's outputs are ImageNet's; {wish}",
             )
     if numbers is not None and (class_index is not None or named or numbers != order):
         return numbers, None
     if len(classes) == outputs:
         note = "assuming that the classes of the images are in the order of the model's outputs"
-        return order, f"{note}: their names do not tell; --class_index would"
+        return order, f"{note}: their names do not say; --class_index can"
     question = f"which of the model's {outputs} outputs stand for the {len(classes)} classes of the images?"
-    return None, f"labels unknown, so no accuracy: {question} --class_index says it"
+    return None, f"labels unknown, so no accuracy: {question} --class_index can say it"
 
 
 def relabelled(data: ImageData, classes: list[str], numbers: Sequence[int]) -> ImageData:

@@ -39,7 +39,7 @@ def value_range(images: Tensor) -> tuple[str, float, float]:
         return "", 0.0, 0.0
     low, high = map(float, finite.aminmax())
     if whole and (low < 0 or high > 255):
-        raise InputError(f"whole-numbered images must be in 0..255, they reach from {low:g} to {high:g}")
+        raise InputError(f"integer images must be in 0..255, but range from {low:g} to {high:g}")
     if whole or (low >= -1 and high > _LIKE_BYTES):
         return BYTES, low, high
     return UNIT if low >= -_OVERSHOOT and high <= 1 + _OVERSHOOT else NORMALISED, low, high
@@ -193,18 +193,18 @@ class Normaliser:
         if images.shape[1] == 1:
             images = images.expand(-1, self.channels or 1, -1, -1)
         if self.channels not in (None, images.shape[1]):
-            problem = f"the model takes {self.channels} channels, the images have {images.shape[1]}"
+            problem = f"the model takes {self.channels} channels, but the images have {images.shape[1]}"
             raise InputError(f"{problem} ({list(images.shape)}): convert them")
         kind, low, high = value_range(images)
         span = f"from {low:.3g} to {high:.3g}"
         # A dark batch of bytes or a pale one of normalised images may look like 0..1; else none differs.
         if self._range and kind not in (self._range, UNIT, ""):
-            problem = f"batch {number} reaches {span}, the first one looked {self._range}"
+            problem = f"batch {number} ranges {span}, but the first one looked {self._range}"
             raise InputError(f"{problem}: give all images in the same range")
         if not self._range and self.normalisation is None:
             remedy = "pass normalisation=fpa.data.Normalisation(mean, std)"
             if kind == BYTES:
-                problem = f"the images are not normalised (they reach {span})"
+                problem = f"the images are not normalised (they range {span})"
                 raise InputError(f"{problem}: normalise them as in training, or {remedy}, for pixels in 0..1")
             if kind == UNIT:
                 problem = "the images lie in 0..1 and are used as they are; if the model was trained on"
@@ -243,8 +243,8 @@ class ImageBatches:
         self._normalised = Normaliser(normalisation, channels)
         self.normalisation = self._normalised.normalisation
         if isinstance(loader, str | Path):
-            remedy = "load them, as fpa.data.load_data(name) does, or use the command fpa evaluate --data"
-            raise InputError(f"the images must be given, not their name {str(loader)!r}: {remedy}")
+            remedy = "load them with fpa.data.load_data(name), or use the command fpa evaluate --data"
+            raise InputError(f"pass the images themselves, not their name {str(loader)!r}: {remedy}")
         self.source = [loader] if is_batch(loader) else loader
         if hasattr(self.source, "__getitem__") and not hasattr(self.source, "__iter__"):
             self.source = torch_data.DataLoader(loader, batch_size=None, generator=torch.Generator())
@@ -275,7 +275,7 @@ class ImageBatches:
         """Refuse a loader of which one cannot tell which image is which, now or when a number repeats."""
         self._needed = True
         if self.shuffled and not self._numbered:
-            problem = "precomputed maps belong to images by number, and the loader shuffles them"
+            problem = "precomputed maps are matched to images by number, but the loader shuffles them"
             remedy = "use shuffle=False, without a sampler, or yield (images, labels, indices)"
             raise InputError(f"{problem}: {remedy}")
 
@@ -305,12 +305,12 @@ class ImageBatches:
         self.seen.update(numbers)
         if not repeated or self._warned:
             return
-        remedy = "leave it out, or give every image a number of its own once"
+        remedy = "leave it out, or give every image a unique number"
         rule = f"the third part of a batch (or its index) numbers the images, so {remedy}"
-        problem = f"the number {repeated[0]} came with two images: {rule}"
+        problem = f"the number {repeated[0]} belongs to two images: {rule}"
         if self._needed:
             raise InputError(problem)
-        warnings.warn(f"{problem}; noise and ties of such images are drawn alike", stacklevel=4)
+        warnings.warn(f"{problem}; such images get the same noise and order of ties", stacklevel=4)
         self._warned = True
 
 

@@ -190,7 +190,7 @@ def _check_files(paths: Sequence[Path]) -> None:
             return error
         return None
 
-    if bad := [error for error in in_threads(problem, len(paths), "looking at the images") if error]:
+    if bad := [error for error in in_threads(problem, len(paths), "checking the images") if error]:
         named = "; ".join(f"{error.path} ({error.reason})" for error in bad[:5])
         more = f"; and {len(bad) - 5} more" if len(bad) > 5 else ""
         raise InputError(f"{len(bad)} of {len(paths)} image files cannot be read: {named}{more}")
@@ -243,7 +243,7 @@ def z_score(split: FileSplit, cache: Path) -> Normalisation:
     try:
         write_text(cache, json.dumps({"files": key, "mean": result.mean, "std": result.std}, indent=1) + "\n")
     except (OSError, InputError) as error:
-        warnings.warn(f"{cache} cannot be kept, it will be measured again next time: {error}", stacklevel=2)
+        warnings.warn(f"{cache} cannot be saved and will be measured again next time: {error}", stacklevel=2)
     return result
 
 

@@ -151,7 +151,7 @@ def image_source(
     at_least("the number of images", count, 1)
     if isinstance(data, ImageSource):
         if count is not None or labels is not None:
-            raise InputError("an image source has its own labels and count: give them to image_source alone")
+            raise InputError("an image source has its own labels and count: pass them only to image_source")
         return data
     if isinstance(data, str | Path):
         data = load_evaluation_data(str(data))

@@ -48,8 +48,8 @@ def evaluate(
 ) -> Result:
     """Which explanations describe this model? Explain, perturb and score all images.
 
-    - `model`: any image classifier, or an `fpa.Engine`; one that is wrapped, compiled, in half precision or
-      returns an object with `.logits` is fine, and stays exactly as it was.
+    - `model`: any image classifier, or an `fpa.Engine`; it may be wrapped, compiled, in half precision
+      or return an object with `.logits`, and is left exactly as it was.
     - `data`: a tensor, (images, labels), a loader, a data set, the name of a data set, ...; see
       `fpa.data.image_source`. Labels are the numbers of the model's outputs; without them only the accuracy
       is missing.
@@ -57,13 +57,13 @@ def evaluate(
     - `masking`, `points`, `fractions`, `features`, `outputs`, `scores`, `precision`: see `fpa.make_plan`.
     - `normalisation`: how the model's images are normalised: needed for bytes and for images in 0..1.
     - `classes`: their names, in the order of the logits.
-    - `count`: the first so many images only.
+    - `count`: use only the first `count` images.
     - `device`: where to work; by default where the model is.
-    - `judge`: another model of the same classes, say the one fine-tuned with FPA: the maps, and the classes
-      explained, are those of `model`, the curves and scores those of the judge.
+    - `judge`: another model with the same classes, for example one fine-tuned with FPA: the maps and the
+      explained classes are those of `model`, the curves and scores those of the judge.
     - `examples`: images kept with their maps for the report.
-    - `folder`: where every block of images is stored at once, so that the same call continues after a crash;
-      by default nothing stays on the disk.
+    - `folder`: where every block of images is stored as soon as it is done, so that the same call continues
+      after a crash; by default nothing stays on the disk.
 
     >>> images = torch.randn(8, 1, 4, 4, generator=torch.Generator().manual_seed(0))
     >>> net = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))

@@ -205,7 +205,7 @@ def _scored(scores: Sequence[Score], block: Block) -> dict[tuple[str, str], Tens
             shape = list(values[name].shape) if name in values else "nothing"
             if shape != [count]:
                 needed = f"must give [{count}] values for {name}"
-                raise InputError(f"the score {score.name} {needed}, it gave {shape}")
+                raise InputError(f"the score {score.name} {needed}, but gave {shape}")
             scored[score.name, name] = values[name].double()
     return scored
 
@@ -220,9 +220,9 @@ def _keeps(
     if "looks" not in columns:
         wrong = f"{folder.path} was written by Result.save and cannot be continued"
     elif columns["index"].tolist() != part.indices:
-        wrong = f"{folder.file(part.number)} was made of other images"
+        wrong = f"{folder.file(part.number)} was made from other images"
     elif not same_images(columns["looks"].copy(), looks(part.images)):
-        other = "of other images, or of the same ones sized or normalised otherwise"
+        other = "of other images, or of the same images at another size or normalisation"
         wrong = f"{folder.path} holds an evaluation {other}"
     if wrong is not None:
         raise InputError(f"{wrong}: use another folder or remove it")

@@ -141,7 +141,7 @@ class EvaluationFolder:
         table, notes = _read(path, key)
         if missing := sorted(set(_columns(about["plan"])) - set(table.column_names)):
             lacks = ", ".join(missing[:3])
-            raise DamagedError({path: f"it is no block of this evaluation, it has no {lacks}"})
+            raise DamagedError({path: f"it is not a block of this evaluation: it has no {lacks}"})
         long, _ = _read(self.file(number, "scores"), key)
         try:
             columns = {name: _array(table, name) for name in table.column_names}
@@ -218,7 +218,7 @@ def write_result(result: Result, folder: Path) -> Path:
     evaluation, about = result.evaluation, result.about
     target = EvaluationFolder(writable_folder(folder))
     if target.about() is not None:
-        raise InputError(f"{folder} holds an evaluation already: choose another folder")
+        raise InputError(f"{folder} already holds an evaluation: choose another folder")
     columns: dict[str, Any] = {"index": evaluation.indices, "label": evaluation.labels}
     columns["target"] = evaluation.targets
     if evaluation.confidence is not None:
@@ -320,7 +320,7 @@ def _read(path: Path, key: str) -> tuple[Any, dict[str, Any]]:
         metadata = {name.decode(): value.decode() for name, value in raw.items()}
         notes: dict[str, Any] = json.loads(metadata["notes"])
     except KeyError as error:
-        raise DamagedError({path: f"it is no block of an evaluation, it has no {error}"}) from error
+        raise DamagedError({path: f"it is not a block of an evaluation: it has no {error}"}) from error
     except Exception as error:  # damaged files raise exceptions of many types
         raise DamagedError({path: error}) from error
     if metadata.get("checksum") != _checksum(metadata["notes"], metadata.get("key", "")):

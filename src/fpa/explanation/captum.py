@@ -306,7 +306,7 @@ def fitted_model(engine: Engine, images: Tensor) -> FittedModel:
         # Wide enough for half precision and TF32: what is looked for is a ReLU that got lost.
         if not same_logits(logits, expected, 1e-2):
             problem = "Captum's methods need a model without in-place operations"
-            cause = "a ReLU called as a function in place, its result not used?"
+            cause = "an in-place call of relu whose result is not used?"
             raise InputError(f"{problem}; this one changes without them ({cause}): write x = relu(x)")
         _FITTED[engine] = fitted
     return _FITTED[engine]

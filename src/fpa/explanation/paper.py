@@ -161,7 +161,7 @@ def reference_images(reference: Any, task: Task) -> Tensor:
         low, high = images.nan_to_num().aminmax()
         if low < -1.01 or high > 1.01:
             problem = 'reference "black" means -1 and needs images scaled to [-1, 1]'
-            span = f"these reach from {float(low):.3g} to {float(high):.3g}"
+            span = f"these range from {float(low):.3g} to {float(high):.3g}"
             raise InputError(f"{problem}; {span}: give reference=fpa.masking.black(mean, std) instead")
         reference = -1.0
     if reference is None or isinstance(reference, str):

@@ -215,7 +215,7 @@ FAMILIES: dict[str, type[RawMap]] = {}
 def register(family: type[RawMap]) -> type[RawMap]:
     """Make the estimators of a family known by name; use it as a decorator of the class."""
     if not family.family:
-        raise InputError(f"{family.__name__} must say its name in the attribute `family`")
+        raise InputError(f"{family.__name__} must give its name in the attribute `family`")
     FAMILIES[family.family] = family
     return family
 

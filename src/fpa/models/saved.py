@@ -117,7 +117,7 @@ def read_card(path: Path | str) -> ModelCard:
             tuples = {name: tuple(values[name]) for name in ("input_shape", "mean", "std")}
             return ModelCard(**values | tuples)
     except (ValueError, TypeError, AttributeError, KeyError) as error:
-        raise InputError(f"{path} is damaged: what it says about itself cannot be read ({error})") from error
+        raise InputError(f"{path} is damaged: its description of itself cannot be read ({error})") from error
     raise InputError(f"{path} was written by another version of fpa (this one reads format {FORMAT})")
 
 
@@ -140,7 +140,7 @@ def load_model(
     size = len(card.classes), card.input_shape[0]
     if name.kind == "function" and architecture != card.architecture:
         function = card.architecture
-        problem = f"{path} was built by the function {function}, not to be run just because a file names it"
+        problem = f"{path} was built by the function {function}, which is not run just because a file says so"
         raise InputError(f"{problem}: name it yourself, with load_model(path, architecture={function!r})")
     # The weights that building draws are thrown away: on the meta device they cost nothing.
     with torch.device("cpu" if name.kind == "function" else "meta"):

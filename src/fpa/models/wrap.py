@@ -37,7 +37,7 @@ def classifier(
     half = sorted({str(p.dtype) for p in network.parameters() if p.dtype in HALF})
     if half:
         kinds = " and ".join(half).replace("torch.", "")
-        note = "a float32 copy is evaluated, its logits have more digits"
+        note = "a float32 copy is evaluated, whose logits have more digits"
         warnings.warn(f"the model's weights are {kinds}: {note}", stacklevel=2)
         network = _copied(network).float()
     if device is not None and any(p.device != _placed(device) for p in network.parameters()):
@@ -111,7 +111,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise InputError(f"the model must be a torch.nn.Module, got {type(model).__name__}")
     if isinstance(model, torch.jit.ScriptModule):
-        raise InputError("the model is TorchScript, which cannot be frozen: give the module it was made of")
+        raise InputError("the model is TorchScript, which cannot be frozen: give the module it was made from")
     while True:
         parallel = isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel)
         inner = getattr(model, "module" if parallel else "_orig_mod", None)  # torch.compile has the latter
@@ -154,7 +154,7 @@ def warn_of_probabilities(outputs: Tensor) -> None:
     """Say that a model's outputs [N, classes] look like probabilities, where logits are needed."""
     shares = bool(((outputs >= 0) & (outputs <= 1)).all() and ((outputs.sum(1) - 1).abs() < 1e-4).all())
     if shares and outputs.shape[1] > 1:
-        problem = "the model's outputs look like probabilities (in 0..1, their sum is 1), which saturate"
+        problem = "the model's outputs look like probabilities (in 0..1, summing to 1), which saturate"
         remedy = "curves and areas are meant for logits, so leave out its last softmax"
         warnings.warn(f"{problem}: {remedy}", stacklevel=3)
 

@@ -117,7 +117,7 @@ def get_scores(scores: "str | Score | Iterable[str | Score]" = ("A",)) -> tuple[
         if not isinstance(score, Score):
             raise InputError(f"a score must be a name or an fpa.scores.Score, got {type(score).__name__}")
         if missing := [name for name in _SAYS if not hasattr(score, name)]:
-            raise InputError(f"the score {type(score).__name__} does not say its {', '.join(missing)}")
+            raise InputError(f"the score {type(score).__name__} does not define its {', '.join(missing)}")
         chosen[score.name] = score
     if not chosen:
         raise InputError("no scores were given")

@@ -37,7 +37,7 @@ class Pair:
     opposite: bool
     """Ordered one way by the mean area under MIF and the other way by that under LIF."""
     contradiction: bool
-    """Ordered oppositely, and both p under alpha."""
+    """In opposite order, with both p under alpha."""
 
     def __str__(self) -> str:
         by_mif = self.first if self.mif < 0 else self.second if self.mif > 0 else "neither"
@@ -58,7 +58,7 @@ class Reliability:
     pairs: tuple[Pair, ...]
     """Every pair of estimators."""
     opposite: dict[str, Estimate]
-    """For each of `KINDS` and "all": the number of pairs ordered oppositely by the means."""
+    """For each of `KINDS` and "all": the number of pairs whose means are in opposite order."""
     correlation: dict[str, Estimate]
     """Spearman's correlation of goodness by MIF with goodness by LIF: "all", "signed", "unsigned"."""
     used: int
@@ -67,11 +67,11 @@ class Reliability:
 
     @property
     def contradictions(self) -> tuple[Pair, ...]:
-        """The pairs ordered oppositely with both differences significant."""
+        """The pairs in opposite order with both differences significant."""
         return tuple(pair for pair in self.pairs if pair.contradiction)
 
     def table(self) -> "pd.DataFrame":
-        """A row for each of `KINDS` and "all": pairs, ordered oppositely (with interval), contradictions."""
+        """A row for each of `KINDS` and "all": pairs, opposite ones (with interval), contradictions."""
         import pandas as pd
 
         rows = {}
@@ -83,7 +83,7 @@ class Reliability:
 
     def __str__(self) -> str:
         lines = [
-            f"{kind} pairs: {row.opposite} of {row.pairs} ordered oppositely by MIF and by LIF"
+            f"{kind} pairs: {row.opposite} of {row.pairs} ranked in opposite order by MIF and LIF"
             f" ({row.opposite_low} to {row.opposite_high}), {row.contradictions} significantly"
             for kind, row in self.table().iterrows()
         ]

@@ -31,7 +31,7 @@ class DataSettings:
     """The images.
 
     Attributes:
-        name: shapes, digits, cifar10, food101, imagenet, or folder:PATH for class-per-subfolder images.
+        name: shapes, digits, cifar10, food101, imagenet, or folder:PATH (one subfolder per class).
         root: Folder that holds the data sets that are not embedded.
         size: Side of the images in pixels, for data sets of files.
         train_images: How many training images to use, chosen by a fixed seed; null: all.
@@ -59,15 +59,15 @@ class DataSettings:
 
 @dataclass(kw_only=True)
 class PlanSettings:
-    """Explaining and perturbing, as recipes and commands say it; see fpa.Settings.
+    """Explaining and perturbing, as set in recipes and commands; see fpa.Settings.
 
     Attributes:
-        estimators: The set paper, or names of estimators, also captum:METHOD and maps:FILE.
+        estimators: paper (the paper's ten), or names of estimators, captum:METHOD and maps:FILE included.
         ig_steps: Steps of integrated gradients.
         sg_samples: Noisy copies of SmoothGrad and its squared variant.
         sigma: Standard deviation of their noise, as a share of each image's range.
         reference: Where integrated gradients start: masked (the fully masked image) or black.
-        points: Points of a perturbation curve, evenly from 0 to 100 % of the features.
+        points: Points of a perturbation curve, evenly spaced from 0 to 100 % of the features.
         features: What is removed together: pixels, or the side of square patches in pixels.
         precision: Arithmetic of gradients and forward passes; auto: what suits the device.
 
@@ -108,7 +108,7 @@ class EvaluationSettings(PlanSettings):
     """Explaining, perturbing and scoring.
 
     Attributes:
-        outputs: What is followed, the first is scored: logit, probability, margin, accuracy.
+        outputs: What is tracked; the first is scored: logit, probability, margin, accuracy.
         scores: Names of scores, or module:NAME; A is always among them.
         examples: Images shown with their maps in figures and report.
 
@@ -161,7 +161,7 @@ class Recipe:
         augmentations: The models to train, any of none, rectangle and fpa.
         variants: Further models to train, by name: an augmentation with settings or a seed of its own.
         masking: What removing a pixel means: constant, black, mean, minimum, maximum, uniform, blur, bokeh;
-            with parameters a mapping, such as {name: blur, sigma: 4}.
+            with parameters, a mapping such as {name: blur, sigma: 4}.
         seed: Seed of everything random.
         data: The images.
         training: The optimisation.

@@ -244,7 +244,7 @@ class Rectangle(_BatchMasking):
         p: Probability of being perturbed, of a mini-batch or of an image, see `coin`.
         area: Smallest and largest share of the image.
         aspect: Smallest and largest height over width.
-        coin: "batch": one coin a mini-batch, as in FPA; "image": one an image, random erasing's own.
+        coin: "batch": one toss per mini-batch, as in FPA; "image": one per image, as in random erasing.
         masking: What removing a pixel means, `masking(images, mask) -> images`; default 0.
         generator: Source of randomness, on any device; default PyTorch's global one.
 

@@ -121,7 +121,7 @@ class HeldBatches(Batches):
 
 
 class ArrayBatches(HeldBatches):
-    """Images of one size, moved by a few pixels and flipped, each its own way."""
+    """Images of one size, moved by a few pixels and flipped, each independently."""
 
     def __init__(
         self, split: ArraySplit, data: ImageData, batch_size: int, seed: int, mine: slice = slice(None)

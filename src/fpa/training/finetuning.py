@@ -70,23 +70,23 @@ def finetune(
 
     `data` is the name of a data set (`shapes`, `cifar10`, `folder:PATH`, ...), an `ImageData`, or your own
     `DataLoader` of normalised images and labels; a `Dataset`, or images and labels as `evaluate` takes them,
-    are shuffled into batches. The same seed gives the same weights on a CPU; a loader that shuffles with a
-    generator of its own must be given afresh for that.
+    are shuffled into batches. The same seed gives the same weights on a CPU; a loader that shuffles with its
+    own generator must be made again for that.
 
-    Frozen weights (`requires_grad=False`) stay as they are, unless all are frozen, as models for inference
-    come: then all are trained. It is done in float32, the result has the precision of the model.
+    Frozen weights (`requires_grad=False`) stay as they are, unless all are frozen, as in models for
+    inference: then all are trained. Training runs in float32; the result has the precision of the model.
 
     With targets "labels" the model learns the data's labels, mapped by `class_index` (a dict from the data's
-    class names, or a list, to the model's classes) where the model has others. With "model" it learns to say
-    of a masked image what the original says of the unmasked one (self-distillation): no labels are needed,
+    class names, or a list, to the model's classes) where they differ. With "model" it learns to say of a
+    masked image what the original says of the unmasked one (self-distillation): no labels are needed,
     and the function that is explained stays as close as possible to the original. "auto" takes the labels if
     `class_index` is given or the classes are the model's, by name or, if it has no names, by their number;
-    otherwise the model, also where the data have some of its classes only: it would forget the others.
+    otherwise "model", also if the data have only some of its classes: it would forget the others.
 
     `fpa` sets the perturbation and its masking; default: the paper's for the image size. `output` is a folder
-    for model.safetensors and training.csv, for models that fpa can build again (`load_model`); a stopped
-    run continues from there. A loader is then read again from the start of the epoch, without training on
-    what was done. `inplace=True` changes and returns the model itself.
+    for model.safetensors and training.csv, for models that fpa can rebuild (`load_model`); a stopped run
+    continues from there. A loader is then read again from the start of the epoch, and batches that were
+    already trained on are skipped. `inplace=True` changes and returns the model itself.
 
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 4))
     >>> images, labels = torch.randn(32, 3, 8, 8), torch.arange(32) % 4
@@ -111,8 +111,8 @@ def finetune(
     architecture = type(tuned).__name__ if card is None else card.architecture
     if output is not None and card is None:
         raise InputError(
-            f"a model file can only be written of a model that fpa can build again, not of a "
-            f"{architecture}: leave out output and save the model that is returned"
+            f"a model file can only be written for a model that fpa can rebuild, not for a "
+            f"{architecture}: leave out output and save the returned model"
         )
     normalisation = as_normalisation(normalisation)
     if normalisation is None and card is not None:
@@ -214,7 +214,7 @@ def _batches(
         steps = len(data)  # type: ignore[arg-type]
     except TypeError as error:
         raise InputError(
-            f"the loader must have a length, the learning rate depends on it: {type(data).__name__} has none"
+            f"the learning rate depends on the length of the loader, but a {type(data).__name__} has none"
         ) from error
     return ImageBatches(data, normalisation, channels, numbers=False), steps
 

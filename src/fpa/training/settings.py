@@ -16,18 +16,18 @@ class TrainingSettings:
 
     Attributes:
         epochs: Passes over the training set.
-        batch_size: Images a step, over all processes together.
+        batch_size: Images per step, over all processes together.
         learning_rate: Initial learning rate.
         momentum: Momentum of SGD.
         weight_decay: Weight decay of SGD.
         schedule: steps: multiplied by gamma at every milestone; cosine: annealed to 0 over all epochs;
-            warm-cosine: up over the first tenth, then annealed to 0, step by step, for a few epochs.
+            warm-cosine: rises over the first tenth, then annealed to 0, step by step, for a few epochs.
         milestones: Epochs at which the learning rate is multiplied by gamma.
         gamma: Factor at a milestone.
-        warmup_epochs: The learning rate rises linearly to its value over so many epochs at the start.
+        warmup_epochs: The learning rate rises linearly to its value over this many epochs at the start.
         precision: auto (bfloat16 on CUDA, else float32), float32, tf32 or bfloat16 (mixed).
         compile: Compile the step and capture it in a CUDA graph, on CUDA.
-        test_every: Measure the test accuracy every so many epochs, and after the last.
+        test_every: Measure the test accuracy every this many epochs, and after the last.
         checkpoint_seconds: Write a checkpoint when the last one is older than this.
 
     """
@@ -62,11 +62,11 @@ class TrainingSettings:
         if self.schedule != "steps" and self.milestones:
             raise InputError(f"training.milestones belong to the schedule 'steps', not to {self.schedule!r}")
         if self.schedule == "warm-cosine" and self.warmup_epochs:
-            raise InputError("training.warmup_epochs does not go with 'warm-cosine', which has its own")
+            raise InputError("training.warmup_epochs does not go with 'warm-cosine': it has its own warm-up")
 
     def check(self) -> None:
         """Refuse, before a training, settings that contradict each other."""
-        others = ": choose others, or [] for a learning rate that stays"
+        others = ": choose others, or [] for a constant learning rate"
         for name, last, remedy in (
             ("milestones", max(self.milestones, default=0), others),
             ("warmup_epochs", self.warmup_epochs, ""),
@@ -142,8 +142,8 @@ class RectangleSettings:
     Attributes:
         p: Probability of being perturbed.
         area: Smallest and largest share of the image covered.
-        aspect: Smallest and largest height over width.
-        coin: One coin a mini-batch (batch) or an image (image).
+        aspect: Smallest and largest ratio of height to width.
+        coin: Toss one coin per mini-batch (batch) or per image (image).
 
     """
 

@@ -42,7 +42,7 @@ class EagerSteps:
 
 
 class CapturedSteps:
-    """The whole step of every run compiled and captured in one CUDA graph, a stream a run.
+    """The whole step of every run compiled and captured in one CUDA graph, one stream per run.
 
     At small batches the time goes into launching kernels; a graph launches them all at once, and the kernels
     of different runs fill the gaps that each leaves.

@@ -110,7 +110,7 @@ def _notes(results: Results) -> list[str]:
         for estimator, fidelity in model.fidelity.items():
             for note in fidelity.notes:
                 by_note.setdefault(note, []).append(shown[estimator])
-        incomplete = [] if model.evaluation.complete else ["the evaluation did not run to its end"]
+        incomplete = [] if model.evaluation.complete else ["the evaluation was not completed"]
         doubt = model.evaluation.doubt(len(model.classes))
         notes = [*([doubt] if doubt else []), *model.evaluation.problems, *incomplete]
         by_note |= {note: list(model.fidelity) for note in notes}

@@ -281,7 +281,7 @@ class Greys(torch.nn.Module):
         self.gain = 400
 
     def forward(self, images):
-        grey = (images * 0.5 + 0.5).mean((1, 2, 3))
+        grey = (images * 0.25 + 0.3).mean((1, 2, 3))
         return 5 - self.gain * (grey[:, None] - self.greys).square()
 
 
@@ -301,8 +301,8 @@ def mixed():
 @pytest.mark.parametrize(
     ("model", "accuracy", "told"),
     [
-        ("by_number", "100.0 %", "the folders stand for the model's outputs with these numbers (36 of a few"),
-        ("by_text", "100.0 %", "outputs in the order of their names (36 of a few images"),
+        ("by_number", "100.0 %", "the folders stand for the model's outputs with these numbers (36 of the"),
+        ("by_text", "100.0 %", "outputs in the order of their names (36 of the images tried"),
         ("mixed", "0.0 %", "classes are probably assigned wrongly (see class_index)"),
     ],
 )
@@ -325,7 +325,7 @@ def test_folders_named_by_numbers(model, accuracy, told, tmp_path, monkeypatch, 
         "--device",
         "cpu",
     ]
-    command += ["--mean", "0.5,0.5,0.5", "--std", "0.5,0.5,0.5", "--ig_steps", "2", "--sg_samples", "1"]
+    command += ["--mean", "0.3,0.3,0.3", "--std", "0.25,0.25,0.25", "--ig_steps", "2", "--sg_samples", "1"]
     command += ["--points", "3", "--workers", "0", "--estimators", "[vg_abs,vgx_sum]"]
     assert main(command) == 0
     shown = capsys.readouterr()
@@ -365,3 +365,24 @@ def test_the_maps_of_one_model_judged_by_another(tmp_path, monkeypatch, capsys):
     assert main([*command, "--judge", "other.safetensors"]) == 2
     assert "other.safetensors cannot judge shapes-none: its normalisation is" in capsys.readouterr().err
     assert main([*command, "--judge", "nothing"]) == 2
+
+
+def test_the_masking_is_by_default_the_one_that_the_judge_knows(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    judge = fpa.load_model("shapes-fpa")
+    recipe = {**judge.card.recipe, "masking": {"name": "blur", "sigma": 2.0}}
+    save_model(judge, replace(judge.card, recipe=recipe), tmp_path / "judge.safetensors")
+    command = [
+        "evaluate",
+        "shapes-none",
+        "--count",
+        "4",
+        "--points",
+        "3",
+        "--device",
+        "cpu",
+        "--output",
+        "out",
+    ]
+    assert main([*command, "--estimators", "[vg_abs,vgx_sum]", "--judge", "judge.safetensors"]) == 0
+    assert json.loads(Path("out/evaluation.json").read_text())["plan"]["masking"]["name"] == "blur"

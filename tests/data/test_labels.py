@@ -146,4 +146,4 @@ def test_where_numbers_have_two_orders_the_images_decide():
         )
         assert chosen == expected
         assert "--class_index overrides it" in note
-        assert f"{max(votes)} of a few images" in note
+        assert f"{max(votes)} of the images tried" in note

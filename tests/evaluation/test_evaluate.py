@@ -433,3 +433,13 @@ class TestJudge:
         other.card = dataclasses.replace(other.card, mean=(0.4, 0.4, 0.4))
         with pytest.raises(InputError, match=r"its means differ: \[0.4, 0.4, 0.4\], not \[0.5, 0.5, 0.5\]"):
             fpa.evaluate(model, photos, ["vg_abs"], judge=other, **QUICK)
+
+
+def test_a_finished_evaluation_keeps_the_form_of_its_arithmetic(tmp_path):
+    images = load_data("shapes").test.images[:4].float() / 127.5 - 1
+    forms = []
+    for _ in range(2):
+        result = fpa.evaluate(fpa.load_model("shapes-fpa"), images, ["vg_abs"], folder=tmp_path, **QUICK)
+        forms.append(result.about["made_with"]["forms"])
+    assert set(forms[0]) == {"exact", "forwards", "gradients"}
+    assert forms[0] == forms[1]

@@ -672,3 +672,26 @@ def test_an_engine_is_accepted_in_place_of_its_model():
     ]
     assert torch.equal(tuned[0][1].weight, tuned[1][1].weight)
     assert not torch.equal(tuned[0][1].weight, model[1].weight)
+
+
+def test_folders_named_by_numbers_are_not_learned_in_an_order_that_is_a_guess(tmp_path, capsys):
+    names = [str(number) for number in range(12)]
+    for split in ("train", "val"):
+        write_class_folder(tmp_path / "photos" / split, names, 1)
+    model = fpa.models.build_model("resnet-small", 12, (3, 32, 32))
+    fpa.save_model(
+        model,
+        fpa.ModelCard("resnet-small", names, (3, 32, 32), (0.5,) * 3, (0.5,) * 3),
+        tmp_path / "m.safetensors",
+    )
+    command = [
+        "finetune",
+        str(tmp_path / "m.safetensors"),
+        "--data",
+        f"folder:{tmp_path / 'photos'}",
+        "--epochs",
+        "1",
+    ]
+    command += ["--batch_size", "4", "--workers", "0", "--device", "cpu", "--output", str(tmp_path / "out")]
+    assert main(command) == 0
+    assert "learning the model's own predictions" in capsys.readouterr().err

@@ -78,9 +78,9 @@ def test_kept_photos_make_the_batches_that_files_make(photos, mine):
 def test_photos_that_do_not_fit_are_not_kept(photos, monkeypatch):
     data = load_data(f"folder:{photos}", size=24)
     largest = 3 * 16 * keep_photos(data.train, CPU).images[0, 0].numel()
-    monkeypatch.setattr("fpa.data.kept._free_memory", lambda device: 4 * largest)
+    monkeypatch.setattr("fpa.data.kept._memory", lambda device: 4 * largest)
     assert keep_photos(data.train, CPU) is not None
-    monkeypatch.setattr("fpa.data.kept._free_memory", lambda device: 4 * largest - 4)
+    monkeypatch.setattr("fpa.data.kept._memory", lambda device: 4 * largest - 4)
     assert keep_photos(data.train, CPU) is None
 
 

@@ -48,8 +48,9 @@ def evaluate(
         outputs: What is tracked while pixels are removed: logit, probability, margin or accuracy; the first
             is scored.
         scores: Names of scores, or module:NAME; A is always among them.
-        judge: Another model with the same classes, named like MODEL (for example one made by fpa finetune):
-            the maps are those of MODEL, the curves and scores those of the judge.
+        judge: Another model of the same classes, saved or shipped (say, the one that fpa finetune made): the
+            maps are those of MODEL, the curves and scores those of the judge; the masking is by default the
+            one that the judge was trained with.
         examples: Images shown with their maps in figures and report.
 
     """
@@ -61,6 +62,9 @@ def evaluate(
     at_least("--examples", examples, 0)
     subject = images.open(model)
     card = getattr(subject.model, "card", None)
+    other = None if judge is None else images.judge(judge, subject)
+    if other is not None:  # its outputs are followed under the masking that it knows
+        card = getattr(other.model, "card", card)
     chosen: dict[str, Any] = {"outputs": outputs, "scores": scores, "seed": how.seed}
     chosen["masking"] = masking or getattr(card, "recipe", {}).get("masking")
     plan = fpa.make_plan(**chosen, **how.plan(subject.normalisation))
@@ -69,8 +73,7 @@ def evaluate(
     about = describe_subject(engine, source, subject.name, subject.classes) | {"command": command}
     stored: dict[str, Any] = {"about": about, "examples": examples, "overwrite": run.overwrite}
     named = ""
-    if judge is not None:
-        other = images.judge(judge, subject)
+    if other is not None:
         stored["judge"] = how.engine(other.model, source, run.device)
         about |= describe_judge(engine, stored["judge"], source, other.name)
         named = f"by-{other.name}"

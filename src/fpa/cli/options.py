@@ -106,6 +106,8 @@ class ModelOptions:
     def judge(self, name: str, subject: Subject) -> "Opened":
         """The model that judges the subject's maps; it must take the same images."""
         opened = fpa.open_model(name)
+        if None not in (opened.classes, subject.classes) and opened.classes != subject.classes:
+            raise InputError(f"{name} cannot judge {subject.name}: its classes differ")
         expected = {"size": subject.size, "normalisation": subject.normalisation}
         for fact, value in expected.items():
             if (own := getattr(opened, fact)) not in (None, value):
@@ -118,27 +120,32 @@ class ModelOptions:
 
         from fpa.data.labels import labels_for
         from fpa.data.sets import load_evaluation_data
-        from fpa.models.wrap import class_count, input_channels
-        from fpa.training.trainer import predictions
+        from fpa.models.wrap import class_count, classifier, input_channels
 
         data = load_evaluation_data(subject.data, self.data_root, evaluation_images=count, size=subject.size)
         channels = input_channels(subject.model) or data.input_shape[0]
         outputs = class_count(subject.model, (channels, *data.input_shape[1:]))
 
+        how: dict[str, Any] = {"normalisation": subject.normalisation, "workers": self.workers}
+
         @cache
         def answers() -> "tuple[Tensor, Tensor]":
             places = torch.linspace(0, len(data.evaluation) - 1, min(len(data.evaluation), 100)).long()
-            few = replace(data, evaluation=data.evaluation[places])
-            return predictions(subject.model, few, next(subject.model.parameters()).device, batch_size=50)
+            few = fpa.image_source(
+                replace(data, evaluation=data.evaluation[places]), channels=channels, **how
+            )
+            engine = fpa.Engine(classifier(subject.model, few.first))
+            parts = [(engine.predict(each.images).argmax(1), each.labels) for each in few.blocks(16)]
+            predicted, known = map(torch.cat, zip(*parts, strict=True))
+            return predicted.cpu(), known
 
         def right(numbers: list[int]) -> int:
             predicted, known = answers()
-            return int((predicted == torch.tensor([*numbers, -1], device=known.device)[known]).sum())
+            return int((predicted == torch.tensor(numbers)[known]).sum())
 
         wanted = (subject.classes, self.class_index)
         labels, note = labels_for(data.classes, outputs, *wanted, right=right)
         labels = [-1] * len(data.classes) if labels is None else labels
-        how: dict[str, Any] = {"normalisation": subject.normalisation, "workers": self.workers}
         return fpa.image_source(data, channels=channels, labels=labels, **how), note
 
 

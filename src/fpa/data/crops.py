@@ -76,7 +76,7 @@ class RandomCrop:
 def resized_crops(images: Tensor, boxes: Tensor, size: int) -> Tensor:
     """The `boxes` [N, 5] of photos uint8 [N, C, H, W], each resized and perhaps flipped, [N, C, size, size].
 
-    As Pillow does it, within one grey level: linear between pixels, over as many as make one of the result,
+    As Pillow does it, within two grey levels: linear between pixels, over as many as make one of the result,
     rounded after either way. It reads nothing back from the device.
 
     >>> photo = torch.arange(16, dtype=torch.uint8).view(1, 1, 4, 4)

@@ -16,7 +16,7 @@ from fpa.data.photos import in_threads
 from fpa.data.splits import UNREADABLE, ArraySplit, FileSplit, UnreadableImage, decode, read_batches
 
 KEPT_SHARE = 0.25
-"""How much of the memory that a device has left may hold photos."""
+"""How much of the memory of a device may hold photos."""
 
 _GLANCES = 64
 
@@ -39,7 +39,7 @@ class KeptPhotos:
 
 def keep_photos(split: FileSplit, device: torch.device) -> KeptPhotos | None:
     """The photos of a training set, decoded; None where they do not fit or are not cropped at random."""
-    room, count = KEPT_SHARE * _free_memory(device), len(split)
+    room, count = KEPT_SHARE * _memory(device), len(split)
     if (
         not isinstance(split.transform, RandomCrop)
         or device.type == "mps"
@@ -74,18 +74,23 @@ def keep_photos(split: FileSplit, device: torch.device) -> KeptPhotos | None:
 
 def keep_images(split: FileSplit, chosen: Tensor, device: torch.device, workers: int) -> ArraySplit | None:
     """The chosen images of a test set, decoded and resized; None where they do not fit."""
-    if 3 * len(chosen) * split.size**2 > KEPT_SHARE * _free_memory(device):
+    if 3 * len(chosen) * split.size**2 > KEPT_SHARE * _memory(device):
         return None
     parts = [part[1:] for part in read_batches(split, torch.split(chosen, 256), device, workers)]
     images, labels = map(torch.cat, zip(*parts, strict=True))
     return ArraySplit(images, labels)
 
 
-def _free_memory(device: torch.device) -> int:
-    """Bytes that the device has left; of the host, all that it has."""
+def _memory(device: torch.device) -> int:
+    """Bytes that the device has. Not those left: a training that is continued must choose as before."""
     if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
+        return torch.cuda.get_device_properties(device).total_memory
+    if not hasattr(os, "sysconf"):
+        return 0
+    limit = Path("/sys/fs/cgroup/memory.max")  # of a container
+    text = limit.read_text().strip() if limit.exists() else "max"
+    host = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return min(host, int(text)) if text.isdigit() else host
 
 
 def _size(paths: Sequence[Path], index: int) -> tuple[int, int]:

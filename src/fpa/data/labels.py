@@ -78,7 +78,7 @@ def labels_for(
     order, wish = list(range(outputs)), "--class_index overrides it"
     if numbers is None and (by_number := _as_numbers(classes, outputs)):
         counts = right(by_number), right(order)
-        fits = f"{max(counts)} of a few images are classified correctly this way, otherwise {min(counts)}"
+        fits = f"{max(counts)} of the images tried are classified correctly this way, otherwise {min(counts)}"
         where = "in the order of their names" if counts[1] > counts[0] else "with these numbers"
         chosen = order if counts[1] > counts[0] else by_number
         return chosen, f"the folders stand for the model's outputs {where} ({fits}); {wish}"

@@ -5,8 +5,9 @@ import json
 import os
 import sys
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
@@ -249,13 +250,16 @@ def z_score(split: FileSplit, cache: Path) -> Normalisation:
 
 def in_threads(function: Callable[[int], Result], count: int, what: str) -> Iterator[Result]:
     """`function` of 0, 1, ..., count - 1, in order; a terminal shows a progress bar."""
-    chunk = 64  # many small tasks would cost more than their work
-    pool = ThreadPoolExecutor(min(32, 2 * (os.cpu_count() or 1)))
+    chunk, threads = 64, min(32, 2 * (os.cpu_count() or 1))  # small tasks would cost more than their work
+    pool, waiting = ThreadPoolExecutor(threads), deque[Future[list[Result]]]()
     parts = [range(start, min(start + chunk, count)) for start in range(0, count, chunk)]
     console, hidden = Console(stderr=True), not sys.stderr.isatty()
     try:
-        results = pool.map(lambda part: [function(index) for index in part], parts)
-        for part in track(results, what, total=len(parts), console=console, transient=True, disable=hidden):
-            yield from part
+        for part in track(parts, what, console=console, transient=True, disable=hidden):
+            waiting.append(pool.submit(lambda part: [function(index) for index in part], part))
+            if len(waiting) > 2 * threads:  # results that nobody has taken would fill the memory
+                yield from waiting.popleft().result()
+        for results in waiting:
+            yield from results.result()
     finally:
         pool.shutdown(cancel_futures=True)

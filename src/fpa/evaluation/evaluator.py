@@ -90,7 +90,8 @@ def evaluate(
     about = describe_subject(engine, source, name, classes)
     judging = None
     if judge is not None:
-        judging, _ = open_subject(judge, source, plan, device=device)
+        where = None if isinstance(judge, Engine) else engine.device
+        judging, _ = open_subject(judge, source, plan, device=where)
         about |= describe_judge(engine, judging, source)
     with tempfile.TemporaryDirectory(prefix="fpa-") as temporary:
         place = Path(folder or temporary)
@@ -160,7 +161,7 @@ def describe_judge(
             facts[_WORDS[fact]] = (list(first), list(second))
     for fact, (judges, models) in facts.items():
         if judges != models:
-            shown = "are others" if fact == "classes" else f"differ: {judges}, not {models}"
+            shown = "differ" if fact == "classes" else f"differ: {judges}, not {models}"
             raise InputError(f"{judged} cannot judge this model: its {fact} {shown}")
     return {"judge": judged}
 

@@ -131,7 +131,8 @@ def evaluate_blocks(
                 f"{folder} holds blocks of more images than the {picker.seen} given now: use another folder"
             )
         described["images"] = picker.seen
-        described["made_with"]["forms"] = judging.forms_used | engine.forms_used
+        forms = described["made_with"].get("forms", {}) | judging.forms_used | engine.forms_used
+        described["made_with"] = {**described["made_with"], "forms": forms}
         stored.describe(described)
         picker.write(stored.path, engine, source, plan)
         tell.line(f"peak memory: {engine.peak_memory / 2**30:.2f} GiB")

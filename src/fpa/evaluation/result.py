@@ -86,9 +86,9 @@ class Evaluation:
         known, accuracy = self.labels >= 0, self.accuracy
         if accuracy is None or self.confidence is None or known.sum() < 30:
             return None
-        sure = float(self.confidence[known].mean())
+        sure = float(np.nanmean(self.confidence[known]))
         near = accuracy < sure / 5 or not above_chance(accuracy, int(known.sum()), classes)
-        if sure < 0.5 or not near:
+        if not sure >= 0.5 or not near:
             return None
         return (
             f"the accuracy is only {100 * accuracy:.1f} %, but the model is sure of its predictions "

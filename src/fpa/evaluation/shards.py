@@ -179,7 +179,9 @@ def read_evaluation(folder: Path | str) -> tuple[Evaluation, dict[str, Any]]:
         "indices": column("index"),
         "labels": column("label"),
         "targets": column("target"),
-        "confidence": column("confidence") if "confidence" in first.columns else None,
+        "confidence": column("confidence")
+        if all("confidence" in block.columns for block in blocks)
+        else None,
         "problems": [problem for block in blocks for problem in block.notes["problems"]],
         "complete": about["images"] == sum(len(block.columns["index"]) for block in blocks),
         **{f"shares_{side}": by_name(f"share/{side}/") if uneven else None for side in SIDES},

@@ -223,7 +223,8 @@ def _matched(
     classes: list[str], outputs: int, names: list[str] | None, targets: Targets, display: Display
 ) -> list[int] | None:
     """The model's class for each class of the data; None: they have nothing to do with each other."""
-    index = class_numbers(classes, outputs, names)
+    numbered = names == [str(number) for number in range(outputs)]  # which may mean: without names
+    index = class_numbers(classes, outputs, None if numbered else names)
     if index is not None and (len(classes) == outputs or targets == "labels"):
         return index
     listed = f"{', '.join(classes[:3])}{', ...' if len(classes) > 3 else ''}"

@@ -12,71 +12,21 @@ To try it without a GPU: `--device cpu --images 2 --tiny`.
 """
 
 import argparse
-import copy
 import json
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 
 import fpa
+from explain_gpu import FORWARDS_PER_IMAGE, floor, seconds
 from fpa.data.sets import load_evaluation_data
 from fpa.data.source import image_source
 from fpa.engine import Engine
-from fpa.engine.folding import fold_batch_norm
 from fpa.evaluation import loop
-from fpa.explanation import PAPER, Settings, passes
+from fpa.explanation import Settings, passes
 from fpa.models.architectures import build_model
-
-FORWARDS = len(PAPER) * 2 * 19 + 1
-
-
-def seconds(run: Any, device: str) -> float:
-    if device == "cuda":
-        torch.cuda.synchronize()
-    began = time.perf_counter()
-    run()
-    if device == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter() - began
-
-
-def floor(model: nn.Module, size: int, batches: list[int], device: str) -> dict[str, Any]:
-    """The best gradients/s and forwards/s of the bare model over the batch sizes."""
-    bare = copy.deepcopy(model).requires_grad_(False)
-    fold_batch_norm(bare)
-    bare.to(torch.bfloat16).to(memory_format=torch.channels_last)
-    torch.backends.cudnn.benchmark = True
-    best: dict[str, Any] = {"gradients": 0.0, "forwards": 0.0, "all": {}}
-    times = 10 if device == "cuda" else 1
-    for batch in batches:
-        torch._dynamo.reset()
-        run = torch.compile(bare, dynamic=False) if device == "cuda" else bare
-        rows = torch.randn(batch, 3, size, size, device=device, dtype=torch.bfloat16)
-        rows = rows.to(memory_format=torch.channels_last)
-
-        def gradient(run: Any = run, rows: Tensor = rows) -> None:
-            leaf = rows.detach().requires_grad_()
-            torch.autograd.grad(run(leaf)[:, 0].sum(), leaf)
-
-        def forward(run: Any = run, rows: Tensor = rows) -> None:
-            with torch.no_grad():
-                run(rows)
-
-        for kind, one in (("gradients", gradient), ("forwards", forward)):
-            for _ in range(3 if device == "cuda" else 1):
-                one()
-            taken = min(seconds(lambda one=one: [one() for _ in range(times)], device) for _ in range(3))
-            speed = batch * times / taken
-            best["all"][f"{kind} at {batch}"] = round(speed)
-            if speed > best[kind]:
-                best |= {kind: speed, f"{kind}_batch": batch}
-    torch.backends.cudnn.benchmark = False
-    torch._dynamo.reset()
-    return best
 
 
 def timed(engine: Engine, images: Any, settings: Settings) -> float:
@@ -114,7 +64,7 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--out", type=Path)
     chosen = parser.parse_args()
-    size, device = (64 if chosen.tiny else 224), chosen.device
+    size, device, cuda = (64 if chosen.tiny else 224), chosen.device, chosen.device == "cuda"
     settings = Settings(ig_steps=4, sg_samples=2) if chosen.tiny else Settings()
     model = build_model(chosen.model, 1000, (3, size, size)).to(device).eval()
     images: Any = torch.randn(chosen.images, 3, size, size)
@@ -122,15 +72,17 @@ def main() -> None:
         data = load_evaluation_data(f"folder:{chosen.photos}", evaluation_images=chosen.images, size=size)
         images = image_source(data, workers=chosen.workers)
     result: dict[str, Any] = {"torch": torch.__version__, "model": chosen.model, "images": chosen.images}
-    if device == "cuda":
+    if cuda:
         result["gpu"] = torch.cuda.get_device_name()
-    best = floor(model, size, [4] if chosen.tiny else chosen.batches, device)
+    best = floor(model, "bfloat16", [4] if chosen.tiny else chosen.batches, device, cuda, size=size)
     result["floor"] = best
     print(
         f"floor: {best['gradients']:,.0f} gradients/s, {best['forwards']:,.0f} forwards/s; {best['all']}",
         flush=True,
     )
-    least = chosen.images * (passes("paper", settings) / best["gradients"] + FORWARDS / best["forwards"])
+    least = chosen.images * (
+        passes("paper", settings) / best["gradients"] + FORWARDS_PER_IMAGE / best["forwards"]
+    )
     if chosen.block:
         loop.block_size = lambda *_: chosen.block
     for rows in chosen.rows:

@@ -81,21 +81,22 @@ def set_tf32(on: bool) -> None:
 
 
 def floor(
-    model: nn.Module, precision: str, batches: list[int], device: str, compiled: bool
+    model: nn.Module, precision: str, batches: list[int], device: str, compiled: bool, size: int = 32
 ) -> dict[str, Any]:
-    """The best gradients/s and forwards/s of the bare model over the batch sizes."""
+    """The best gradients/s and forwards/s of the bare model over the batch sizes, and those of each."""
     dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
     bare = copy.deepcopy(model).requires_grad_(False)
     fold_batch_norm(bare)
     bare.to(dtype).to(memory_format=torch.channels_last)
     set_tf32(precision == "tf32")
     torch.backends.cudnn.benchmark = True
-    best: dict[str, Any] = {"gradients": 0.0, "forwards": 0.0}
+    best: dict[str, Any] = {"gradients": 0.0, "forwards": 0.0, "all": {}}
     times = 10 if device == "cuda" else 1
     for batch in batches:
         torch._dynamo.reset()
         run = torch.compile(bare, dynamic=False) if compiled else bare
-        rows = torch.randn(batch, 3, 32, 32, device=device, dtype=dtype).to(memory_format=torch.channels_last)
+        rows = torch.randn(batch, 3, size, size, device=device, dtype=dtype)
+        rows = rows.to(memory_format=torch.channels_last)
 
         def gradient(run: Any = run, rows: Tensor = rows) -> None:
             leaf = rows.detach().requires_grad_()
@@ -110,9 +111,11 @@ def floor(
                 one()
             taken = min(seconds(lambda one=one: [one() for _ in range(times)], device) for _ in range(3))
             speed = batch * times / taken
+            best["all"][f"{kind} at {batch}"] = round(speed)
             if speed > best[kind]:
                 best |= {kind: speed, f"{kind}_batch": batch}
     torch.backends.cudnn.benchmark = False
+    torch._dynamo.reset()
     return best
 
 

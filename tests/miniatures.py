@@ -9,6 +9,8 @@ import numpy as np
 from PIL import Image
 from torchvision.datasets import CIFAR10
 
+from fpa.data import splits
+
 CIFAR10_CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 TRAIN_BATCHES = [f"data_batch_{number}" for number in range(1, 6)]
 
@@ -124,3 +126,16 @@ def write_food101(
         lines = [f"{line}\n" for lines in listed.values() for line in lines]
         (folder / f"meta/{split}.txt").write_text("".join(lines))
     return folder
+
+
+def make_unreadable(monkeypatch, bad: Path) -> None:
+    """Let a file of a data set be one that cannot be decoded any more."""
+    usual = splits.decode
+
+    def fails(path):
+        if path == bad:
+            raise splits.UnreadableImage(path, OSError("gone"))
+        return usual(path)
+
+    monkeypatch.setattr(splits, "decode", fails)
+    monkeypatch.setattr("fpa.data.kept.decode", fails)

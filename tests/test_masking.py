@@ -2,7 +2,6 @@
 
 import json
 import math
-from dataclasses import dataclass
 
 import pytest
 import torch
@@ -19,7 +18,6 @@ from fpa.masking import (
     Blur,
     Bokeh,
     Constant,
-    Masking,
     Uniform,
     fully_masked,
     get_masking,
@@ -27,6 +25,7 @@ from fpa.masking import (
     noise_by_image,
 )
 from fpa.seeds import Stream, generator
+from speckle import Speckle
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.5, 0.25, 0.2)
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.uint8]
@@ -142,21 +141,6 @@ def test_bad_input_is_explained():
         get_masking("black")
 
 
-@dataclass(frozen=True)
-class Speckle(Masking):
-    """From outside: noise whose strength is the share of the image that is removed."""
-
-    strength: float = 1.0
-
-    def noise(self, images, generator=None):
-        return torch.rand(images.shape, generator=generator)
-
-    def __call__(self, images, mask, noise=None):
-        noise = self.noise(images) if noise is None else noise
-        share = mask.float().mean((1, 2))[:, None, None, None]
-        return torch.where(mask[:, None], self.strength * share * noise, images)
-
-
 def inverted(images, mask, factor=1.0):
     return torch.where(mask[:, None], -factor * images, images)
 
@@ -188,8 +172,8 @@ def test_bad_parameters_name_the_accepted_ones(bad, message):
 
 @pytest.mark.parametrize(
     "spec",
-    ["constant", "mean", "uniform", "bokeh", {"name": "blur", "sigma": 4}, f"{__name__}:Speckle",
-     {"name": f"{__name__}:Speckle", "strength": 2.5}, f"{__name__}:inverted",
+    ["constant", "mean", "uniform", "bokeh", {"name": "blur", "sigma": 4}, "speckle:Speckle",
+     {"name": "speckle:Speckle", "strength": 2.5}, f"{__name__}:inverted",
      {"name": f"{__name__}:inverted", "factor": 3.0}],
 )  # fmt: skip
 def test_the_json_form_is_read_again(spec):
@@ -205,7 +189,7 @@ def test_json_forms():
     assert masking_json("blur") == {"name": "blur", "sigma": None}
     assert masking_json(Blur(4)) == {"name": "blur", "sigma": 4.0}
     assert masking_json(inverted) == {"name": f"{__name__}:inverted"}
-    assert masking_json(Speckle(2.0)) == {"name": f"{__name__}:Speckle", "strength": 2.0}
+    assert masking_json(Speckle(2.0)) == {"name": "speckle:Speckle", "strength": 2.0}
 
 
 def test_a_masking_registered_from_outside(monkeypatch):
@@ -237,7 +221,7 @@ def test_a_masking_that_depends_on_mask_and_noise_along_curves():
             Engine(model, batch_size=batch),
             images,
             scores,
-            masking={"name": f"{__name__}:Speckle", "strength": 2.0},
+            masking={"name": "speckle:Speckle", "strength": 2.0},
             points=4,
             indices=numbers,
             seed=3,

@@ -1,7 +1,5 @@
 """What is added from outside the package takes part in an evaluation like what comes with it."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 import torch
@@ -10,8 +8,8 @@ from torch import nn
 import fpa
 from fpa.data import register
 from fpa.data.sets import DATA_SETS
-from fpa.masking import Masking
 from fpa.perturbation.outputs import OUTPUTS, output
+from speckle import Speckle
 
 QUICK = {"settings": fpa.Settings(ig_steps=3, sg_samples=2), "points": 5, "examples": 2, "progress": False}
 
@@ -20,20 +18,6 @@ QUICK = {"settings": fpa.Settings(ig_steps=3, sg_samples=2), "points": 5, "examp
 def net():
     torch.manual_seed(0)
     return nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 4)).eval()
-
-
-@dataclass(frozen=True)
-class Speckle(Masking):
-    """Noise, stronger the more of the image is removed: it depends on the whole mask, seed and image."""
-
-    strength: float = 1.0
-
-    def noise(self, images, generator=None):
-        return torch.rand(images.shape, generator=generator)
-
-    def __call__(self, images, mask, noise=None):
-        share = mask.float().mean((1, 2))[:, None, None, None]
-        return torch.where(mask[:, None], self.strength * share * noise.to(images), images)
 
 
 def images(count=6, seed=0):

@@ -45,6 +45,8 @@ MODEL = [
 MODEL += ["model.safetensors", "training.csv"]
 TOP = ["manifest.json", "recipe.yaml", "report.html", "table.csv", "table.md", "table.tex"]
 
+RUN_TINY = [sys.executable, "-m", "fpa", "run", "tiny", "--device", "cpu"]
+
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
@@ -141,18 +143,7 @@ def test_a_report_made_again_is_kept_by_the_next_run(finished, tmp_path):
 
 
 def test_killed_at_random_moments_it_makes_the_same_tables(finished, tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "fpa",
-        "run",
-        "tiny",
-        "--device",
-        "cpu",
-        "--quiet",
-        "--output",
-        tmp_path / "s",
-    ]
+    command = [*RUN_TINY, "--quiet", "--output", tmp_path / "s"]
     chance = random.Random(1)
     kills = 0
     for _ in range(5):
@@ -612,18 +603,7 @@ def test_variants_are_trained_evaluated_and_shown_under_their_names(tmp_path):
 def test_a_second_run_says_who_is_at_work_and_touches_nothing(finished, tmp_path):
     folder = copied(finished[0], tmp_path / "copy")
     before = {name: (folder / name).read_bytes() for name in files(folder)}
-    command = [
-        sys.executable,
-        "-m",
-        "fpa",
-        "run",
-        "tiny",
-        "--device",
-        "cpu",
-        "--overwrite",
-        "--output",
-        str(folder),
-    ]
+    command = [*RUN_TINY, "--overwrite", "--output", str(folder)]
     with folder_lock(folder):
         second = subprocess.run(command, capture_output=True, text=True, check=False)
     assert second.returncode == 2

@@ -17,7 +17,7 @@ from fpa.errors import InputError
 from fpa.study.recipe import load_recipe
 from fpa.study.trainings import load_recipe_data, train
 from fpa.training.batches import FileBatches, PhotoBatches, training_batches
-from miniatures import write_class_folder
+from miniatures import make_unreadable, write_class_folder
 
 CPU = torch.device("cpu")
 
@@ -142,15 +142,8 @@ def test_an_unreadable_photo_is_left_out_and_named(photos, kept, tmp_path, monke
         monkeypatch.setattr("fpa.data.kept.KEPT_SHARE", 0.0)
     recipe = recipe_of(photos)
     data = load_recipe_data(recipe)
-    bad, usual = data.train.paths[3], splits.decode
-
-    def fails(path):
-        if path == bad:
-            raise splits.UnreadableImage(path, OSError("gone"))
-        return usual(path)
-
-    monkeypatch.setattr(splits, "decode", fails)
-    monkeypatch.setattr("fpa.data.kept.decode", fails)
+    bad = data.train.paths[3]
+    make_unreadable(monkeypatch, bad)
     from fpa.progress import Display
 
     train(recipe, tmp_path, data=data, device="cpu", variants=["none"], display=Display())

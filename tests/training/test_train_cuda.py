@@ -14,7 +14,7 @@ from fpa.study.trainings import load_recipe_data, recipe_jobs, train
 from fpa.training.run import Run, TrainingError
 from fpa.training.steps import CapturedSteps, EagerSteps
 from fpa.training.trainer import Trainer
-from miniatures import write_class_folder, write_food101, write_imagenet
+from miniatures import make_unreadable, write_class_folder, write_food101, write_imagenet
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -215,15 +215,7 @@ class TestFiles:
         torch.testing.assert_close(seen[True], seen[False], rtol=2e-2, atol=2)
 
     def test_an_unreadable_file_counts_for_nothing(self, photos, kept, tmp_path, monkeypatch):
-        bad, usual = load_recipe_data(self.recipe(photos)).train.paths[5], splits.decode
-
-        def fails(path):
-            if path == bad:
-                raise splits.UnreadableImage(path, OSError("gone"))
-            return usual(path)
-
-        monkeypatch.setattr(splits, "decode", fails)
-        monkeypatch.setattr("fpa.data.kept.decode", fails)
+        make_unreadable(monkeypatch, load_recipe_data(self.recipe(photos)).train.paths[5])
         (weights,) = self.train(photos, tmp_path, ["none"], data__workers=0).values()
         assert all(value.isfinite().all() for value in weights.values())
 

@@ -51,6 +51,8 @@ class ImageSource(ABC):
     """Of the images in their data set, where they are known beforehand."""
     has_masks: bool = False
     """Whether the true pixels of the objects are known."""
+    has_labels: bool = True
+    """Whether true classes may be known; False where it is certain that none is."""
     count: int | None
     """The number of images; None where a stream does not say."""
     indexed: bool
@@ -206,6 +208,8 @@ class _Evaluation(_Indexed):
         self._data, self._normalised, self._outputs, self._workers = data, normalised, outputs, 0
         self._foreground: Tensor | None = getattr(data.test, "foreground", None)
         self.has_masks = self._foreground is not None
+        outputs = data.test.labels if outputs is None else outputs[:-1]
+        self.has_labels = bool((outputs >= 0).any())
         self.numbers = data.evaluation[:count].tolist()
         self.count, self.normalisation = _counted(count, len(data.evaluation)), normalised.normalisation
         readable = (block.images for block in self.blocks(_PROBE) if len(block.images))

@@ -34,6 +34,7 @@ def evaluate(
     features: str | int = "pixels",
     outputs: str | Sequence[str] = ("logit",),
     scores: Any = ("A",),
+    score_images: int = 100,
     normalisation: Normalisation | None = None,
     classes: Sequence[str] | None = None,
     count: int | None = None,
@@ -54,7 +55,8 @@ def evaluate(
       `fpa.data.image_source`. Labels are the numbers of the model's outputs; without them only the accuracy
       is missing.
     - `estimators`: a set ("paper"), names, or a mapping of names to callables, Captum objects, ...
-    - `masking`, `points`, `fractions`, `features`, `outputs`, `scores`, `precision`: see `fpa.make_plan`.
+    - `masking`, `points`, `fractions`, `features`, `outputs`, `scores`, `score_images`, `precision`: see
+      `fpa.make_plan`.
     - `normalisation`: how the model's images are normalised: needed for bytes and for images in 0..1.
     - `classes`: their names, in the order of the logits.
     - `count`: use only the first `count` images.
@@ -81,6 +83,7 @@ def evaluate(
         features=features,
         outputs=outputs,
         scores=scores,
+        score_images=score_images,
         seed=seed,
         precision=precision,
         normalisation=normalisation,

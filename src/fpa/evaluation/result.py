@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fpa.errors import DamagedError, InputError
+from fpa.evaluation import scored
 from fpa.files import read_arrays
 from fpa.scores.fidelity import Fidelity
 from fpa.statistics.contradictions import Reliability, reliability
-from fpa.statistics.intervals import above_chance, standard_error
+from fpa.statistics.intervals import PairedTest, above_chance, standard_error
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -228,6 +229,17 @@ class Result:
             score: {name: summary(self.fidelity[name], each) for name, each in values.items()}
             for score, values in self.evaluation.values.items()
         }
+
+    def paired_test(self, first: str, second: str, score: str = "A") -> PairedTest:
+        """Is a score of one estimator really larger than that of another, image by image?"""
+        return scored.paired_test(self, first, second, score)
+
+    def score_correlations(self) -> "pd.DataFrame":
+        """How far the scores agree: the rank correlation of the orders they put the explanations in."""
+        import pandas as pd
+
+        names, matrix = scored.rank_correlations(self)
+        return pd.DataFrame(matrix, names, names)
 
     @property
     def results(self) -> "Results":

@@ -25,13 +25,21 @@ def measured(model: Result, score: str) -> dict[str, tuple[float, float]]:
     return {name: (summary.mean, summary.interval) for name, summary in model.scores[score].items()}
 
 
-def best(results: Results, model: Result, score: str = "A") -> str:
-    """The explanation with the best mean of a score; baselines take no part, unless there is nothing else."""
-    higher = score == "A" or results.score_titles[score]["higher_is_better"]
-    values = {name: mean if higher else -mean for name, (mean, _) in measured(model, score).items()}
-    known = [name for name, value in values.items() if math.isfinite(value)]
-    names = [name for name in known if name in results.signed] or known
-    return max(names, key=values.__getitem__, default="")
+def without_value(results: Results) -> list[str]:
+    """Scores that are missing, or over fewer images than A, and why where that is known."""
+    lines = dict[str, None]()
+    for model in results.models.values():
+        for score, reason in model.about.get("scores_left_out", {}).items():
+            lines[f"The score {score} {reason}."] = None
+        for score, by in model.scores.items():
+            known = {name: summary.used for name, summary in by.items() if summary.used}
+            if score in results.score_titles and len(known) < len(by):
+                named = ", ".join(name for name in by if name not in known)
+                lines[f"{score} has no value for {named}."] = None
+            least = min(known.values(), default=0)
+            if known and least < min(model.fidelity[name].used for name in known):
+                lines[f"{score} is over {least} images; the others have no value."] = None
+    return list(lines)
 
 
 def direction(score: dict[str, Any]) -> str:

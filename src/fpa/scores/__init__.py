@@ -10,7 +10,12 @@ from fpa.scores import (  # noqa: F401 (they fill SCORES)
     faithfulness_correlation,
     infidelity,
     insertion,
+    mass_accuracy,
+    max_sensitivity,
+    parameter_randomisation,
     pixel_flipping,
+    pointing_game,
+    rank_accuracy,
     sensitivity_n,
     single_deletion,
 )

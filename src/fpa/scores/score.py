@@ -28,12 +28,17 @@ Need = Literal["curves", "forwards", "raw maps", "explain", "masks", "labels"]
 class Passes(NamedTuple):
     """What a score costs for each image, besides the maps and the curves that are there."""
 
-    gradients: int = 0
     forwards: int = 0
+    explanations: int = 0
+    """How often every estimator explains again."""
+    gradients: int = 0
+    """Of these explanations, without what functions and Captum's methods do themselves."""
 
     def __str__(self) -> str:
-        parts = {"gradients": self.gradients, "forward passes": self.forwards}
-        return " and ".join(f"{count:,} {kind}" for kind, count in parts.items() if count)
+        if not self.explanations:
+            return f"{self.forwards:,} forward passes"
+        times = "once more" if self.explanations == 1 else f"{self.explanations:,} times more"
+        return f"every estimator explains {times} ({self.gradients:,} gradients)"
 
 
 @dataclass(frozen=True)

@@ -26,19 +26,22 @@ def measured(model: Result, score: str) -> dict[str, tuple[float, float]]:
 
 
 def without_value(results: Results) -> list[str]:
-    """Scores that are missing, or over fewer images than A, and why where that is known."""
+    """Scores that are missing and why, and those that have no value for some estimators or images."""
     lines = dict[str, None]()
     for model in results.models.values():
         for score, reason in model.about.get("scores_left_out", {}).items():
             lines[f"The score {score} {reason}."] = None
         for score, by in model.scores.items():
-            known = {name: summary.used for name, summary in by.items() if summary.used}
-            if score in results.score_titles and len(known) < len(by):
-                named = ", ".join(name for name in by if name not in known)
-                lines[f"{score} has no value for {named}."] = None
-            least = min(known.values(), default=0)
-            if known and least < min(model.fidelity[name].used for name in known):
-                lines[f"{score} is over {least} images; the others have no value."] = None
+            if score not in results.score_titles:
+                continue
+            if none := [name for name, each in by.items() if not each.used]:
+                lines[f"{score} has no value for {', '.join(none)}."] = None
+            lacking = [model.fidelity[name].used - each.used for name, each in by.items() if each.used]
+            if (most := max(lacking, default=0)) and "images" not in results.score_titles[score]:
+                lines[f"{score} has no value for up to {most} images, which it leaves out."] = None
+            elif most:
+                asked = results.score_titles[score]["images"]
+                lines[f"{score} is computed for {asked} images, evenly over the data."] = None
     return list(lines)
 
 

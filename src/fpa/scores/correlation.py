@@ -1,6 +1,6 @@
 """What scores that remove sets of pixels share: sums of a map over the sets, and correlations."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fpa.scores.score import Block
@@ -21,19 +21,24 @@ def falls(block: Block, masks: "Tensor", name: str) -> "Tensor":
     return start[:, None].double() - without.double()
 
 
-def sums(maps: "Tensor", masks: "Tensor") -> "Tensor":
-    """The sum of each map [N, H, W] over each of its masks [N or 1, R, H, W], float64 [N, R].
+def sums(maps: "Mapping[str, Tensor]", masks: "Tensor") -> "dict[str, Tensor]":
+    """The sum of each map [N, H, W] over each mask of its image [N or 1, R, H, W], float64 [N, R] by name.
 
     >>> import torch
-    >>> sums(torch.tensor([[[1.0, 2.0]]]), torch.tensor([[[[True, False]], [[True, True]]]])).tolist()
+    >>> masks = torch.tensor([[[[True, False]], [[True, True]]]])
+    >>> sums({"map": torch.tensor([[[1.0, 2.0]]])}, masks)["map"].tolist()
     [[1.0, 3.0]]
     """
     import torch
 
-    rows = maps.flatten(1).double()
-    chosen = masks.to(maps.device).flatten(2).expand(len(maps), -1, -1)
-    # An image at a time: all masks as floats would take eight times the memory of the masks.
-    return torch.stack([mask.double() @ row for mask, row in zip(chosen, rows, strict=True)])
+    if not maps:
+        return {}
+    rows = torch.stack([values.flatten(1).double() for values in maps.values()], 2)
+    chosen = masks.to(rows.device).flatten(2).expand(len(rows), -1, -1)
+    at_once = max(1, (32 << 20) // (8 * chosen[0].numel()))  # 32 MiB of masks as numbers
+    parts = zip(torch.split(chosen, at_once), torch.split(rows, at_once), strict=True)
+    total = torch.cat([torch.bmm(mask.double(), values) for mask, values in parts])
+    return dict(zip(maps, total.unbind(2), strict=True))
 
 
 def pearson(x: "Tensor", y: "Tensor") -> "Tensor":

@@ -36,7 +36,7 @@ class FaithfulnessCorrelation(Score):
         size = max(1, round(self.share * block.task.images[0, 0].numel()))
         masks = random_subsets(block, [size], self.samples, Stream.SUBSETS)
         fall = falls(block, masks, self.name)
-        return {name: pearson(sums(maps, masks), fall) for name, maps in block.maps.items()}
+        return {name: pearson(total, fall) for name, total in sums(block.maps, masks).items()}
 
 
 register(FaithfulnessCorrelation())

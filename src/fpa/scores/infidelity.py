@@ -86,15 +86,15 @@ class Infidelity(Score):
             return masks, gone, falls(block, masks, self.name)
 
         masks, gone, fall = block.shared(("squares", self.samples), perturbed)
-        values: dict[str, Tensor] = {}
-        for name, raw in block.raw_maps.items():
-            estimator = block.estimators[name]
-            if estimator.raw.nonnegative:
-                values[name] = fall.new_full((len(fall),), torch.nan)
-                continue
-            predicted = sums((raw if contains_input(estimator) else raw * gone).sum(1), masks)
-            values[name] = infidelity(predicted, fall, scaled=self.scaled)
-        return values
+        weighted = {
+            name: (raw if contains_input(block.estimators[name]) else raw * gone).sum(1)
+            for name, raw in block.raw_maps.items()
+            if not block.estimators[name].raw.nonnegative
+        }
+        predicted = block.shared(("predicted", self.samples), lambda: sums(weighted, masks))
+        values = {name: infidelity(each, fall, scaled=self.scaled) for name, each in predicted.items()}
+        nothing = fall.new_full((len(fall),), torch.nan)
+        return {name: values.get(name, nothing) for name in block.maps}
 
 
 class ScaledInfidelity(Infidelity):

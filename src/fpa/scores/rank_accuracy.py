@@ -29,9 +29,11 @@ class RankAccuracy(Localisation):
     source = "Arras et al. 2022"
 
     def value(self, block: Block, maps: "Tensor", masks: "Tensor") -> "Tensor":  # noqa: D102
-        from fpa.perturbation import ranks
+        from fpa.perturbation import features_of
 
-        return rank_accuracy(ranks(maps, seed=block.task.seed, indices=block.task.indices), masks)
+        task, pixels = block.task, features_of("pixels", block.task.images)
+        order = block.shared("order", lambda: pixels.random_order(maps.device, task.seed, task.indices))
+        return rank_accuracy(pixels.ranks(maps, order).view(maps.shape), masks)
 
 
 register(RankAccuracy())

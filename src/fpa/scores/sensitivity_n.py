@@ -44,11 +44,11 @@ class SensitivityN(Score):
         masks = random_subsets(block, sizes, self.samples, Stream.SIZES)
         fall = falls(block, masks, self.name)
 
-        def value(maps: "Tensor") -> "Tensor":
-            sides = (torch.split(each, self.samples, 1) for each in (sums(maps, masks), fall))
+        def value(total: "Tensor") -> "Tensor":
+            sides = (torch.split(each, self.samples, 1) for each in (total, fall))
             return torch.stack([pearson(a, b) for a, b in zip(*sides, strict=True)]).mean(0)
 
-        return {name: value(maps) for name, maps in block.maps.items()}
+        return {name: value(total) for name, total in sums(block.maps, masks).items()}
 
 
 register(SensitivityN())

@@ -53,11 +53,10 @@ class SingleDeletion(Score):
         numbers = cell_numbers(images.shape[2], images.shape[3], GRID, images.device)
         masks = (numbers == torch.arange(GRID**2, device=images.device)[:, None, None])[None]
         fall = block.shared(("cells", GRID), lambda: falls(block, masks, self.name))
+        signed = {name: maps for name, maps in block.maps.items() if has_sign(block.estimators[name])}
+        values = {name: spearman(total, fall) for name, total in sums(signed, masks).items()}
         nothing = fall.new_full((len(images),), torch.nan)
-        return {
-            name: spearman(sums(maps, masks), fall) if has_sign(block.estimators[name]) else nothing
-            for name, maps in block.maps.items()
-        }
+        return {name: values.get(name, nothing) for name in block.maps}
 
 
 class InDomainSingleDeletion(SingleDeletion):

@@ -229,16 +229,19 @@ def _scored(plan: Plan, block: Block, chosen: Sequence[int]) -> dict[tuple[str, 
     scored = dict[tuple[str, str], Tensor]()
     few = block.at(chosen) if len(chosen) < len(block.labels) else block
     for score in plan.scores:
-        part, rows = (few, chosen) if "explain" in score.needs else (block, range(len(block.labels)))
-        values = score(part) if len(rows) else {}
+        part = few if "explain" in score.needs else block
+        count = len(part.labels)
+        values = score(part) if count else {}
         for name in block.estimators:
             whole = block.logits.new_full((len(block.labels),), torch.nan, dtype=torch.float64)
-            if len(rows):
-                shape = list(values[name].shape) if name in values else "nothing"
-                if shape != [len(rows)]:
-                    needed = f"must give [{len(rows)}] values for {name}"
-                    raise InputError(f"the score {score.name} {needed}, but gave {shape}")
-                whole[[*rows]] = values[name].double()
+            shape = list(values[name].shape) if name in values else "nothing"
+            if count and shape != [count]:
+                needed = f"must give [{count}] values for {name}"
+                raise InputError(f"the score {score.name} {needed}, but gave {shape}")
+            if count == len(whole):
+                whole = values[name].double()
+            elif count:
+                whole[[*chosen]] = values[name].double().to(whole.device)
             scored[score.name, name] = whole
     return scored
 

@@ -8,6 +8,7 @@ Libraries that are not installed are left out. torch-cam, grad-cam and the autho
 """
 
 import contextlib
+import inspect
 import io
 import os
 import warnings
@@ -69,13 +70,26 @@ def shown(values: Any) -> str:
 
 
 def changes(seen: list[Any]) -> str:
-    """How many pixels differ between the first image and what a model saw second."""
-    changed = (seen[1] != IMAGES[0]).sum(0)
+    """How many pixels differ between the first image and the first perturbed one that a model saw."""
+    changed = next(row for row in ((image != IMAGES[0]).sum(0) for image in seen) if row.any())
     return f"{int((changed > 0).sum())} pixels changed, {int((changed == 3).sum())} in all three channels"
 
 
 def quantus_statements() -> Iterator[str]:
     import quantus
+
+    defaults: dict[str, list[str]] = {"abs": [], "normalise": [], "softmax": []}
+    for kind in quantus.AVAILABLE_METRICS.values() if hasattr(quantus, "AVAILABLE_METRICS") else ():
+        for name, each in kind.items():
+            given = {
+                **inspect.signature(each.__init__).parameters,
+                **inspect.signature(each.__call__).parameters,
+            }
+            for setting, names in defaults.items():
+                if setting in given and given[setting].default is True:
+                    names.append(name)
+    for setting, names in defaults.items():
+        yield f"{setting}=True by default in {len(names)} metrics: {', '.join(names)}"
 
     def run(metric: Any, maps: Tensor = MAPS, **how: Any) -> Any:
         return quiet(lambda: metric(MODEL, a_batch=maps[:, None].numpy(), **INPUTS | how))

@@ -168,7 +168,9 @@ def test_a_score_is_equal_for_every_block_and_batch_size(net):
     from fpa.evaluation.plan import make_plan
     from fpa.evaluation.shards import read_evaluation
 
-    plan = make_plan(["vg_abs"], scores=[Kept(), Drop()], points=5)
+    again = ["max_sensitivity", "mprt_smooth", "mprt_efficient"]  # for two images, none in the second block
+    scores = ["all", *again, Kept(), Drop()]
+    plan = make_plan(["vg_abs", "vgx_sum"], scores=scores, score_images=2)
     values = []
     for block, batch in ((12, 64), (5, 3)):
         import tempfile
@@ -178,10 +180,14 @@ def test_a_score_is_equal_for_every_block_and_batch_size(net):
             about = {"name": "net", "classes": list("abcdefgh")}
             evaluate_blocks(engine, source, plan, folder, about=about, block=block, progress=False)
             values.append(read_evaluation(folder)[0].values)
-    for score in ("kept", "drop"):
-        np.testing.assert_allclose(
-            values[0][score]["vg_abs"], values[1][score]["vg_abs"], rtol=1e-4, atol=1e-5
-        )
+    assert len(values[0]) == len(values[1]) > 20
+    for score in values[0]:
+        for name in ("vg_abs", "vgx_sum"):
+            found, other = (each[score][name] for each in values)
+            np.testing.assert_allclose(found, other, rtol=1e-4, atol=1e-5, err_msg=score)
+    few = np.isfinite(values[0]["mprt_smooth"]["vg_abs"])
+    assert few.sum() == 2
+    assert not few[5:10].any()
 
 
 def test_by_name_once_registered_or_from_a_module(tmp_path, monkeypatch):

@@ -28,8 +28,8 @@ def headline(results: Results) -> str:
     return f"{COUNTED}: {counts}" if counts else "There is no pair of a signed and an unsigned estimator."
 
 
-def notes(results: Results) -> list[str]:
-    """What a reader of the table must know."""
+def notes(results: Results, *, scores: bool = True) -> list[str]:
+    """What a reader of the table must know; of further `scores` only if they are in it."""
     starts = {"masked": "the fully masked image; the paper uses black", "black": "black, as in the paper"}
     used = results.images_used
     left_out = max(each.left_out for model in results.models.values() for each in model.fidelity.values())
@@ -38,9 +38,12 @@ def notes(results: Results) -> list[str]:
         "paired 95 % interval."
     ]
     lines += summary.judges(results)
-    for name, about in results.score_titles.items():
+    for name, about in results.score_titles.items() if scores else ():
         lines.append(f"{name} is {about['title']} ({summary.direction(about)}; {about['source']}).")
-    lines += summary.without_value(results)
+    if scores:
+        lines += summary.without_value(results)
+    else:
+        lines.append(f"Further scores are in the report and in table.md: {', '.join(results.score_titles)}.")
     lines += [f"Integrated gradients start from {starts.get(at, at)}." for at in summary.references(results)]
     if summary.removed_unit(results) == "patches":
         lines.append(f"Patches of {results.first.plan['features']} px are removed, not pixels.")
@@ -110,15 +113,24 @@ def _rendered(template: str, results: Results) -> str:
 
 
 def terminal(results: Results) -> Group:
-    """Headline, table and notes in a terminal of 80 columns, with rich."""
+    """Headline, table and notes in a terminal of 80 columns, with rich.
+
+    A table for each of many scores and several models would fill it: then A is shown alone.
+    """
     parts: list[Table | Text] = [Text(headline(results), "bold")]
-    for heading, columns in _narrow(_sheets(results)):
+    sheets = _sheets(results)
+    if alone := len(sheets) > 4:
+        sheets = [("", sheets[0][1])]
+    for heading, columns in _narrow(sheets):
         table = Table("estimator", box=None, padding=(0, 2, 0, 0))
         for column in columns:
             table.add_column(Text(column.title), justify="right")
         _add_rows(table, [results], columns)
         parts += [Text(f"\n{heading}", style="bold"), table] if heading else [table]
-    below = [*(Text(note, "dim") for note in notes(results)), *map(Text, _warnings(results))]
+    below = [
+        *(Text(note, "dim") for note in notes(results, scores=not alone)),
+        *map(Text, _warnings(results)),
+    ]
     return Group(*parts, *below)
 
 

@@ -33,6 +33,7 @@ def evaluate(
     settings: Settings | None = None,
     features: str | int = "pixels",
     outputs: str | Sequence[str] = ("logit",),
+    maps_of: str | None = None,
     scores: Any = ("A",),
     normalisation: Normalisation | None = None,
     classes: Sequence[str] | None = None,
@@ -54,7 +55,8 @@ def evaluate(
       `fpa.data.image_source`. Labels are the numbers of the model's outputs; without them only the accuracy
       is missing.
     - `estimators`: a set ("paper"), names, or a mapping of names to callables, Captum objects, ...
-    - `masking`, `points`, `fractions`, `features`, `outputs`, `scores`, `precision`: see `fpa.make_plan`.
+    - `masking`, `points`, `fractions`, `features`, `outputs`, `maps_of`, `scores`, `precision`: see
+      `fpa.make_plan`.
     - `normalisation`: how the model's images are normalised: needed for bytes and for images in 0..1.
     - `classes`: their names, in the order of the logits.
     - `count`: use only the first `count` images.
@@ -80,6 +82,7 @@ def evaluate(
         fractions=fractions,
         features=features,
         outputs=outputs,
+        maps_of=maps_of,
         scores=scores,
         seed=seed,
         precision=precision,

@@ -23,6 +23,7 @@ from fpa import __version__
 from fpa.data import ImageBlock, ImageSource, looks, same_images
 from fpa.engine.devices import sent
 from fpa.engine.engine import Engine
+from fpa.engine.outputs import NO_LABELS
 from fpa.errors import InputError, at_least
 from fpa.evaluation.plan import Plan
 from fpa.evaluation.result import Examples
@@ -155,12 +156,13 @@ def _compute(part: ImageBlock, engine: Engine, plan: Plan, judge: Engine) -> Cal
     """Predict, explain, perturb and score the images of a block; what is returned waits for the results."""
     images = engine.images(part.images)
     logits, targets, truth = predicted(engine, images, part.labels)
-    task = Task(engine, images, targets, part.indices, seed=plan.seed, masking=plan.masking)
+    how: dict[str, Any] = {"seed": plan.seed, "masking": plan.masking, "output": plan.maps_of}
+    task = Task(engine, images, targets, part.indices, **how)
     maps, explained, sure = maps_of(task, plan.estimators), task, logits.float().softmax(1).amax(1)
     if judge is not engine:
         task, logits = replace(task, engine=judge), judge.predict(images)
     shown = {name: each.label(name).text for name, each in plan.estimators.items()}
-    how: dict[str, Any] = {"logits": logits, "features": plan.features, "labels": truth, "shown": shown}
+    how = {"logits": logits, "features": plan.features, "labels": truth, "shown": shown}
     curves = curves_of(task, maps, plan.fractions, outputs=plan.outputs, **how)
     first, under = plan.outputs[0], dict[str, Curves]()
     for name, masking in plan.maskings.items():
@@ -230,8 +232,9 @@ def _keeps(
     if np.array_equal(columns["label"], labels):
         return True
     predicted(engine, engine.images(part.images), part.labels)  # refuses labels that cannot be
-    plain = {"logit", "probability", "margin"} >= set(plan.outputs)
-    if not plain or len(plan.scores) > 1:  # outputs and scores other than A may depend on the labels
+    if (
+        not set(plan.outputs) <= NO_LABELS or len(plan.scores) > 1
+    ):  # outputs and scores other than A may depend on the labels
         return False
     columns["label"] = labels
     folder.write(part.number, stored, about)
@@ -303,7 +306,8 @@ class ExamplePicker:
             return
         images = engine.images(images)
         targets = engine.predict(images).argmax(1)
-        task = Task(engine, images, targets, indices, seed=plan.seed, masking=plan.masking)
+        how: dict[str, Any] = {"seed": plan.seed, "masking": plan.masking, "output": plan.maps_of}
+        task = Task(engine, images, targets, indices, **how)
         maps = maps_of(task, plan.estimators)
         fill = fully_masked(plan.masking, images, noise_by_image(plan.masking, images, plan.seed, indices))
 

@@ -7,10 +7,11 @@ from typing import Any, get_args
 from fpa.data.normalisation import Normalisation, as_normalisation
 from fpa.engine.engine import Engine
 from fpa.engine.forms import Precision, PrecisionName
+from fpa.engine.outputs import OUTPUTS, check_outputs, explained_output
 from fpa.errors import InputError, one_of
 from fpa.explanation import Estimator, Estimators, Settings, get_estimators, passes
 from fpa.masking import Masking, get_masking, masking_json
-from fpa.perturbation import OUTPUTS, check_fractions, check_outputs
+from fpa.perturbation import check_fractions
 from fpa.scores.score import Score, get_scores
 
 
@@ -31,6 +32,8 @@ class Plan:
     """What is removed together: "pixels", or squares of so many pixels a side."""
     outputs: tuple[str, ...] = ("logit",)
     """What is followed; the first is the one that is scored."""
+    maps_of: str = "logit"
+    """The output that the maps explain."""
     scores: tuple[Score, ...] = ()
     maskings: Mapping[str, Masking] = field(default_factory=dict)
     """Further maskings under which the same maps are perturbed."""
@@ -50,6 +53,7 @@ class Plan:
             "features": self.features,
             "fractions": list(self.fractions),
             "outputs": list(self.outputs),
+            "maps_of": self.maps_of,
             "divided": {name: OUTPUTS[name].divided_by_start for name in self.outputs},
             "scores": {score.name: score.described() for score in self.scores},
             "seed": self.seed,
@@ -73,6 +77,7 @@ def make_plan(
     fractions: Sequence[float] | None = None,
     features: str | int = "pixels",
     outputs: str | Sequence[str] = ("logit",),
+    maps_of: str | None = None,
     scores: Any = ("A",),
     seed: int = 0,
     precision: str | Precision | None = None,
@@ -85,7 +90,9 @@ def make_plan(
       after normalisation. "black" needs the `normalisation` of the images.
     - `points`: how many fractions of the features are removed, evenly from 0 to 1; or `fractions` themselves.
     - `features`: "pixels", or the side of square patches in pixels.
-    - `outputs`: what is followed, the first is scored: "logit", "probability", "margin", "accuracy".
+    - `outputs`: what is followed, the first is scored: "logit", "centred", "margin", "log_odds",
+      "probability", "accuracy". Where the logit is scored, the centred one is followed too.
+    - `maps_of`: the output that the maps explain; default: the one that is scored.
     - `scores`: names of scores; A is always among them.
     - `precision`: "auto", "float32", "tf32" or "bfloat16".
 
@@ -100,6 +107,9 @@ def make_plan(
     if not outputs or len(set(outputs)) < len(outputs):
         raise InputError(f"outputs must be one or more different names, got {outputs}")
     check_outputs(outputs)
+    explained = explained_output(maps_of, outputs)
+    if outputs[0] == "logit" and "centred" not in outputs:  # shows what a shift of all logits would change
+        outputs.append("centred")
     chosen = get_scores(["A", *([scores] if isinstance(scores, (str, Score)) else scores)])
     for score in chosen:
         score.check(named)
@@ -119,6 +129,7 @@ def make_plan(
         tuple(shares),
         features=features,
         outputs=tuple(outputs),
+        maps_of=explained,
         scores=chosen,
         maskings={name: get_masking(each, *scale) for name, each in (maskings or {}).items()},
         seed=seed,

@@ -5,6 +5,7 @@ Read from a folder without torch and without the model.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fpa.errors import DamagedError, InputError
+from fpa.evaluation.head import Head, head_of
 from fpa.files import read_arrays
 from fpa.scores.fidelity import Fidelity
 from fpa.statistics.contradictions import Reliability, reliability
@@ -189,6 +191,13 @@ class Result:
         signed = signs(about["plan"])
         agreement = reliability({key: fidelity[key] for key in signed}, signed)
         return cls(name, evaluation, fidelity, agreement, about, examples=examples, history=history or {})
+
+    @cached_property
+    def head(self) -> Head | None:
+        """How far the logits are from centred, and what that changes; None where another output is scored."""
+        if self.plan["outputs"][0] != "logit":
+            return None
+        return head_of(self.evaluation, self.fidelity, self.reliability, self.signed)
 
     @property
     def plan(self) -> dict[str, Any]:

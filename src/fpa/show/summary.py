@@ -152,10 +152,28 @@ def with_interval(mean: float, interval: float, digits: int | None = None) -> tu
 
 
 def doubts(results: Results) -> list[str]:
-    """What the accuracies of the models make doubtful, in words."""
-    texts = {name: each.evaluation.doubt(len(each.classes)) for name, each in results.models.items()}
+    """What the accuracies of the models and the offsets of their heads make doubtful, in words."""
+    texts = [(name, text) for name, each in results.models.items() for text in doubts_of(each)]
     several = len(results.models) > 1
-    return [f"{name}: {text}" if several else text for name, text in texts.items() if text]
+    return [f"{name}: {text}" if several else text for name, text in texts]
+
+
+def doubts_of(model: Result) -> list[str]:
+    """What to doubt about one model."""
+    return [
+        text
+        for text in (model.evaluation.doubt(len(model.classes)), model.head and model.head.warning)
+        if text
+    ]
+
+
+def heads(results: Results) -> list[str]:
+    """How far the heads of the models are from centred, in a sentence."""
+    shown = {name: model.head.offset for name, model in results.models.items() if model.head is not None}
+    each = (f"{name} " * (len(shown) > 1) + f"{100 * offset:.1f} %" for name, offset in shown.items())
+    listed = ", ".join(each)
+    what = "Offset of the head (the mean of all logits as a share of the centred logit)"
+    return [f"{what}: {listed}."] if listed else []
 
 
 def judges(results: Results) -> list[str]:

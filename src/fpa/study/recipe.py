@@ -108,13 +108,15 @@ class EvaluationSettings(PlanSettings):
     """Explaining, perturbing and scoring.
 
     Attributes:
-        outputs: What is tracked; the first is scored: logit, probability, margin, accuracy.
+        outputs: What is tracked: logit, centred, margin, log_odds, probability, accuracy; the first is scored.
+        maps_of: The output that the maps explain; null: the one that is scored.
         scores: Names of scores, or module:NAME; A is always among them.
         examples: Images shown with their maps in figures and report.
 
     """
 
     outputs: list[str] = field(default_factory=lambda: ["logit"])
+    maps_of: str | None = None
     scores: list[str] = field(default_factory=lambda: ["A"])
     examples: int = 24
 

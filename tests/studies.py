@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from fpa.evaluation.result import Evaluation, Examples, Result, Results
+from fpa.evaluation.examples import Examples
+from fpa.evaluation.result import Evaluation, Result, Results
 from fpa.scores.fidelity import common_images
 
 ESTIMATORS = {

@@ -1,7 +1,8 @@
 """How far a model's logits are from centred, and what that does to A and to the pairs in opposite order."""
 
+import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -44,6 +45,17 @@ class Head(NamedTuple):
         )
 
 
+def offset(logit: Any, centred: Any) -> float:
+    """The mean of all logits as a share of the mean centred logit, from both of the unmasked images [N].
+
+    >>> offset([6.0, 9.0], [4.0, 6.0])
+    0.5
+    """
+    finite = np.isfinite(logit) & np.isfinite(centred)
+    means = [np.mean(np.asarray(each, dtype=np.float64)[finite]) for each in (logit, centred) if finite.any()]
+    return float(means[0] / means[1] - 1) if means and means[1] else math.nan
+
+
 def head_of(
     evaluation: "Evaluation",
     scores: Mapping[str, Fidelity],
@@ -62,10 +74,9 @@ def head_of(
         for name, (logit, other) in both.items()
         if abs(logit - other) > max(least, min(scores[name].interval, centred[name].interval))
     ]
-    mean = np.nanmean(beside.unmasked, dtype=np.float64)
     other = reliability(centred, signed).opposite["signed-unsigned"]
     return Head(
-        offset=float(np.nanmean(evaluation.unmasked, dtype=np.float64) / mean - 1),
+        offset=offset(evaluation.unmasked, beside.unmasked),
         areas=both,
         moved=tuple(moved),
         opposite=(agreement.opposite["signed-unsigned"], other),

@@ -25,8 +25,8 @@ from fpa.engine.devices import sent
 from fpa.engine.engine import Engine
 from fpa.engine.outputs import NO_LABELS
 from fpa.errors import InputError, at_least
+from fpa.evaluation.examples import Examples
 from fpa.evaluation.plan import Plan
-from fpa.evaluation.result import Examples
 from fpa.evaluation.shards import DESCRIPTION, EXAMPLES, FORMAT, EvaluationFolder, StoredBlock, curve_columns
 from fpa.explanation import Task, maps_of
 from fpa.explanation.raw import problems

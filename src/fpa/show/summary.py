@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fpa.evaluation.result import Result, Results
-from fpa.statistics.intervals import Floats
+from fpa.statistics.intervals import Floats, critical
 
 
 def groups(*several: Results) -> dict[str, list[str]]:
@@ -79,7 +79,7 @@ def mean_curve(model: Result, side: str, estimator: str) -> tuple[Floats, Floats
     if fidelity.normalise == "each":
         curves = curves / curves[:, :1]
     spread = curves.std(axis=0, ddof=1) if len(curves) > 1 else np.full(curves.shape[1], np.nan)
-    return curves.mean(axis=0), 1.96 * spread / math.sqrt(len(curves))
+    return curves.mean(axis=0), critical(len(curves)) * spread / math.sqrt(len(curves))
 
 
 def removed_unit(results: Results) -> str:
@@ -159,12 +159,10 @@ def doubts(results: Results) -> list[str]:
 
 
 def doubts_of(model: Result) -> list[str]:
-    """What to doubt about one model."""
-    return [
-        text
-        for text in (model.evaluation.doubt(len(model.classes)), model.head and model.head.warning)
-        if text
-    ]
+    """What to doubt about one model, and which of its estimators could not be scored."""
+    dead = [name for name in model.evaluation.never_finite if name not in model.fidelity]
+    texts = [f"estimator {name} has no finite curve and is left out" for name in dead]
+    return [text for text in (model.evaluation.doubt(), model.head and model.head.warning, *texts) if text]
 
 
 def heads(results: Results) -> list[str]:

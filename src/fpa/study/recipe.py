@@ -108,7 +108,8 @@ class EvaluationSettings(PlanSettings):
     """Explaining, perturbing and scoring.
 
     Attributes:
-        outputs: What is tracked: logit, centred, margin, log_odds, probability, accuracy; the first is scored.
+        outputs: What is tracked: logit, centred, margin, log_odds, probability or accuracy; the first is
+            scored.
         maps_of: The output that the maps explain; null: the one that is scored.
         scores: Names of scores, or module:NAME; A is always among them.
         examples: Images shown with their maps in figures and report.

@@ -112,6 +112,7 @@ def made_up_plan():
     }
     for name in ("ig_sum", "ig_abs"):
         estimators[name]["raw"] = {"name": "ig", "steps": 200, "reference": "masked"}
+        estimators[name]["reduction"] = name.removeprefix("ig_")
     return {
         "estimators": estimators,
         "masking": {"name": "constant", "value": 0.0},

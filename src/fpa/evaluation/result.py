@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fpa.evaluation import scored
 from fpa.evaluation.examples import Examples
 from fpa.evaluation.head import Head, head_of
 from fpa.scores.fidelity import Fidelity
 from fpa.statistics.contradictions import Reliability, reliability
-from fpa.statistics.intervals import above_chance, half_width
+from fpa.statistics.intervals import PairedTest, above_chance, half_width
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -207,6 +208,17 @@ class Result:
             score: {name: summary(each, values[name]) for name, each in self.fidelity.items()}
             for score, values in self.evaluation.values.items()
         }
+
+    def paired_test(self, first: str, second: str, score: str = "A") -> PairedTest:
+        """Is a score of one estimator really larger than that of another, image by image?"""
+        return scored.paired_test(self, first, second, score)
+
+    def score_correlations(self) -> "pd.DataFrame":
+        """How far the scores agree: the rank correlation of the orders they put the explanations in."""
+        import pandas as pd
+
+        names, matrix = scored.rank_correlations(self)
+        return pd.DataFrame(matrix, names, names)
 
     @property
     def results(self) -> "Results":

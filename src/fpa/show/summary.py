@@ -25,13 +25,24 @@ def measured(model: Result, score: str) -> dict[str, tuple[float, float]]:
     return {name: (summary.mean, summary.interval) for name, summary in model.scores[score].items()}
 
 
-def best(results: Results, model: Result, score: str = "A") -> str:
-    """The explanation with the best mean of a score; baselines take no part, unless there is nothing else."""
-    higher = score == "A" or results.score_titles[score]["higher_is_better"]
-    values = {name: mean if higher else -mean for name, (mean, _) in measured(model, score).items()}
-    known = [name for name, value in values.items() if math.isfinite(value)]
-    names = [name for name in known if name in results.signed] or known
-    return max(names, key=values.__getitem__, default="")
+def without_value(results: Results) -> list[str]:
+    """Scores that are missing and why, and those that have no value for some estimators or images."""
+    lines = dict[str, None]()
+    for model in results.models.values():
+        for score, reason in model.about.get("scores_left_out", {}).items():
+            lines[f"The score {score} {reason}."] = None
+        for score, by in model.scores.items():
+            if score not in results.score_titles:
+                continue
+            if none := [name for name, each in by.items() if not each.used]:
+                lines[f"{score} has no value for {', '.join(none)}."] = None
+            lacking = [model.fidelity[name].used - each.used for name, each in by.items() if each.used]
+            if (most := max(lacking, default=0)) and "images" not in results.score_titles[score]:
+                lines[f"{score} has no value for up to {most} images, which it leaves out."] = None
+            elif most:
+                asked = results.score_titles[score]["images"]
+                lines[f"{score} is computed for {asked} images, evenly over the data."] = None
+    return list(lines)
 
 
 def direction(score: dict[str, Any]) -> str:

@@ -30,7 +30,7 @@ FORMAT = 2
 
 FIGURES = (
     "curves-signed", "curves-unsigned", "definition-of-area", "fidelity", "fpa-examples", "lif-over-scores",
-    "ranks", "sign-fluctuation",
+    "ranks", "score-agreement", "sign-fluctuation",
 )  # fmt: skip
 """Names of the figures a study may have."""
 

@@ -20,8 +20,9 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision.datasets.folder import IMG_EXTENSIONS, make_dataset
 from torchvision.transforms import v2
 
-from fpa.data.crops import RandomCrop
+from fpa.data.crops import RandomCrop, side_before_crop
 from fpa.data.normalisation import Normalisation, minus_one_to_one
+from fpa.data.regions import regions_of
 from fpa.data.splits import (
     DataRequest,
     FileSplit,
@@ -77,6 +78,7 @@ def load_evaluation_folder(request: DataRequest, folder: Path) -> ImageData:
         split = file_split(test, class_folders(test), files, request.size)
     if loose and files:
         warnings.warn(left_out, stacklevel=2)
+    split = replace(split, foreground=regions_of(split, test))
     none = FileSplit([], torch.zeros(0, dtype=torch.int64), transform, request.size)
     return file_data(request, classes, none, split)
 
@@ -103,7 +105,8 @@ def two_folders(request: DataRequest, train: Path, test: Path, official: int | N
             others = f" (nor are {len(only) - 1} others)" if len(only) > 1 else ""
             raise InputError(f"class {only[0]!r} is in {here} but not in {there}{others}")
     splits = [file_split(part, classes, images_below(part, classes), request.size) for part in (train, test)]
-    return file_data(request, classes, splits[0], splits[1], official)
+    known = replace(splits[1], foreground=regions_of(splits[1], test))
+    return file_data(request, classes, splits[0], known, official)
 
 
 def file_data(
@@ -144,7 +147,7 @@ def train_transform(size: int) -> Transform:
 
 def test_transform(size: int) -> Transform:
     """What is done to the files of a test set: the centre of each image, resized as usual."""
-    return v2.Compose([v2.Resize(round(size * 256 / 224)), v2.CenterCrop(size), v2.PILToTensor()])  # type: ignore[no-any-return]
+    return v2.Compose([v2.Resize(side_before_crop(size)), v2.CenterCrop(size), v2.PILToTensor()])  # type: ignore[no-any-return]
 
 
 def locate(request: DataRequest, usual: str, needed: tuple[str, ...]) -> Path:

@@ -106,6 +106,6 @@ def test_scores_that_were_named_are_refused_and_those_of_all_left_out_with_the_r
     assert "left out: the score sufficiency needs the points" in capsys.readouterr().err
     assert "The score sufficiency needs the points" in " ".join(str(result).split())
     # What curves follow only for a score is not stored.
-    assert list(result.evaluation.others) == []
+    assert list(result.evaluation.others) == ["centred"]
     with pytest.raises(fpa.InputError, match="the score sufficiency needs"):
         evaluated(scores=["all", "sufficiency"])

@@ -29,6 +29,7 @@ def evaluate(
     how: EvaluationOptions,
     masking: dict[str, Any] | str | None = None,
     outputs: list[str] = ["logit"],  # noqa: B006
+    maps_of: str | None = None,
     scores: list[str] = ["A"],  # noqa: B006
     score_images: int = 100,
     judge: str | None = None,
@@ -46,8 +47,9 @@ def evaluate(
         masking: What removing a pixel means: constant, black, mean, minimum, maximum, uniform, blur, bokeh or
             module:Class, with parameters as in --masking.name blur --masking.sigma 4; default: the masking
             that the model was trained with, or constant.
-        outputs: What is tracked while pixels are removed: logit, probability, margin or accuracy; the first
-            is scored.
+        outputs: What is tracked while pixels are removed: logit, centred, margin, log_odds, probability or
+            accuracy; the first is scored.
+        maps_of: The output that the maps explain; default: the one that is scored.
         scores: Names of scores, module:NAME, or all that can be computed without explaining again; A is
             always among them.
         score_images: Images that scores which explain again are computed for, evenly over the data.
@@ -68,7 +70,7 @@ def evaluate(
     other = None if judge is None else images.judge(judge, subject)
     if other is not None:  # its outputs are followed under the masking that it knows
         card = getattr(other.model, "card", card)
-    chosen: dict[str, Any] = {"outputs": outputs, "scores": scores, "seed": how.seed}
+    chosen: dict[str, Any] = {"outputs": outputs, "maps_of": maps_of, "scores": scores, "seed": how.seed}
     chosen["score_images"] = score_images
     chosen["masking"] = masking or getattr(card, "recipe", {}).get("masking")
     plan = fpa.make_plan(**chosen, **how.plan(subject.normalisation))

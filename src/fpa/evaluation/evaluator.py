@@ -33,6 +33,7 @@ def evaluate(
     settings: Settings | None = None,
     features: str | int = "pixels",
     outputs: str | Sequence[str] = ("logit",),
+    maps_of: str | None = None,
     scores: Any = ("A",),
     score_images: int = 100,
     normalisation: Normalisation | None = None,
@@ -56,8 +57,8 @@ def evaluate(
       `fpa.data.image_source`. Labels are the numbers of the model's outputs; without them only the accuracy
       is missing.
     - `estimators`: a set ("paper"), names, or a mapping of names to callables, Captum objects, ...
-    - `masking`, `points`, `fractions`, `features`, `outputs`, `scores`, `score_images`, `precision`: see
-      `fpa.make_plan`.
+    - `masking`, `points`, `fractions`, `features`, `outputs`, `maps_of`, `scores`, `score_images` and
+      `precision`: see `fpa.make_plan`.
     - `normalisation`: how the model's images are normalised: needed for bytes and for images in 0..1.
     - `classes`: their names, in the order of the logits.
     - `count`: use only the first `count` images.
@@ -85,6 +86,7 @@ def evaluate(
         fractions=fractions,
         features=features,
         outputs=outputs,
+        maps_of=maps_of,
         scores=scores,
         score_images=score_images,
         seed=seed,

@@ -9,6 +9,7 @@ import platform
 import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -23,9 +24,10 @@ from fpa import __version__
 from fpa.data import ImageBlock, ImageSource, looks, same_images
 from fpa.engine.devices import sent
 from fpa.engine.engine import Engine
+from fpa.engine.outputs import NO_LABELS
 from fpa.errors import InputError, at_least
+from fpa.evaluation.examples import Examples
 from fpa.evaluation.plan import Plan
-from fpa.evaluation.result import Examples
 from fpa.evaluation.shards import DESCRIPTION, EXAMPLES, FORMAT, EvaluationFolder, StoredBlock, curve_columns
 from fpa.explanation import Task, maps_of, raw_maps_of
 from fpa.explanation.raw import problems
@@ -103,17 +105,22 @@ def evaluate_blocks(
             return sum(each.compile_seconds for each in {engine, judging})
 
         compiled = compile_seconds()
-        pending: deque[tuple[ImageBlock, Callable[[], StoredBlock]]] = deque()
+        # On CUDA a block is fetched and stored while the next one is computed.
+        writer = after.enter_context(ThreadPoolExecutor(1))
+        pending: deque[tuple[ImageBlock, Future[list[str]]]] = deque()
+
+        def store(number: int, fetch: Callable[[], StoredBlock]) -> list[str]:
+            results = fetch()
+            if not (stored.path / DESCRIPTION).exists():
+                stored.describe(described)
+            stored.write(number, results, described)
+            return results.notes["problems"]  # type: ignore[no-any-return]
 
         def settle(most: int) -> None:
             while len(pending) > most:
-                part, fetch = pending.popleft()
-                results = fetch()
-                if not (stored.path / DESCRIPTION).exists():
-                    stored.describe(described)
-                stored.write(part.number, results, described)
+                part, writing = pending.popleft()
                 tell.compiling = compile_seconds() - compiled
-                for problem in results.notes["problems"]:
+                for problem in writing.result():
                     warnings.warn(f"{problem}: left out", stacklevel=2)
                 tell.advance(len(part.indices))
 
@@ -123,8 +130,8 @@ def evaluate_blocks(
                 if part.number in done and _keeps(stored, part, described, engine, plan):
                     tell.skip(len(part.indices))
                 elif part.indices:
-                    pending.append((part, _compute(part, engine, plan, judging, _chosen(part, size, few))))
-                    # On CUDA the next block is queued before this one is waited for.
+                    fetch = _compute(part, engine, plan, judging, _chosen(part, size, few))
+                    pending.append((part, writer.submit(store, part.number, fetch)))
                     settle(1 if engine.device.type == "cuda" else 0)
             settle(0)
         except KeyboardInterrupt:
@@ -171,7 +178,8 @@ def _compute(
     """
     images = engine.images(part.images)
     logits, targets, truth = predicted(engine, images, part.labels)
-    task = Task(engine, images, targets, part.indices, seed=plan.seed, masking=plan.masking)
+    how: dict[str, Any] = {"seed": plan.seed, "masking": plan.masking, "output": plan.maps_of}
+    task = Task(engine, images, targets, part.indices, **how)
     raws = None
     if any("raw maps" in score.needs for score in plan.scores):
         raws = raw_maps_of(task, plan.estimators)
@@ -182,7 +190,7 @@ def _compute(
     if judge is not engine:
         task, logits = replace(task, engine=judge), judge.predict(images)
     shown = {name: each.label(name).text for name, each in plan.estimators.items()}
-    how: dict[str, Any] = {"logits": logits, "features": plan.features, "labels": truth, "shown": shown}
+    how = {"logits": logits, "features": plan.features, "labels": truth, "shown": shown}
     followed = curves_of(task, maps, plan.fractions, outputs=plan.followed, **how)
     curves = {name: followed[name] for name in plan.outputs}
     first, under = plan.outputs[0], dict[str, Curves]()
@@ -265,8 +273,9 @@ def _keeps(
     if np.array_equal(columns["label"], labels):
         return True
     predicted(engine, engine.images(part.images), part.labels)  # refuses labels that cannot be
-    plain = {"logit", "probability", "margin"} >= set(plan.outputs)
-    if not plain or len(plan.scores) > 1:  # outputs and scores other than A may depend on the labels
+    if (
+        not set(plan.outputs) <= NO_LABELS or len(plan.scores) > 1
+    ):  # outputs and scores other than A may depend on the labels
         return False
     columns["label"] = labels
     folder.write(part.number, stored, about)
@@ -352,7 +361,8 @@ class ExamplePicker:
             return
         images = engine.images(images)
         targets = engine.predict(images).argmax(1)
-        task = Task(engine, images, targets, indices, seed=plan.seed, masking=plan.masking)
+        how: dict[str, Any] = {"seed": plan.seed, "masking": plan.masking, "output": plan.maps_of}
+        task = Task(engine, images, targets, indices, **how)
         maps = maps_of(task, plan.estimators)
         fill = fully_masked(plan.masking, images, noise_by_image(plan.masking, images, plan.seed, indices))
 

@@ -7,10 +7,11 @@ from typing import Any, get_args
 from fpa.data.normalisation import Normalisation, as_normalisation
 from fpa.engine.engine import Engine
 from fpa.engine.forms import Precision, PrecisionName
+from fpa.engine.outputs import OUTPUTS, check_outputs, explained_output
 from fpa.errors import InputError, at_least, one_of
 from fpa.explanation import Estimator, Estimators, Settings, get_estimators, passes
 from fpa.masking import Masking, get_masking, masking_json
-from fpa.perturbation import OUTPUTS, check_fractions, check_outputs
+from fpa.perturbation import check_fractions
 from fpa.scores.score import ALL, Given, Score, get_scores
 
 
@@ -31,6 +32,8 @@ class Plan:
     """What is removed together: "pixels", or squares of so many pixels a side."""
     outputs: tuple[str, ...] = ("logit",)
     """What is followed; the first is the one that is scored."""
+    maps_of: str = "logit"
+    """The output that the maps explain."""
     scores: tuple[Score, ...] = ()
     optional: frozenset[str] = frozenset()
     """The scores that are left out where they cannot be computed, because nobody named them."""
@@ -56,6 +59,7 @@ class Plan:
             "features": self.features,
             "fractions": list(self.fractions),
             "outputs": list(self.outputs),
+            "maps_of": self.maps_of,
             "divided": {name: OUTPUTS[name].divided_by_start for name in self.outputs},
             "scores": {score.name: score.described() | self._images(score) for score in self.scores},
             "seed": self.seed,
@@ -115,6 +119,7 @@ def make_plan(
     fractions: Sequence[float] | None = None,
     features: str | int = "pixels",
     outputs: str | Sequence[str] = ("logit",),
+    maps_of: str | None = None,
     scores: Any = ("A",),
     score_images: int = 100,
     seed: int = 0,
@@ -128,7 +133,9 @@ def make_plan(
       after normalisation. "black" needs the `normalisation` of the images.
     - `points`: how many fractions of the features are removed, evenly from 0 to 1; or `fractions` themselves.
     - `features`: "pixels", or the side of square patches in pixels.
-    - `outputs`: what is followed, the first is scored: "logit", "probability", "margin", "accuracy".
+    - `outputs`: what is followed, the first is scored: "logit", "centred", "margin", "log_odds",
+      "probability", "accuracy". Where the logit is scored, the centred one is followed too.
+    - `maps_of`: the output that the maps explain; default: the one that is scored.
     - `scores`: names of scores, or "all" that can be computed without explaining again; A is always among
       them. One that was named and cannot be computed is refused before any work.
     - `score_images`: how many images scores that explain again are computed for, evenly over the data.
@@ -145,6 +152,9 @@ def make_plan(
     if not outputs or len(set(outputs)) < len(outputs):
         raise InputError(f"outputs must be one or more different names, got {outputs}")
     check_outputs(outputs)
+    explained = explained_output(maps_of, outputs)
+    if outputs[0] == "logit" and "centred" not in outputs:  # shows what a shift of all logits would change
+        outputs.append("centred")
     wanted = [scores] if isinstance(scores, (str, Score)) else list(scores)
     known = {score.name for score in get_scores(["A", *(each for each in wanted if each != ALL)])}
     chosen = get_scores(["A", *wanted])
@@ -165,6 +175,7 @@ def make_plan(
         tuple(shares),
         features=features,
         outputs=tuple(outputs),
+        maps_of=explained,
         scores=chosen,
         optional=frozenset(score.name for score in chosen) - known,
         score_images=score_images,

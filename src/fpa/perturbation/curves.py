@@ -44,7 +44,7 @@ class Curves:
     """[N, K] for every map where features differ in size: the exact share of pixels removed."""
     shares_lif: dict[str, Tensor] | None = None
     others: dict[str, "Curves"] = field(default_factory=dict)
-    """The curves of other outputs asked for: "probability", "margin", "accuracy"."""
+    """The curves of other outputs asked for: "centred", "margin", "log_odds", "probability", "accuracy"."""
 
 
 @torch.inference_mode(False)
@@ -73,8 +73,9 @@ def perturbation_curves(
       the order of pixels with equal scores and the noise of the masking.
     - `features`: what is removed together: "pixels", squares of that many pixels per side, or the segments of
       a label map [N, H, W] or [H, W]. A feature's score is the mean of its pixels.
-    - `outputs`: what is followed besides the logit: "probability", "margin", "accuracy". Accuracy is against
-      `labels` [N], or without them the share of images still predicted as the target.
+    - `outputs`: what is followed besides the logit: "centred", "margin", "log_odds", "probability" or
+      "accuracy", which is against `labels` [N], or without them the share of images still predicted as the
+      target.
 
     >>> from torch import nn
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fpa.evaluation.result import Result, Results
-from fpa.statistics.intervals import Floats
+from fpa.statistics.intervals import Floats, critical
 
 
 def groups(*several: Results) -> dict[str, list[str]]:
@@ -90,7 +90,7 @@ def mean_curve(model: Result, side: str, estimator: str) -> tuple[Floats, Floats
     if fidelity.normalise == "each":
         curves = curves / curves[:, :1]
     spread = curves.std(axis=0, ddof=1) if len(curves) > 1 else np.full(curves.shape[1], np.nan)
-    return curves.mean(axis=0), 1.96 * spread / math.sqrt(len(curves))
+    return curves.mean(axis=0), critical(len(curves)) * spread / math.sqrt(len(curves))
 
 
 def removed_unit(results: Results) -> str:
@@ -163,10 +163,26 @@ def with_interval(mean: float, interval: float, digits: int | None = None) -> tu
 
 
 def doubts(results: Results) -> list[str]:
-    """What the accuracies of the models make doubtful, in words."""
-    texts = {name: each.evaluation.doubt(len(each.classes)) for name, each in results.models.items()}
+    """What the accuracies of the models and the offsets of their heads make doubtful, in words."""
+    texts = [(name, text) for name, each in results.models.items() for text in doubts_of(each)]
     several = len(results.models) > 1
-    return [f"{name}: {text}" if several else text for name, text in texts.items() if text]
+    return [f"{name}: {text}" if several else text for name, text in texts]
+
+
+def doubts_of(model: Result) -> list[str]:
+    """What to doubt about one model, and which of its estimators could not be scored."""
+    dead = [name for name in model.evaluation.never_finite if name not in model.fidelity]
+    texts = [f"estimator {name} has no finite curve and is left out" for name in dead]
+    return [text for text in (model.evaluation.doubt(), model.head and model.head.warning, *texts) if text]
+
+
+def heads(results: Results) -> list[str]:
+    """How far the heads of the models are from centred, in a sentence."""
+    shown = {name: model.head.offset for name, model in results.models.items() if model.head is not None}
+    each = (f"{name} " * (len(shown) > 1) + f"{100 * offset:.1f} %" for name, offset in shown.items())
+    listed = ", ".join(each)
+    what = "Offset of the head (the mean of all logits as a share of the centred logit)"
+    return [f"{what}: {listed}."] if listed else []
 
 
 def judges(results: Results) -> list[str]:

@@ -37,7 +37,7 @@ def notes(results: Results, *, scores: bool = True) -> list[str]:
         "A is the area between the LIF and the MIF curve in percent: mean over images ± half-width of the "
         "paired 95 % interval."
     ]
-    lines += summary.judges(results)
+    lines += [*summary.judges(results), *summary.heads(results)]
     for name, about in results.score_titles.items() if scores else ():
         lines.append(f"{name} is {about['title']} ({summary.direction(about)}; {about['source']}).")
     if scores:
@@ -80,6 +80,7 @@ def results_table(results: Results) -> "pd.DataFrame":
                 **{column: getattr(fidelity, column) for column in measured},
                 "images_used": fidelity.used,
                 "images_left_out": fidelity.left_out,
+                "head_offset": None if model.head is None else model.head.offset,
                 "published_area": published,
                 "difference": None if published is None else fidelity.area - published,
             }

@@ -44,8 +44,9 @@ def run_study(
     data = load_recipe_data(recipe)
     check_data(recipe, data)
     how = recipe.evaluation
-    chosen: dict[str, Any] = {"masking": recipe.masking, "outputs": how.outputs, "scores": how.scores}
-    chosen["score_images"] = how.score_images
+    names = ("outputs", "maps_of", "scores", "score_images")
+    chosen: dict[str, Any] = {name: getattr(how, name) for name in names}
+    chosen["masking"] = recipe.masking
     plan = make_plan(seed=recipe.seed, **chosen, **how.plan(data.normalisation))
     if sum(each.sign != "baseline" for each in plan.estimators.values()) < 2:
         named = ", ".join(plan.estimators)

@@ -131,14 +131,14 @@ def _notes(results: Results) -> list[str]:
             for note in fidelity.notes:
                 by_note.setdefault(note, []).append(shown[estimator])
         incomplete = [] if model.evaluation.complete else ["the evaluation was not completed"]
-        doubt = model.evaluation.doubt(len(model.classes))
-        notes = [*([doubt] if doubt else []), *model.evaluation.problems, *incomplete]
+        notes = [*summary.doubts_of(model), *model.evaluation.problems, *incomplete]
         by_note |= {note: list(model.fidelity) for note in notes}
         for note, names in by_note.items():
             some = f" ({', '.join(names)})" if len(names) < len(model.fidelity) else ""
             reasons.setdefault(note, {})[name] = f"{model_name(name)}{some}"
     lines = [f"{', '.join(places.values())}: {reason}." for reason, places in reasons.items()]
-    return [*summary.judges(results), *summary.without_value(results), *lines]
+    told = (*summary.judges(results), *summary.heads(results), *summary.without_value(results))
+    return [*told, *lines]
 
 
 def _facts(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

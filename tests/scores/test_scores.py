@@ -1,5 +1,7 @@
 """Scores as a seam: one from outside gets what it says it needs, and is stored, read and shown."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -220,6 +222,30 @@ def test_what_cannot_be_had_is_refused_before_any_work(net, tmp_path, scores, da
     with pytest.raises(fpa.InputError, match=message):
         evaluated(net, scores, folder=tmp_path / "out", data=data, count=count)
     assert not (tmp_path / "out" / "blocks").exists()
+
+
+def test_an_image_or_map_that_is_not_finite_has_no_value_and_leaves_the_others_theirs(net):
+    def constant(model, images, targets):
+        return images.mean(1).where(images[:, 0] < 20, torch.nan if holes else 1.0)
+
+    data = load_data("shapes")
+    images, masks = data.normalisation(data.test.images[:5]), data.test.foreground[:5]
+    images[1, 0, 2, 3] = 50
+    again = ["max_sensitivity", "mprt_smooth", "mprt_efficient"]
+    how = {"scores": ["all", *again], "points": 21, "examples": 0, "progress": False, "masks": masks}
+    values = []
+    for holes in (False, True):
+        images[2, 0, 1, 1] = torch.inf if holes else 0.5
+        estimators = {"mine": constant, "vgx_sum": "vgx_sum"}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            values.append(fpa.evaluate(net, images, estimators, **how).evaluation.values)
+    assert len(values[1]) > 18
+    for score in values[1]:
+        whole, found = values[0][score]["mine"], values[1][score]["mine"]
+        assert np.isnan(found[[1, 2]]).all(), score
+        assert np.isnan(values[1][score]["vgx_sum"][2]), score
+        np.testing.assert_allclose(found[[0, 3, 4]], whole[[0, 3, 4]], rtol=1e-4, atol=1e-5, err_msg=score)
 
 
 def test_values_of_a_wrong_shape_are_refused(net):

@@ -232,9 +232,12 @@ def _compute(
 def _scored(plan: Plan, block: Block, chosen: Sequence[int]) -> dict[tuple[str, str], Tensor]:
     """The values [N] by score and estimator, or the error that says which are missing.
 
-    Scores that explain again are computed for the `chosen` rows alone, and NaN elsewhere.
+    Scores that explain again are computed for the `chosen` rows alone, and NaN elsewhere, as all are where
+    the image or the map is not finite.
     """
     scored = dict[tuple[str, str], Tensor]()
+    lost = ~block.task.images.isfinite().flatten(1).all(1)
+    bad = {name: lost | ~maps.isfinite().flatten(1).all(1) for name, maps in block.maps.items()}
     few = block.at(chosen) if len(chosen) < len(block.labels) else block
     for score in plan.scores:
         part = few if "explain" in score.needs else block
@@ -250,7 +253,7 @@ def _scored(plan: Plan, block: Block, chosen: Sequence[int]) -> dict[tuple[str, 
                 whole = values[name].double()
             elif count:
                 whole[[*chosen]] = values[name].double().to(whole.device)
-            scored[score.name, name] = whole
+            scored[score.name, name] = whole.masked_fill(bad[name].to(whole.device), torch.nan)
     return scored
 
 

@@ -63,7 +63,7 @@ def entropy(maps: "Tensor", bins: int = 100) -> "Tensor":
     share = (
         values.new_zeros(len(values), bins).scatter_add_(1, place, torch.ones_like(values)) / values.shape[1]
     )
-    return torch.special.entr(share).sum(1)
+    return -torch.xlogy(share, share).sum(1)
 
 
 class SmoothMprt(Explaining):

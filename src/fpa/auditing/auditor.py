@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from fpa.auditing.rule import MASKED, SAME_RANKING, Evidence, Verdict, judge, stops
 from fpa.auditing.verdict import Audit
-from fpa.data.normalisation import Normalisation
+from fpa.data.normalisation import Normalisation, as_normalisation
 from fpa.described import described_fields
 from fpa.engine import Engine
 from fpa.errors import InputError
@@ -27,7 +27,7 @@ from fpa.evaluation.plan import make_plan
 from fpa.evaluation.result import Evaluation, signs
 from fpa.evaluation.shards import read_evaluation
 from fpa.explanation import Estimator, Estimators, Settings, get_estimators
-from fpa.masking import Constant, Masking
+from fpa.masking import Constant, Masking, get_masking
 from fpa.perturbation import check_fractions, features_of
 from fpa.progress import Tell
 from fpa.scores.fidelity import Fidelity
@@ -80,12 +80,16 @@ def audit(
     ('cannot tell', 4, 'Too few images: 8 could be used, at least 100 are needed.')
     """
     named = _with_random(get_estimators(estimators, settings))
-    judged, *others = by_name = _by_name(maskings)
+    known = as_normalisation(normalisation)
+    scale = (known.mean, known.std) if known else (None, None)
+    by_name = {name: get_masking(each, *scale) for name, each in _by_name(maskings).items()}
+    judged, *others = by_name
+    most = min(each.most for each in by_name.values())
     plan = make_plan(
         named,
         masking=by_name[judged],
         maskings={other: by_name[other] for other in others},
-        fractions=sorted({*check_fractions(points), *(share / 100 for share in MASKED)}),
+        fractions=sorted({*check_fractions(points, most=most), *(share / 100 for share in MASKED)}),
         features=features,
         outputs=("logit", "accuracy"),
         seed=seed,
@@ -151,6 +155,7 @@ def gather(evaluation: Evaluation, about: dict[str, Any], judged: str) -> tuple[
         labels=int(known.sum()),
         logit_change=float(change.mean()) if change.size else math.nan,
         logit_spread=float(spread.std(ddof=1)) if spread.size > 1 else math.nan,
+        most_masked=float(evaluation.fractions[-1]),
     )
     if evidence.used < 2:
         return evidence, {}
@@ -211,7 +216,7 @@ def _advice(
     if verdict == "unreliable":
         fpa = suggested_fpa(*size)
         settings = f"p={fpa.p:g}, p1_max={fpa.p1_max:g}, p2={fpa.p2:g}, s_max={fpa.s_max}"
-        same = "" if masking == Constant() else f", masking={masking!r}"
+        same = "" if masking == Constant() or not masking.trains else f", masking={masking!r}"
         return (
             "Do not choose between explanations by masking pixels of this model as it is.",
             f"Fine-tune it with FPA for a few epochs and audit it again. Settings for images of "

@@ -52,9 +52,11 @@ class Evidence:
     labels: int
     """How many labels are known."""
     logit_change: float
-    """How much masking everything changes the logit of the predicted class, mean over images."""
+    """How much masking everything (see `most_masked`) changes the logit of the predicted class: the mean."""
     logit_spread: float
     """Standard deviation over images of the unmasked logit of the predicted class."""
+    most_masked: float = 1.0
+    """The largest share of the pixels masked: 1, unless a masking must leave some."""
     pairs: int = 0
     """Pairs of a signed and an unsigned estimator."""
     opposite: Estimate | None = None
@@ -148,7 +150,9 @@ def stops(evidence: Evidence) -> dict[str, str]:
         )
     if not change > spread:
         little = f"{change:.2g} on average, no more than its spread over images ({spread:.2g})"
-        reasons[f"Nothing to explain: masking everything changes the logit by {little}."] = (
+        most = evidence.most_masked
+        what = "everything" if most == 1 else f"{percent(most)} of the pixels"
+        reasons[f"Nothing to explain: masking {what} changes the logit by {little}."] = (
             "Check that the model sees the images, or judge a masking that removes more."
         )
     if evidence.used < FEWEST_IMAGES:

@@ -32,7 +32,7 @@ from fpa.explanation.raw import problems
 from fpa.files import clear_temporaries, folder_lock, write_arrays
 from fpa.masking import fully_masked, noise_by_image
 from fpa.models.saved import fingerprint
-from fpa.perturbation import Curves, curves_of, features_of, not_finite, ranks
+from fpa.perturbation import Curves, check_left, curves_of, features_of, not_finite, ranks
 from fpa.progress import Tell, telling
 from fpa.scores.score import Block, Score
 
@@ -141,7 +141,8 @@ def evaluate_blocks(
 
 def check_plan(plan: Plan, source: ImageSource) -> None:
     """Refuse, before any work, images that the plan cannot be carried out on."""
-    features_of(plan.features, source.first)
+    for masking in (plan.masking, *plan.maskings.values()):
+        check_left(masking, plan.fractions, features_of(plan.features, source.first))
     if any(estimator.raw.needs_numbers for estimator in plan.estimators.values()):
         source.check_numbers()
     for name, estimator in plan.estimators.items():

@@ -83,7 +83,8 @@ def make_plan(
     - `estimators`, `settings`: see `fpa.explain`.
     - `masking`: a name, `{"name": "blur", "sigma": 4}`, `module:Class`, a masking or a function; default: 0
       after normalisation. "black" needs the `normalisation` of the images.
-    - `points`: how many fractions of the features are removed, evenly from 0 to 1; or `fractions` themselves.
+    - `points`: how many fractions of the features are removed, evenly from 0 to 1 (with "road" to 0.95); or
+      `fractions` themselves.
     - `features`: "pixels", or the side of square patches in pixels.
     - `outputs`: what is followed, the first is scored: "logit", "probability", "margin", "accuracy".
     - `scores`: names of scores; A is always among them.
@@ -110,17 +111,18 @@ def make_plan(
         precision = None if precision == "auto" else Precision(precision, precision)  # type: ignore[arg-type]
     if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
         raise InputError(f"seed must be a whole number of at least 0, got {seed!r}")
-    shares = check_fractions(points, fractions)
+    removal, *others = (get_masking(each, *scale) for each in (masking, *(maskings or {}).values()))
+    shares = check_fractions(points, fractions, min(each.most for each in (removal, *others)))
     if len(shares) < 2 or shares[0] != 0:
         raise InputError(f"fractions must be two or more and begin with 0, the whole image; got {shares}")
     return Plan(
         named,
-        get_masking("constant" if masking is None else masking, *scale),
+        removal,
         tuple(shares),
         features=features,
         outputs=tuple(outputs),
         scores=chosen,
-        maskings={name: get_masking(each, *scale) for name, each in (maskings or {}).items()},
+        maskings=dict(zip(maskings or {}, others, strict=True)),
         seed=seed,
         precision=precision,
     )

@@ -87,6 +87,12 @@ def removed_unit(results: Results) -> str:
     return "pixels" if results.first.plan["features"] == "pixels" else "patches"
 
 
+def up_to(results: Results) -> str:
+    """Over which part of the image areas are taken, in words; empty where that is all of it."""
+    last = float(results.first.evaluation.fractions[-1])
+    return "" if last == 1 else f" over the first {100 * last:.3g} % of the {removed_unit(results)}"
+
+
 def output_name(results: Results) -> str:
     """What the curves show of the model: "logit", "probability", ..."""
     return str(next(iter(results.first.plan["outputs"]), "logit"))
@@ -111,7 +117,9 @@ def references(results: Results) -> list[str]:
     raws = [estimator.get("raw") for estimator in results.first.plan["estimators"].values()]
     starts = [raw.get("reference") for raw in raws if isinstance(raw, Mapping) and raw.get("name") == "ig"]
     word = (results.recipe or {}).get("evaluation", {}).get("reference")
-    return list(dict.fromkeys(word or in_words(start) for start in starts))
+    shown = dict.fromkeys(word or in_words(start) for start in starts)
+    road = results.first.plan["masking"].get("name") == "road"  # there is no fully masked image
+    return ["0" if road and start == "masked" else start for start in shown]
 
 
 def in_words(setting: Any) -> str:

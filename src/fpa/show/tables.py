@@ -33,8 +33,8 @@ def notes(results: Results) -> list[str]:
     used = results.images_used
     left_out = max(each.left_out for model in results.models.values() for each in model.fidelity.values())
     lines = [
-        "A is the area between the LIF and the MIF curve in percent: mean over images ± half-width of the "
-        "paired 95 % interval."
+        f"A is the area between the LIF and the MIF curve{summary.up_to(results)}, in percent: mean over "
+        "images ± half-width of the paired 95 % interval."
     ]
     lines += summary.judges(results)
     for name, about in results.score_titles.items():

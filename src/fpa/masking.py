@@ -154,6 +154,18 @@ class Uniform(Fill):
         return _like(torch.minimum(low + noise.to(values.dtype) * (high - low), high), images)
 
 
+def gaussian(sigma: float, like: Tensor) -> Tensor:
+    """The weights of a Gaussian line, up to three sigma to either side, on device and in dtype of `like`.
+
+    >>> gaussian(0.5, torch.zeros(0)).round(decimals=3).tolist()
+    [0.0, 0.106, 0.787, 0.106, 0.0]
+    """
+    reach = max(1, math.ceil(3 * sigma))
+    offsets = torch.arange(-reach, reach + 1, device=like.device, dtype=like.dtype)
+    line = torch.exp(-0.5 * (offsets / sigma) ** 2)
+    return line / line.sum()
+
+
 @dataclass(frozen=True)
 class Blur(Fill):
     """Masked pixels take their value in a Gaussian-blurred copy of the image.
@@ -169,10 +181,9 @@ class Blur(Fill):
 
     def fill(self, images: Tensor, noise: Tensor | None = None) -> Tensor:  # noqa: D102
         sigma = min(images.shape[-2:]) / 16 if self.sigma is None else self.sigma
-        reach, values, channels = max(1, math.ceil(3 * sigma)), _floating(images), images.shape[1]
-        offsets = torch.arange(-reach, reach + 1, device=images.device, dtype=values.dtype)
-        line = torch.exp(-0.5 * (offsets / sigma) ** 2)
-        line = line / line.sum()
+        values, channels = _floating(images), images.shape[1]
+        line = gaussian(sigma, values)
+        reach = len(line) // 2
         for kernel, pad in ((line[:, None], (0, 0, reach, reach)), (line[None, :], (reach, reach, 0, 0))):
             padded = functional.pad(values, pad, mode="replicate")
             values = functional.conv2d(padded, kernel.expand(channels, 1, *kernel.shape), groups=channels)

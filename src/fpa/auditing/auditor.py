@@ -24,17 +24,19 @@ from fpa.errors import InputError
 from fpa.evaluation.evaluator import describe_subject, open_subject
 from fpa.evaluation.loop import evaluate_blocks
 from fpa.evaluation.plan import make_plan
-from fpa.evaluation.result import Evaluation, signs
+from fpa.evaluation.result import Evaluation, rivals, signs
 from fpa.evaluation.shards import read_evaluation
 from fpa.explanation import Estimator, Estimators, Settings, get_estimators
 from fpa.masking import Constant, Masking, get_masking
 from fpa.perturbation import check_fractions, features_of
 from fpa.progress import Tell
 from fpa.scores.fidelity import Fidelity
-from fpa.statistics import Estimate, ranking_agreement, reliability, share_kept
+from fpa.statistics import Estimate, beats, ranking_agreement, reliability, share_kept
 from fpa.training.settings import suggested_fpa
 
 MASKINGS = ("constant", "mean", "blur", "uniform")
+AUDITED = ("paper", "baselines", "twins")
+"""The paper's ten, and what they must beat: no gradients, and curves under the masking judged only."""
 
 
 @torch.inference_mode(False)
@@ -42,7 +44,7 @@ def audit(
     model: nn.Module | Engine,
     data: Any,
     *,
-    estimators: Estimators = "paper",
+    estimators: Estimators = AUDITED,
     count: int | None = None,
     settings: Settings | None = None,
     maskings: Sequence[Any] = MASKINGS,
@@ -62,7 +64,8 @@ def audit(
     - `data`: images [N, C, H, W], (images, labels), a loader, the name of a data set, ...; see
       `fpa.data.image_source`, which also says what `normalisation` is for. Without labels the agreement
       with the unmasked prediction stands in for the accuracy.
-    - `estimators`: at least one signed and one unsigned; random masking is measured in any case.
+    - `estimators`: at least one signed and one unsigned; random masking is measured in any case. By default
+      the paper's ten, the model-free maps and the blurred twins.
     - `count`: use only the first `count` images; default: all.
     - `maskings`: what removing a pixel means. The first is judged; the others, with the same maps, show
       whether the ranking of the estimators survives another masking.
@@ -138,7 +141,10 @@ def gather(evaluation: Evaluation, about: dict[str, Any], judged: str) -> tuple[
     """The evidence, and the numbers of the figures; `judged` is the name of the evaluation's own masking."""
     plan, under = about["plan"], {judged: evaluation, **evaluation.under}
     fractions, signed = plan["fractions"], signs(plan)
-    baseline = next(name for name in plan["estimators"] if name not in signed)
+    is_random = {name: each["raw"].get("name") == "random" for name, each in plan["estimators"].items()}
+    baseline = next(
+        name for name, each in plan["estimators"].items() if is_random[name] and "blur" not in each
+    )
     known, finite = evaluation.labels >= 0, np.isfinite(evaluation.unmasked)
     everything = evaluation.mif[baseline][:, -1]
     change = (evaluation.unmasked - everything)[finite & np.isfinite(everything)]
@@ -198,7 +204,15 @@ def gather(evaluation: Evaluation, about: dict[str, Any], judged: str) -> tuple[
         },
     )
     areas = {masking: {name: area(each) for name, each in by.items()} for masking, by in fidelity.items()}
-    figures = {"kept": tuple(kept[judged]), "right": tuple(right), "areas": areas, "reliability": agreeing}
+    model_free, twins = rivals(plan)
+    figures = {
+        "kept": tuple(kept[judged]),
+        "right": tuple(right),
+        "areas": areas,
+        "reliability": agreeing,
+        "model_free": tuple(model_free),
+        "beats": beats(fidelity[judged], signed, model_free, twins),
+    }
     return evidence, figures
 
 
@@ -239,15 +253,16 @@ def _scope(verdict: Verdict, evidence: Evidence, judged: str) -> tuple[str, ...]
 def _with_random(estimators: Mapping[str, Estimator]) -> dict[str, Estimator]:
     """The estimators and a random map, and the error that says which are missing."""
     by_sign = {name: each.sign for name, each in estimators.items()}
-    if by_sign.get("random", "baseline") != "baseline":
+    has_random = any(each.is_random for each in estimators.values())
+    if "random" in estimators and not estimators["random"].is_random:
         raise InputError("the name 'random' is taken by the random baseline: rename the estimator")
     if not {"signed", "unsigned"} <= set(by_sign.values()):
-        named = ", ".join(name for name, sign in by_sign.items() if sign != "baseline")
+        named = ", ".join(name for name, each in estimators.items() if each.explains)
         raise InputError(
             "an audit needs at least one signed and one unsigned estimator (as in the set paper), got "
             f"{named or 'none besides random'}"
         )
-    return {**({} if "baseline" in by_sign.values() else get_estimators("random")), **estimators}
+    return {**({} if has_random else get_estimators("random")), **estimators}
 
 
 def _check_enough(features: str | int, images: Tensor) -> None:

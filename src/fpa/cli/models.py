@@ -11,7 +11,7 @@ from typing import Any, Literal
 from rich.console import Console
 
 import fpa
-from fpa.cli.options import EvaluationOptions, ModelOptions, RunOptions, default_output, show
+from fpa.cli.options import AuditOptions, EvaluationOptions, ModelOptions, RunOptions, default_output, show
 from fpa.errors import InputError, at_least
 from fpa.files import folder_lock
 from fpa.progress import Display
@@ -94,7 +94,7 @@ def audit(
     model: str,
     *,
     images: ModelOptions,
-    how: EvaluationOptions,
+    how: AuditOptions,
     maskings: list[dict[str, Any] | str] = ["constant", "mean", "blur", "uniform"],  # noqa: B006
     run: RunOptions,
 ) -> int:

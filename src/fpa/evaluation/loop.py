@@ -164,9 +164,10 @@ def _compute(part: ImageBlock, engine: Engine, plan: Plan, judge: Engine) -> Cal
     how: dict[str, Any] = {"logits": logits, "features": plan.features, "labels": truth, "shown": shown}
     curves = curves_of(task, maps, plan.fractions, outputs=plan.outputs, **how)
     first, under = plan.outputs[0], dict[str, Curves]()
+    varied = {name: maps[name] for name in plan.varied}
     for name, masking in plan.maskings.items():
         other = replace(task, masking=masking)
-        under[name] = curves_of(other, maps, plan.fractions, outputs=[first], **how)[first]
+        under[name] = curves_of(other, varied, plan.fractions, outputs=[first], **how)[first]
     more: dict[str, Any] = {"curves": curves, "masks": part.foreground, "explained": explained}
     block = Block(task, part.labels, logits, plan.estimators, maps, **more)
     scores = _scored(plan.scores, block)

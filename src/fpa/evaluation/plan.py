@@ -60,7 +60,13 @@ class Plan:
     def passes(self) -> int:
         """Passes an image costs: gradients, and forwards along the curves."""
         inner = sum(0 < fraction < 1 for fraction in self.fractions)
-        return passes(self.estimators) + 2 * inner * len(self.estimators) * (1 + len(self.maskings))
+        curves = len(self.estimators) + len(self.varied) * len(self.maskings)
+        return passes(self.estimators) + 2 * inner * curves
+
+    @property
+    def varied(self) -> list[str]:
+        """The estimators that are perturbed under the further maskings too: explanations and random maps."""
+        return [name for name, each in self.estimators.items() if each.explains or each.is_random]
 
 
 def make_plan(

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from fpa.errors import DamagedError, InputError
 from fpa.files import read_arrays
 from fpa.scores.fidelity import Fidelity
+from fpa.statistics.baselines import Beats, beats
 from fpa.statistics.contradictions import Reliability, reliability
 from fpa.statistics.intervals import above_chance, standard_error
 
@@ -230,6 +231,11 @@ class Result:
         }
 
     @property
+    def beats(self) -> "Beats":
+        """Whether each explanation has a larger A than every model-free map, and than its blurred twins."""
+        return beats(self.fidelity, self.signed, *rivals(self.plan))
+
+    @property
     def results(self) -> "Results":
         """The same as a set of one, which the functions of `fpa.show` take."""
         return Results(self.name, {self.name: self}, about=self.about)
@@ -354,9 +360,9 @@ class Results:
 
     @property
     def estimators(self) -> list[str]:
-        """All names, baselines first, then the signed, then the unsigned."""
-        signed = self.signed
-        return sorted(self.first.fidelity, key=lambda name: (name in signed, not signed.get(name, True)))
+        """All names: baselines first, then the signed, the unsigned, and blurred twins."""
+        order, plan = ("baseline", "signed", "unsigned", "twin"), self.first.plan["estimators"]
+        return sorted(self.first.fidelity, key=lambda name: order.index(plan[name]["sign"]))
 
 
 def signs(plan: Mapping[str, Any]) -> dict[str, bool]:
@@ -364,5 +370,19 @@ def signs(plan: Mapping[str, Any]) -> dict[str, bool]:
     return {
         name: estimator["sign"] == "signed"
         for name, estimator in plan["estimators"].items()
-        if estimator["sign"] != "baseline"
+        if estimator["sign"] in ("signed", "unsigned")
     }
+
+
+def rivals(plan: Mapping[str, Any]) -> tuple[list[str], dict[str, list[str]]]:
+    """The model-free maps of a plan, and by explanation the blurred twins of its map."""
+    estimators = plan["estimators"]
+
+    def map_of(name: str) -> list[Any]:
+        return [estimators[name].get(part) for part in ("raw", "reduction", "times_input")]
+
+    free, twins = (
+        [name for name, each in estimators.items() if each["sign"] == sign] for sign in ("baseline", "twin")
+    )
+    own = {name: [twin for twin in twins if map_of(twin) == map_of(name)] for name in signs(plan)}
+    return free, {name: found for name, found in own.items() if found}

@@ -171,7 +171,7 @@ def read_evaluation(folder: Path | str) -> tuple[Evaluation, dict[str, Any]]:
         return np.concatenate([block.columns[name] for block in blocks])
 
     def by_name(columns: str) -> dict[str, NDArray[Any]]:
-        return {name: column(columns + name) for name in names}
+        return {name: column(columns + name) for name in names if columns + name in first.columns}
 
     uneven = f"share/mif/{names[0]}" in first.columns
     shared: dict[str, Any] = {

@@ -236,9 +236,9 @@ def check_fractions(
 
 def check_left(masking: Masking, fractions: Sequence[float], parts: Pixels) -> None:
     """Refuse features so large that nothing is left of an image for a masking that needs some of it."""
-    fewest = int(parts.counts.min())
-    if masking.most < 1 and round(fractions[-1] * fewest) == fewest:
-        gone = f"removing {100 * fractions[-1]:g} % of {fewest} features removes all of them"
+    few = [count for count in parts.counts.tolist() if round(fractions[-1] * count) == count]
+    if masking.most < 1 and few:
+        gone = f"removing {100 * fractions[-1]:g} % of {few[0]} features removes all of them"
         raise InputError(f"{gone}, but this masking imputes from those that are left: use smaller features")
 
 

@@ -11,10 +11,12 @@ from fpa.statistics.intervals import Floats
 
 
 def groups(*several: Results) -> dict[str, list[str]]:
-    """The estimators by "Baseline", "Signed" and "Unsigned", without empty groups."""
-    signs = dict.fromkeys((name, each.signed.get(name)) for each in several for name in each.estimators)
-    titles = {"Baseline": None, "Signed": True, "Unsigned": False}
-    grouped = {title: [name for name, sign in signs if sign is kind] for title, kind in titles.items()}
+    """The estimators by "Baseline", "Signed", "Unsigned" and "Blurred twin", without empty groups."""
+    signs = dict.fromkeys(
+        (name, each.first.plan["estimators"][name]["sign"]) for each in several for name in each.estimators
+    )
+    titles = {"Baseline": "baseline", "Signed": "signed", "Unsigned": "unsigned", "Blurred twin": "twin"}
+    grouped = {title: [name for name, sign in signs if sign == kind] for title, kind in titles.items()}
     return {title: names for title, names in grouped.items() if names}
 
 

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from fpa.auditing.rule import FEWEST_IMAGES
 from fpa.evaluation.result import Result, Results
-from fpa.show import summary
+from fpa.show import rivals, summary
 from fpa.show.names import estimator_names, model_name
 from fpa.show.rendering import rendered
 
@@ -42,6 +42,7 @@ def notes(results: Results) -> list[str]:
     lines += [f"Integrated gradients start from {starts.get(at, at)}." for at in summary.references(results)]
     if summary.removed_unit(results) == "patches":
         lines.append(f"Patches of {results.first.plan['features']} px are removed, not pixels.")
+    lines += rivals.beaten(results)
     lines.append(f"{used} images used, {left_out} left out.")
     for name in results.not_above_chance:
         lines.append(f"The model {model_name(name)} is no better than chance: there is nothing to explain.")
@@ -59,6 +60,7 @@ def results_table(results: Results) -> "pd.DataFrame":
     measured = ("area", "interval", "interval_unpaired", "area_mif", "area_lif", "area_mean_then_divide")
     for name, model in results.models.items():
         scores = {score: summary.measured(model, score) for score in results.score_titles}
+        beats = model.beats
         for estimator in results.estimators:
             fidelity = model.fidelity[estimator]
             published, _ = results.published.get(name, {}).get(estimator, (None, None))
@@ -74,6 +76,8 @@ def results_table(results: Results) -> "pd.DataFrame":
                 **{column: getattr(fidelity, column) for column in measured},
                 "images_used": fidelity.used,
                 "images_left_out": fidelity.left_out,
+                "p_model_free": beats.model_free[estimator].p if estimator in beats.model_free else None,
+                "p_twin": beats.twin[estimator].p if estimator in beats.twin else None,
                 "published_area": published,
                 "difference": None if published is None else fidelity.area - published,
             }
@@ -163,7 +167,10 @@ def comparison(several: Sequence[Results]) -> Group:
             if score != "A" and any(column.cells for column in columns):
                 table.add_row(Text(score, style="bold"))
             _add_rows(table, several, columns)
-    return Group(Text("\n".join([f"{COUNTED}:", *lines]), style="bold"), table)
+    parts: list[Table | Text] = [Text("\n".join([f"{COUNTED}:", *lines]), style="bold"), table]
+    for title, results in zip(titles, several, strict=True):
+        parts.append(Text(f"{' '.join(title)}: {' '.join(rivals.beaten(results))}", "dim"))
+    return Group(*parts)
 
 
 class Cell(NamedTuple):

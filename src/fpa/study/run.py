@@ -46,9 +46,9 @@ def run_study(
     how = recipe.evaluation
     chosen: dict[str, Any] = {"masking": recipe.masking, "outputs": how.outputs, "scores": how.scores}
     plan = make_plan(seed=recipe.seed, **chosen, **how.plan(data.normalisation))
-    if sum(each.sign != "baseline" for each in plan.estimators.values()) < 2:
+    if sum(each.explains for each in plan.estimators.values()) < 2:
         named = ", ".join(plan.estimators)
-        raise InputError(f"evaluation.estimators must name at least two besides random, got {named}")
+        raise InputError(f"evaluation.estimators must name at least two explanations, got {named}")
     at_least("data.evaluation_images", len(data.evaluation), 2)
     check_plan(plan, image_source(data))
     variants = recipe.trainings()

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fpa.evaluation.result import Results
-from fpa.show import summary
+from fpa.show import rivals, summary
 from fpa.show.names import estimator_looks, estimator_names, model_looks, model_name
 from fpa.show.rendering import write_page
 from fpa.show.report.explorer import explorer_data, numbers
@@ -118,7 +118,7 @@ def _notes(results: Results) -> list[str]:
             some = f" ({', '.join(names)})" if len(names) < len(model.fidelity) else ""
             reasons.setdefault(note, {})[name] = f"{model_name(name)}{some}"
     lines = [f"{', '.join(places.values())}: {reason}." for reason, places in reasons.items()]
-    return [*summary.judges(results), *lines]
+    return [*rivals.beaten(results), *summary.judges(results), *lines]
 
 
 def _facts(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

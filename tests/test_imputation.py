@@ -12,6 +12,7 @@ from torch import nn
 import fpa
 from fpa.engine import Engine
 from fpa.errors import InputError
+from fpa.explanation.baselines import blurred
 from fpa.imputation import harmonic
 from fpa.masking import Road, fully_masked, noise_by_image
 
@@ -157,3 +158,14 @@ def test_what_cannot_be_imputed_is_refused(model):
 def test_training_with_it_is_refused():
     with pytest.raises(InputError, match="the masking road is for evaluations only"):
         fpa.FPA(masking="road")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_cuda_equals_the_cpu():
+    """Imputation, and the blur of twins, which TF32 would make rough."""
+    images, scores = smooth(64, 3, 48, 64), smooth(64, 48, 64, seed=2)
+    mask = scores < scores.flatten(1).quantile(0.9, 1)[:, None, None]
+    found = harmonic(images.cuda(), mask.cuda()).cpu()
+    torch.testing.assert_close(found, harmonic(images, mask), rtol=0, atol=1e-4)
+    blur = blurred(images.cuda(), 3.0).cpu()
+    torch.testing.assert_close(blur, blurred(images, 3.0), rtol=1e-6, atol=1e-7)

@@ -280,6 +280,18 @@ class TestMeasurement:
             found = fpa.audit(Linear(weights()), images, **QUICK)
         assert found.evidence.used == 119
 
+    def test_a_masking_that_must_leave_something(self):
+        images = (pictures(40), torch.zeros(40, dtype=torch.int64))
+        quick = QUICK | {"estimators": ["vg_abs", "vgx_sum"]}
+        judged = fpa.audit(Linear(weights()), images, maskings=["road"], **quick)
+        assert judged.fractions[-1] == 61 / 64  # of 64 pixels
+        assert judged.evidence.most_masked == judged.fractions[-1]
+        beside = fpa.audit(Linear(weights()), images, maskings=["constant", "road"], **quick)
+        assert beside.fractions[-1] == beside.evidence.most_masked == 1
+        alone = fpa.audit(Linear(weights()), images, maskings=["constant"], **quick)
+        assert beside.areas["constant"] == alone.areas["constant"]
+        assert "road" in beside.evidence.agreement
+
     def test_says_what_beats_model_free_maps_and_twins(self, sound, tmp_path):
         """Against a map that is perfect on a linear model, and one that is known to be nothing."""
         assert sound.model_free == ("random", "centre", "edges", "input")

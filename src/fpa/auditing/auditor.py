@@ -87,12 +87,13 @@ def audit(
     scale = (known.mean, known.std) if known else (None, None)
     by_name = {name: get_masking(each, *scale) for name, each in _by_name(maskings).items()}
     judged, *others = by_name
-    most = min(each.most for each in by_name.values())
     plan = make_plan(
         named,
         masking=by_name[judged],
         maskings={other: by_name[other] for other in others},
-        fractions=sorted({*check_fractions(points, most=most), *(share / 100 for share in MASKED)}),
+        fractions=sorted(
+            {*check_fractions(points, most=by_name[judged].most), *(share / 100 for share in MASKED)}
+        ),
         features=features,
         outputs=("logit", "accuracy"),
         seed=seed,

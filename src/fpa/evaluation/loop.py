@@ -142,7 +142,7 @@ def evaluate_blocks(
 def check_plan(plan: Plan, source: ImageSource) -> None:
     """Refuse, before any work, images that the plan cannot be carried out on."""
     for masking in (plan.masking, *plan.maskings.values()):
-        check_left(masking, plan.fractions, features_of(plan.features, source.first))
+        check_left(masking, plan.fractions_under(masking), features_of(plan.features, source.first))
     if any(estimator.raw.needs_numbers for estimator in plan.estimators.values()):
         source.check_numbers()
     for name, estimator in plan.estimators.items():
@@ -167,7 +167,8 @@ def _compute(part: ImageBlock, engine: Engine, plan: Plan, judge: Engine) -> Cal
     varied = {name: maps[name] for name in plan.varied}
     for name, masking in plan.maskings.items():
         other = replace(task, masking=masking)
-        under[name] = curves_of(other, varied, plan.fractions, outputs=[first], **how)[first]
+        shares = plan.fractions_under(masking)
+        under[name] = curves_of(other, varied, shares, outputs=[first], **how)[first]
     more: dict[str, Any] = {"curves": curves, "masks": part.foreground, "explained": explained}
     block = Block(task, part.labels, logits, plan.estimators, maps, **more)
     scores = _scored(plan.scores, block)

@@ -63,6 +63,10 @@ class Plan:
         curves = len(self.estimators) + len(self.varied) * len(self.maskings)
         return passes(self.estimators) + 2 * inner * curves
 
+    def fractions_under(self, masking: Masking) -> list[float]:
+        """Those of the fractions that this masking can remove."""
+        return [fraction for fraction in self.fractions if fraction <= masking.most]
+
     @property
     def varied(self) -> list[str]:
         """The estimators that are perturbed under the further maskings too: explanations and random maps."""
@@ -118,7 +122,7 @@ def make_plan(
     if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
         raise InputError(f"seed must be a whole number of at least 0, got {seed!r}")
     removal, *others = (get_masking(each, *scale) for each in (masking, *(maskings or {}).values()))
-    shares = check_fractions(points, fractions, min(each.most for each in (removal, *others)))
+    shares = check_fractions(points, fractions, removal.most)
     if len(shares) < 2 or shares[0] != 0:
         raise InputError(f"fractions must be two or more and begin with 0, the whole image; got {shares}")
     return Plan(

@@ -75,9 +75,9 @@ class Input(ModelFree):
 def blurred(maps: Tensor, sigma: float | str) -> Tensor:
     """The maps [N, C, H, W] blurred as by the masking `blur`: a Gaussian of `sigma` pixels, or `SIDE_16`.
 
-    >>> dot = torch.zeros(1, 1, 5, 5).index_fill(2, torch.tensor([2]), 1)
-    >>> blurred(dot, 1)[0, 0, :, 0].round(decimals=2).tolist()
-    [0.06, 0.24, 0.4, 0.24, 0.06]
+    >>> line = torch.zeros(1, 1, 5, 5, dtype=torch.float64).index_fill(2, torch.tensor([2]), 1)
+    >>> blurred(line, 1)[0, 0, :, 0].round(decimals=2).tolist()
+    [0.05, 0.24, 0.4, 0.24, 0.05]
     """
     width = min(maps.shape[-2:]) / 16 if isinstance(sigma, str) else sigma
     # Ranks follow the last digits: not in TF32, and float64 gives the same float32 in every batch.

@@ -77,9 +77,15 @@ class ModelCard:
             raise InputError(f"mean and std must have {channels} numbers, one for each channel")
 
 
-def save_model(model: nn.Module, card: ModelCard, path: Path | str) -> None:
-    """Write weights and card to one `.safetensors` file, whole or not at all."""
+def save_model(model: nn.Module, card: ModelCard, path: Path | str, *, half: bool = False) -> None:
+    """Write weights and card to one `.safetensors` file, whole or not at all.
+
+    With `half` the weights of convolutions and linear layers are rounded to float16: half the size. Biases
+    and the statistics of batch norms, few but sensitive, stay as they are.
+    """
     state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
+    if half:
+        state = {name: value.half() if value.ndim > 1 else value for name, value in state.items()}
     text = json.dumps({"format": FORMAT, **asdict(card)})
     metadata = {"fpa": text, "fpa-checksum": _checksum(state, text)}
     with replacing(Path(path)) as temporary:
@@ -128,7 +134,7 @@ def load_model(
 
     `path` may also be the name of a model that ships with the package. The file is data only: nothing in it
     can execute code. So a model built by a function of your own is loaded only if you name the function
-    too: `architecture="module:function"`.
+    too: `architecture="module:function"`. Weights stored in float16 are loaded as float32.
 
     >>> model = load_model("shapes-fpa")
     >>> model.card.augmentation, model.card.classes[:2]
@@ -136,6 +142,7 @@ def load_model(
     """
     path = model_path(path)
     card, state = read_card(path), read_tensors(path)
+    state = {key: value.float() if value.dtype == torch.float16 else value for key, value in state.items()}
     name = parse_model_name(card.architecture)
     size = len(card.classes), card.input_shape[0]
     if name.kind == "function" and architecture != card.architecture:

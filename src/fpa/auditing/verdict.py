@@ -151,7 +151,7 @@ class Audit:
             yield Text()
             yield table
         for sentence in self.rivals:
-            yield Text(sentence)
+            yield Text(f"\n{sentence}")
         yield Text()
         yield Text("What to do", style="bold")
         for sentence in self.advice:

@@ -14,11 +14,15 @@ def sentences(beats: Beats, model_free: Sequence[str], names: Mapping[str, str])
 
     >>> found = Beats({"ig_sum": Rival("centre", 0.001), "vg_abs": Rival("centre", 0.4)}, {})
     >>> sentences(found, ["random", "centre"], {})[0]
-    '1 of 2 estimators beats every model-free map (random, centre); not vg_abs (centre: p = 0.4).'
+    'Of 2 estimators 1 beat every model-free map (random, centre); not vg_abs (centre: p = 0.4).'
     """
     listed = ", ".join(names.get(name, name) for name in model_free)
-    kinds = (beats.model_free, f"every model-free map ({listed})"), (beats.twin, "its own blurred twin")
-    lines = [_sentence(found, what, names) for found, what in kinds if found]
+    against = {name: f"{names.get(each.name, each.name)}: " for name, each in beats.model_free.items()}
+    lines = []
+    if beats.model_free:
+        lines.append(_sentence(beats.model_free, f"every model-free map ({listed})", names, against))
+    if beats.twin:
+        lines.append(_sentence(beats.twin, "the blurred twin of their own map", names, {}))
     if lines:
         lines.append(
             f"To beat is to have a larger A, with p below {ALPHA}: the largest p of the one-sided paired "
@@ -29,14 +33,13 @@ def sentences(beats: Beats, model_free: Sequence[str], names: Mapping[str, str])
     return lines
 
 
-def _sentence(found: Mapping[str, Rival], what: str, names: Mapping[str, str]) -> str:
+def _sentence(
+    found: Mapping[str, Rival], what: str, names: Mapping[str, str], against: Mapping[str, str]
+) -> str:
     lost = {name: rival for name, rival in found.items() if not rival.beaten}
-    count, beat = len(found) - len(lost), "beats" if len(found) - len(lost) == 1 else "beat"
-    what = what.replace("its own", "their own") if beat == "beat" else what
-    shown = (f"{names.get(k, k)} ({names.get(r.name, r.name)}: p = {r.p:.2g})" for k, r in lost.items())
-    return f"{count} of {len(found)} estimators {beat} {what}" + (
-        f"; not {', '.join(shown)}." if lost else "."
-    )
+    shown = (f"{names.get(key, key)} ({against.get(key, '')}p = {each.p:.2g})" for key, each in lost.items())
+    start = f"Of {len(found)} estimators {len(found) - len(lost)} beat {what}"
+    return f"{start}; not {', '.join(shown)}." if lost else f"{start}."
 
 
 def beaten(results: Results) -> list[str]:

@@ -4,8 +4,8 @@ For every removed pixel i, sum_j w_ij (x_i - x_j) = 0 over its neighbours j: sym
 equations as long as a pixel is visible. They are those of a graph whose nodes are the removed pixels, where
 edges to visible pixels add up to a node's *ground*. Conjugate gradients are preconditioned by one V-cycle
 over ever coarser graphs, in each of which two by two nodes are joined, down to a single one, which is solved
-exactly: fewer than 20 steps were enough up to 224 px, however large the hole. An image that has converged is left alone, so
-that it does not depend on its batch.
+exactly: up to 224 px fewer than 20 steps were enough, however large the hole. An image that has converged is
+left alone, so that it does not depend on its batch.
 """
 
 from typing import NamedTuple

@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fpa.errors import DamagedError, InputError, differences, same_format
-from fpa.evaluation.result import Evaluation, Examples, Result
+from fpa.evaluation.examples import Examples
+from fpa.evaluation.result import Evaluation, Result
 from fpa.files import read_json, replacing, writable_folder, write_arrays, write_text
 
 if TYPE_CHECKING:

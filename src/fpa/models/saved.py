@@ -47,7 +47,7 @@ class ModelCard:
         input_shape: (C, H, W) of an image.
         mean: Mean of each channel that the normalisation subtracts, for pixels in 0..1.
         std: Standard deviation of each channel that the normalisation divides by.
-        augmentation: "none", "fpa" or "rectangle", or the user's own word.
+        augmentation: "none", "fpa", "rectangle" or "cell", or the user's own word.
         accuracy: Share of correctly classified evaluation images, if known.
         recipe: All that determined the weights: the settings of the training.
         variant: What the training is called in its study, if it belongs to one.

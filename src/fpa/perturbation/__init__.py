@@ -10,6 +10,7 @@ from fpa.perturbation.curves import (
     check_left,
     curves_of,
     not_finite,
+    outputs_without,
     perturbation_curves,
 )
 from fpa.perturbation.features import features_of, ranks
@@ -17,5 +18,5 @@ from fpa.perturbation.outputs import OUTPUTS, Output, check_outputs, output
 
 __all__ = [
     "OUTPUTS", "Curves", "Output", "check_fractions", "check_left", "check_outputs", "curves_of",
-    "features_of", "not_finite", "output", "perturbation_curves", "problems", "ranks",
+    "features_of", "not_finite", "output", "outputs_without", "perturbation_curves", "problems", "ranks",
 ]  # fmt: skip

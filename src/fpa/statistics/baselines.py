@@ -64,5 +64,10 @@ def beats(
 
     if np.logical_and.reduce([each.kept for each in fidelities.values()]).sum() < 2:
         return Beats({}, {})
-    free = dict.fromkeys(explanations, model_free) if model_free else {}
-    return Beats(hardest(free), hardest(twins))
+    known = [name for name in explanations if name in fidelities]  # others were never finite
+    free = [name for name in model_free if name in fidelities]
+    own = {name: [twin for twin in twins.get(name, ()) if twin in fidelities] for name in known}
+    return Beats(
+        hardest(dict.fromkeys(known, free) if free else {}),
+        hardest({name: rivals for name, rivals in own.items() if rivals}),
+    )

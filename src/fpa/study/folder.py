@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fpa.errors import DamagedError, InputError, differences, same_format
-from fpa.evaluation.result import Examples
+from fpa.evaluation.examples import Examples
 from fpa.evaluation.shards import DESCRIPTION, EXAMPLES, FILES, EvaluationFolder
 from fpa.files import LOCK, clear_temporaries, read_json, writable_folder, write_text
 from fpa.progress import Display
@@ -30,7 +30,7 @@ FORMAT = 2
 
 FIGURES = (
     "curves-signed", "curves-unsigned", "definition-of-area", "fidelity", "fpa-examples", "lif-over-scores",
-    "ranks", "sign-fluctuation",
+    "ranks", "score-agreement", "sign-fluctuation",
 )  # fmt: skip
 """Names of the figures a study may have."""
 

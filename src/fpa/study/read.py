@@ -7,7 +7,8 @@ from importlib import resources
 from pathlib import Path
 
 from fpa.errors import InputError, differences
-from fpa.evaluation.result import Examples, Result, Results
+from fpa.evaluation.examples import Examples
+from fpa.evaluation.result import Result, Results
 from fpa.evaluation.shards import DESCRIPTION, EXAMPLES, load_result, read_evaluation
 from fpa.files import read_json
 from fpa.scores.fidelity import common_images

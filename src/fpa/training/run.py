@@ -17,7 +17,7 @@ from fpa.files import replacing, write_text
 from fpa.models.saved import ModelCard, check_same_tensors, open_tensors, read_tensors
 from fpa.progress import training_stage
 from fpa.seeds import Stream, derive
-from fpa.training.augment import FPA, Rectangle
+from fpa.training.augment import FPA, Cell, Rectangle
 from fpa.training.batches import LoaderBatches
 from fpa.training.settings import TrainingSettings
 
@@ -86,7 +86,7 @@ class Job:
     seed: int
     model: Callable[[], nn.Module]
     description: dict[str, Any]
-    augment: FPA | Rectangle | None = None
+    augment: FPA | Rectangle | Cell | None = None
     teacher: nn.Module | None = None
     folder: Path | None = None
     card: ModelCard | None = None

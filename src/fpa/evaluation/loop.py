@@ -34,7 +34,7 @@ from fpa.explanation.raw import problems
 from fpa.files import clear_temporaries, folder_lock, write_arrays
 from fpa.masking import fully_masked, noise_by_image
 from fpa.models.saved import fingerprint
-from fpa.perturbation import Curves, curves_of, features_of, not_finite, ranks
+from fpa.perturbation import Curves, check_left, curves_of, features_of, not_finite, ranks
 from fpa.progress import Tell, telling
 from fpa.scores.score import Block
 
@@ -158,7 +158,8 @@ def suited(plan: Plan, source: ImageSource, judge: Engine | None = None) -> Plan
 
     Scores that `all` stands for are left out where these images, or the model that judges, do not allow them.
     """
-    features_of(plan.features, source.first)
+    for masking in (plan.masking, *plan.maskings.values()):
+        check_left(masking, plan.fractions_under(masking), features_of(plan.features, source.first))
     if any(estimator.raw.needs_numbers for estimator in plan.estimators.values()):
         source.check_numbers()
     for name, estimator in plan.estimators.items():
@@ -194,9 +195,11 @@ def _compute(
     followed = curves_of(task, maps, plan.fractions, outputs=plan.followed, **how)
     curves = {name: followed[name] for name in plan.outputs}
     first, under = plan.outputs[0], dict[str, Curves]()
+    varied = {name: maps[name] for name in plan.varied}
     for name, masking in plan.maskings.items():
         other = replace(task, masking=masking)
-        under[name] = curves_of(other, maps, plan.fractions, outputs=[first], **how)[first]
+        shares = plan.fractions_under(masking)
+        under[name] = curves_of(other, varied, shares, outputs=[first], **how)[first]
     more: dict[str, Any] = {"curves": followed, "masks": part.foreground, "explained": explained}
     more |= {"fractions": plan.fractions, "features": plan.features, "known_raw_maps": raws}
     block = Block(task, part.labels, logits, plan.estimators, maps, **more)

@@ -17,7 +17,7 @@ GRID = 4
 
 def has_sign(estimator: "Estimator") -> bool:
     """Whether its sums mean something: signed maps, and baselines, which are there to be compared with."""
-    return estimator.sign != "unsigned"
+    return estimator.sign in ("signed", "baseline")
 
 
 class SingleDeletion(Score):

@@ -11,7 +11,7 @@ from rich.text import Text
 from fpa.auditing.rule import FEWEST_IMAGES
 from fpa.evaluation.result import Result, Results
 from fpa.evaluation.scored import best, worse_than_best
-from fpa.show import summary
+from fpa.show import rivals, summary
 from fpa.show.names import estimator_names, model_name
 from fpa.show.rendering import rendered
 
@@ -34,8 +34,8 @@ def notes(results: Results, *, scores: bool = True) -> list[str]:
     used = results.images_used
     left_out = max(each.left_out for model in results.models.values() for each in model.fidelity.values())
     lines = [
-        "A is the area between the LIF and the MIF curve in percent: mean over images ± half-width of the "
-        "paired 95 % interval."
+        f"A is the area between the LIF and the MIF curve{summary.up_to(results)}, in percent: mean over "
+        "images ± half-width of the paired 95 % interval."
     ]
     lines += [*summary.judges(results), *summary.heads(results)]
     for name, about in results.score_titles.items() if scores else ():
@@ -47,6 +47,7 @@ def notes(results: Results, *, scores: bool = True) -> list[str]:
     lines += [f"Integrated gradients start from {starts.get(at, at)}." for at in summary.references(results)]
     if summary.removed_unit(results) == "patches":
         lines.append(f"Patches of {results.first.plan['features']} px are removed, not pixels.")
+    lines += rivals.beaten(results)
     lines.append(f"{used} images used, {left_out} left out.")
     for name in results.not_above_chance:
         lines.append(f"The model {model_name(name)} is no better than chance: there is nothing to explain.")
@@ -65,6 +66,7 @@ def results_table(results: Results) -> "pd.DataFrame":
     for name, model in results.models.items():
         scores = {score: summary.measured(model, score) for score in results.score_titles}
         worse = {score: worse_than_best(model, score) for score in scores}
+        beats = model.beats
         for estimator in results.estimators:
             fidelity = model.fidelity[estimator]
             published, _ = results.published.get(name, {}).get(estimator, (None, None))
@@ -80,6 +82,8 @@ def results_table(results: Results) -> "pd.DataFrame":
                 **{column: getattr(fidelity, column) for column in measured},
                 "images_used": fidelity.used,
                 "images_left_out": fidelity.left_out,
+                "p_model_free": beats.model_free[estimator].p if estimator in beats.model_free else None,
+                "p_twin": beats.twin[estimator].p if estimator in beats.twin else None,
                 "head_offset": None if model.head is None else model.head.offset,
                 "published_area": published,
                 "difference": None if published is None else fidelity.area - published,
@@ -180,7 +184,10 @@ def comparison(several: Sequence[Results]) -> Group:
             if score != "A" and any(column.cells for column in columns):
                 table.add_row(Text(score, style="bold"))
             _add_rows(table, several, columns)
-    return Group(Text("\n".join([f"{COUNTED}:", *lines]), style="bold"), table)
+    parts: list[Table | Text] = [Text("\n".join([f"{COUNTED}:", *lines]), style="bold"), table]
+    for title, results in zip(titles, several, strict=True):
+        parts.append(Text(f"{' '.join(title)}: {' '.join(rivals.beaten(results))}", "dim"))
+    return Group(*parts)
 
 
 class Cell(NamedTuple):

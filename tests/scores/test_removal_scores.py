@@ -61,6 +61,18 @@ def test_insertion_equals_a_plain_loop(net, batch, maps):
         assert value == pytest.approx(np.trapezoid(curve, dx=1 / 8), rel=1e-9)
 
 
+def test_road_is_a_with_imputed_pixels_up_to_95_percent(net, batch, maps):
+    fractions = [0, 0.3, 0.6, 0.95, 1]
+    block = block_of(net, batch, {"map": maps, "negated": -maps}, fractions=fractions)
+    values = scored("road", block)
+    np.testing.assert_allclose(values["negated"], [-value for value in values["map"]], rtol=1e-9)
+    alone = fpa.perturbation_curves(net, batch, maps, fractions=fractions[:4], masking="road")
+    area = np.trapezoid(alone.lif["map"] - alone.mif["map"], alone.fractions)
+    expected = np.where(alone.unmasked > 0, 100 * area / alone.unmasked, np.nan)
+    np.testing.assert_allclose(values["map"], expected, rtol=1e-9)
+    assert SCORES["road"].passes(Given(block.estimators, fractions, block.task.masking)).forwards == 12
+
+
 def subsets(block, score):
     """The masks [N, R, H, W] that a score removes, in groups over which it correlates."""
     if score == "sds":

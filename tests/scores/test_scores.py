@@ -171,7 +171,7 @@ def test_a_score_is_equal_for_every_block_and_batch_size(net):
     from fpa.evaluation.shards import read_evaluation
 
     again = ["max_sensitivity", "mprt_smooth", "mprt_efficient"]  # for two images, none in the second block
-    scores = ["all", *again, Kept(), Drop()]
+    scores = ["all", "road", *again, Kept(), Drop()]
     plan = make_plan(["vg_abs", "vgx_sum"], scores=scores, score_images=2)
     values = []
     for block, batch in ((12, 64), (5, 3)):
@@ -212,7 +212,7 @@ def test_by_name_once_registered_or_from_a_module(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("scores", "data", "message"),
     [
-        (["road"], "shapes", "unknown score 'road'"),
+        (["raod"], "shapes", "unknown score 'raod': did you mean 'road'"),
         ([3], "shapes", "a score must be a name or an fpa.scores.Score, got int"),
         ([Inside()], torch.zeros(4, 3, 32, 32), "the score inside needs known masks of the objects"),
     ],

@@ -166,6 +166,14 @@ def test_every_batch_size_and_every_part_of_the_images_gives_the_same(net, batch
             np.testing.assert_allclose(values, np.array(whole[name])[rows], rtol=1e-6, atol=1e-9)
 
 
+def test_blurred_twins_have_the_sign_of_their_original(net, batch):
+    block = block_of(net, batch, estimators=["vgx_sum~2", "vgx_abs~2", "vg_abs"])
+    known = {}
+    for score in ("sds", "infidelity"):
+        known[score] = np.isfinite([*scored(score, block).values()]).all(1).tolist()
+    assert known == {"sds": [True, False, False], "infidelity": [True, False, True]}
+
+
 def test_rank_scores_do_not_see_an_increasing_transform(net, batch, maps):
     values = scored("insertion", block_of(net, batch, {"map": maps, "transformed": maps.exp()}))
     assert values["map"] == values["transformed"]

@@ -24,6 +24,7 @@ lint: $(VENV)/.lint
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/augment.py
 	$(BIN)/python benchmarks/explain_cpu.py
+	$(BIN)/python benchmarks/scores.py --models "small net"
 
 docs: $(VENV)/.docs
 	$(BIN)/mkdocs build --strict

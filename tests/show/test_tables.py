@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from fpa.evaluation.result import Results
-from fpa.show import STAGES, show_all, write_comparison
+from fpa.show import STAGES, show_all, summary, write_comparison
 from fpa.show.names import estimator_name
 from fpa.show.summary import opposite_pairs
 from fpa.show.tables import (
@@ -23,7 +23,7 @@ from fpa.show.tables import (
     results_table,
     terminal,
 )
-from studies import made_up_evaluation, made_up_study, with_plan, with_score, with_signs
+from studies import made_up_evaluation, made_up_study, with_plan, with_rivals, with_score, with_signs
 
 
 def printed(thing):
@@ -289,3 +289,48 @@ def test_an_estimator_is_called_by_the_parts_of_its_label(style, shown):
     assert estimator_name("x", style, label={"name": "My_Net", "prime": True, "reduction": "abs"}) == shown
     assert estimator_name("plain") == "plain"
     assert estimator_name("a_long_name", "mathtext", most=6) == "a_lon…"
+
+
+@pytest.fixture(scope="module")
+def challenged():
+    return with_rivals(made_up_study(variants=("none", "fpa")))
+
+
+class TestRivals:
+    """Whether explanations beat maps that know no model, and their own maps blurred."""
+
+    @pytest.mark.parametrize("form", [markdown, latex, printed, lambda results: notebook(results.first)])
+    def test_in_every_table(self, challenged, form):
+        shown = " ".join(form(challenged).replace("\\_", "_").split())
+        found = challenged.first.beats.model_free
+        beaten = sum(rival.beaten for rival in found.values())
+        assert 0 < beaten < 9
+        assert f"Of 9 estimators {beaten} beat every model-free map (Random, Centre); not " in shown
+        assert f"SG_abs (Centre: p = {found['sg_abs'].p:.2g})" in shown
+        assert "Of 1 estimators 0 beat the blurred twin of their own map; not IG_sum (p = " in shown
+        assert "the largest p of the one-sided paired tests over images, Holm-corrected" in shown
+
+    def test_in_the_csv(self, challenged):
+        rows = results_table(challenged).set_index(["model", "estimator"])
+        for name, model in challenged.models.items():
+            assert rows.loc[(name, "sg_abs"), "p_model_free"] == model.beats.model_free["sg_abs"].p
+            assert rows.loc[(name, "ig_sum"), "p_twin"] == model.beats.twin["ig_sum"].p
+            assert rows.loc[(name, ["centre", "ig_sum~"]), "p_model_free"].isna().all()
+        assert rows.loc[("none", "ig_sum~"), "kind"] == "twin"
+
+    def test_they_stand_apart_and_are_never_the_best(self, challenged):
+        groups = summary.groups(challenged)
+        assert (groups["Baseline"], groups["Blurred twin"]) == (["random", "centre"], ["ig_sum~"])
+        assert challenged.estimators == [name for names in groups.values() for name in names]
+        bold = [line for line in markdown(challenged).splitlines() if "| **" in line]
+        assert not any("Centre" in line or "blurred" in line for line in bold)
+
+    def test_in_a_comparison_and_the_report(self, challenged, tmp_path):
+        assert "every model-free map (Random, Centre)" in " ".join(printed(comparison([challenged])).split())
+        page = challenged.first.report(tmp_path / "report.html").read_text(encoding="utf-8")
+        assert "every model-free map (Random, Centre)" in page
+
+    def test_random_alone_is_called_a_weak_rival(self, study):
+        shown = " ".join(printed(study).split())
+        assert "Of 9 estimators 9 beat every model-free map (Random)." in shown
+        assert shown.count("Random is a weak rival") == 1

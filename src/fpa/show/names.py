@@ -35,7 +35,10 @@ def estimator_name(
     """
     prime, below, special = _FORMS[style]
     parts = label or {"name": name}
-    text = shortened(str(parts["name"]), most).translate({ord(each): f"\\{each}" for each in special})
+    escaped = {ord(each): f"\\{each}" for each in special}
+    if style == "latex":
+        escaped[ord("~")] = "\\textasciitilde{}"
+    text = shortened(str(parts["name"]), most).translate(escaped)
     text = (html.escape(text) if style == "html" else text) + (prime if parts.get("prime") else "")
     return text + (below.format(parts["reduction"]) if parts.get("reduction") else "")
 
@@ -94,8 +97,8 @@ def model_looks(names: Collection[str]) -> dict[str, Look]:
 
 
 def estimator_looks(*several: Results) -> dict[str, Look]:
-    """Signed estimators have solid lines, unsigned ones dashed, baselines dotted."""
-    dashes = {"Baseline": 2, "Signed": 0, "Unsigned": 1}
+    """Signed estimators have solid lines, unsigned ones dashed, baselines dotted, twins dash-dotted."""
+    dashes = {"Baseline": 2, "Signed": 0, "Unsigned": 1, "Blurred twin": 3}
     looks: dict[str, Look] = {}
     for title, names in groups(*several).items():
         order = ((7, ""), *_ORDER) if title == "Baseline" else _ORDER

@@ -11,7 +11,7 @@ from rich.text import Text
 from fpa.auditing.rule import FEWEST_IMAGES
 from fpa.evaluation.result import Result, Results
 from fpa.evaluation.scored import best, worse_than_best
-from fpa.show import summary
+from fpa.show import rivals, summary
 from fpa.show.names import estimator_names, model_name
 from fpa.show.rendering import rendered
 
@@ -28,22 +28,26 @@ def headline(results: Results) -> str:
     return f"{COUNTED}: {counts}" if counts else "There is no pair of a signed and an unsigned estimator."
 
 
-def notes(results: Results) -> list[str]:
-    """What a reader of the table must know."""
+def notes(results: Results, *, scores: bool = True) -> list[str]:
+    """What a reader of the table must know; of further `scores` only if they are in it."""
     starts = {"masked": "the fully masked image; the paper uses black", "black": "black, as in the paper"}
     used = results.images_used
     left_out = max(each.left_out for model in results.models.values() for each in model.fidelity.values())
     lines = [
-        "A is the area between the LIF and the MIF curve in percent: mean over images ± half-width of the "
-        "paired 95 % interval."
+        f"A is the area between the LIF and the MIF curve{summary.up_to(results)}, in percent: mean over "
+        "images ± half-width of the paired 95 % interval."
     ]
     lines += [*summary.judges(results), *summary.heads(results)]
-    for name, about in results.score_titles.items():
+    for name, about in results.score_titles.items() if scores else ():
         lines.append(f"{name} is {about['title']} ({summary.direction(about)}; {about['source']}).")
-    lines += summary.without_value(results)
+    if scores:
+        lines += summary.without_value(results)
+    else:
+        lines.append(f"Further scores are in the report and in table.md: {', '.join(results.score_titles)}.")
     lines += [f"Integrated gradients start from {starts.get(at, at)}." for at in summary.references(results)]
     if summary.removed_unit(results) == "patches":
         lines.append(f"Patches of {results.first.plan['features']} px are removed, not pixels.")
+    lines += rivals.beaten(results)
     lines.append(f"{used} images used, {left_out} left out.")
     for name in results.not_above_chance:
         lines.append(f"The model {model_name(name)} is no better than chance: there is nothing to explain.")
@@ -62,6 +66,7 @@ def results_table(results: Results) -> "pd.DataFrame":
     for name, model in results.models.items():
         scores = {score: summary.measured(model, score) for score in results.score_titles}
         worse = {score: worse_than_best(model, score) for score in scores}
+        beats = model.beats
         for estimator in results.estimators:
             fidelity = model.fidelity[estimator]
             published, _ = results.published.get(name, {}).get(estimator, (None, None))
@@ -77,6 +82,8 @@ def results_table(results: Results) -> "pd.DataFrame":
                 **{column: getattr(fidelity, column) for column in measured},
                 "images_used": fidelity.used,
                 "images_left_out": fidelity.left_out,
+                "p_model_free": beats.model_free[estimator].p if estimator in beats.model_free else None,
+                "p_twin": beats.twin[estimator].p if estimator in beats.twin else None,
                 "head_offset": None if model.head is None else model.head.offset,
                 "published_area": published,
                 "difference": None if published is None else fidelity.area - published,
@@ -111,15 +118,24 @@ def _rendered(template: str, results: Results) -> str:
 
 
 def terminal(results: Results) -> Group:
-    """Headline, table and notes in a terminal of 80 columns, with rich."""
+    """Headline, table and notes in a terminal of 80 columns, with rich.
+
+    A table for each of many scores and several models would fill it: then A is shown alone.
+    """
     parts: list[Table | Text] = [Text(headline(results), "bold")]
-    for heading, columns in _narrow(_sheets(results)):
+    sheets = _sheets(results)
+    if alone := len(sheets) > 4:
+        sheets = [("", sheets[0][1])]
+    for heading, columns in _narrow(sheets):
         table = Table("estimator", box=None, padding=(0, 2, 0, 0))
         for column in columns:
             table.add_column(Text(column.title), justify="right")
         _add_rows(table, [results], columns)
         parts += [Text(f"\n{heading}", style="bold"), table] if heading else [table]
-    below = [*(Text(note, "dim") for note in notes(results)), *map(Text, _warnings(results))]
+    below = [
+        *(Text(note, "dim") for note in notes(results, scores=not alone)),
+        *map(Text, _warnings(results)),
+    ]
     return Group(*parts, *below)
 
 
@@ -168,7 +184,10 @@ def comparison(several: Sequence[Results]) -> Group:
             if score != "A" and any(column.cells for column in columns):
                 table.add_row(Text(score, style="bold"))
             _add_rows(table, several, columns)
-    return Group(Text("\n".join([f"{COUNTED}:", *lines]), style="bold"), table)
+    parts: list[Table | Text] = [Text("\n".join([f"{COUNTED}:", *lines]), style="bold"), table]
+    for title, results in zip(titles, several, strict=True):
+        parts.append(Text(f"{' '.join(title)}: {' '.join(rivals.beaten(results))}", "dim"))
+    return Group(*parts)
 
 
 class Cell(NamedTuple):

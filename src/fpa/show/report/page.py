@@ -7,7 +7,7 @@ from typing import Any
 
 from fpa.evaluation.result import Result, Results
 from fpa.evaluation.scored import best, rank_correlations, worse_than_best
-from fpa.show import summary
+from fpa.show import rivals, summary
 from fpa.show.names import estimator_looks, estimator_names, model_looks, model_name
 from fpa.show.rendering import write_page
 from fpa.show.report.explorer import explorer_data, numbers
@@ -138,7 +138,7 @@ def _notes(results: Results) -> list[str]:
             reasons.setdefault(note, {})[name] = f"{model_name(name)}{some}"
     lines = [f"{', '.join(places.values())}: {reason}." for reason, places in reasons.items()]
     told = (*summary.judges(results), *summary.heads(results), *summary.without_value(results))
-    return [*told, *lines]
+    return [*rivals.beaten(results), *told, *lines]
 
 
 def _facts(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

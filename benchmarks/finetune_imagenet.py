@@ -10,9 +10,9 @@
 is for judging, the others are for fine-tuning. The network learns its own predictions: the labels are used
 only to say how often it is right. Photos are decoded once, resized to 256 and cropped to 224, and live on the
 device; training shifts them by up to 16 pixels and mirrors them. Every model is audited: as it is, and after
-each number of `--epochs`, always from the untouched weights. Then maps and judge are exchanged between the
-untouched network and the twin of `--twin` epochs. Writes OUTPUT/NETWORK: table.csv, table.md, judges.csv,
-audits, a figure. `--tiny` uses a few photos at 32 px, to see that it works.
+each number of `--epochs`, always from the untouched weights; A is the audit's, of the centred logit. Then
+maps and judge are exchanged between the untouched network and the twin of `--twin` epochs. Writes OUTPUT/NETWORK:
+table.csv, table.md, judges.csv, audits, a figure. `--tiny` uses a few photos at 32 px, to see that it works.
 """
 
 import argparse
@@ -107,7 +107,8 @@ def exchange(
             else:
                 result = fpa.evaluate(
                     model, images, judge=judging, settings=Settings(ig_steps=ig_steps), examples=0,
-                    folder=folder / f"maps-of-{maps}-on-{judge}", progress=False,
+                    outputs=("centred", "logit"), progress=False,
+                    folder=folder / f"maps-of-{maps}-on-{judge}",
                 )  # fmt: skip
                 evaluation, about = result.evaluation, result.about
             found[maps, judge] = evaluation, signs(about["plan"])

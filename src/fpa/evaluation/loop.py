@@ -9,6 +9,7 @@ import platform
 import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -104,17 +105,22 @@ def evaluate_blocks(
             return sum(each.compile_seconds for each in {engine, judging})
 
         compiled = compile_seconds()
-        pending: deque[tuple[ImageBlock, Callable[[], StoredBlock]]] = deque()
+        # On CUDA a block is fetched and stored while the next one is computed.
+        writer = after.enter_context(ThreadPoolExecutor(1))
+        pending: deque[tuple[ImageBlock, Future[list[str]]]] = deque()
+
+        def store(number: int, fetch: Callable[[], StoredBlock]) -> list[str]:
+            results = fetch()
+            if not (stored.path / DESCRIPTION).exists():
+                stored.describe(described)
+            stored.write(number, results, described)
+            return results.notes["problems"]  # type: ignore[no-any-return]
 
         def settle(most: int) -> None:
             while len(pending) > most:
-                part, fetch = pending.popleft()
-                results = fetch()
-                if not (stored.path / DESCRIPTION).exists():
-                    stored.describe(described)
-                stored.write(part.number, results, described)
+                part, writing = pending.popleft()
                 tell.compiling = compile_seconds() - compiled
-                for problem in results.notes["problems"]:
+                for problem in writing.result():
                     warnings.warn(f"{problem}: left out", stacklevel=2)
                 tell.advance(len(part.indices))
 
@@ -124,8 +130,8 @@ def evaluate_blocks(
                 if part.number in done and _keeps(stored, part, described, engine, plan):
                     tell.skip(len(part.indices))
                 elif part.indices:
-                    pending.append((part, _compute(part, engine, plan, judging, _chosen(part, size, few))))
-                    # On CUDA the next block is queued before this one is waited for.
+                    fetch = _compute(part, engine, plan, judging, _chosen(part, size, few))
+                    pending.append((part, writer.submit(store, part.number, fetch)))
                     settle(1 if engine.device.type == "cuda" else 0)
             settle(0)
         except KeyboardInterrupt:

@@ -97,6 +97,16 @@ def test_the_same_estimator_with_other_settings_enters_no_pair(images):
     assert "finer (as IG_sum), mine (as VG_abs)" in " ".join(str(result).split())
 
 
+def test_labels_of_one_class_say_nothing_about_chance(images):
+    said = "The accuracy was not compared with chance: all labels are of one class."
+    for labels in (torch.zeros(40, dtype=torch.int64), torch.arange(40) % 2):
+        result = fpa.evaluate(Shifted(), (images, labels), ["vg_abs", "ig_sum"], **QUICK)
+        assert (said in notes(result.results)) == (labels.max() == 0)
+        commonest = None if labels.max() == 0 else 0.5
+        assert result.evaluation.chance == commonest
+        assert bool(result.results.not_above_chance) == (labels.max() == 1)  # it has learned nothing
+
+
 def test_a_centred_head_gives_no_warning(images):
     class Centred(Shifted):
         def forward(self, images):

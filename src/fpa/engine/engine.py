@@ -256,8 +256,11 @@ class Engine:
         """Refuse a model whose logits for an image depend on its batch, or on chance."""
         pair = torch.cat([image, 0.5 * image.flip(-1)])
         with torch.inference_mode(False), arithmetic_on(self.device, tf32=False):
-            together, again = (self._plain.logits(pair) for _ in range(2))
-            forms.check_logits(together, 2)
+            try:
+                together, again = (self._plain.logits(pair) for _ in range(2))
+                forms.check_logits(together, 2)
+            except (RuntimeError, MemoryError, InputError):
+                return  # the run itself says what is wrong
             if not forms.same_logits(again, together, 1e-3):
                 raise InputError(f"the model ({type(self.model).__name__}) {_VARIES}")
             try:

@@ -198,7 +198,8 @@ def check_head(predict: Callable[[Tensor], Tensor], images: Tensor) -> None:
 def untouched(model: nn.Module, *, freeze: bool = False) -> Iterator[None]:
     """Lend a model out in eval mode; its mode, gradients and requires_grad flags come back as they were."""
     modes = [(module, module.training) for module in model.modules()]
-    flags = [(parameter, parameter.requires_grad, parameter.grad) for parameter in model.parameters()]
+    own = (parameter for parameter in model.parameters() if not parameter.is_inference())  # those never learn
+    flags = [(parameter, parameter.requires_grad, parameter.grad) for parameter in own]
     model.eval()
     for parameter, _, _ in flags:
         parameter.grad = None

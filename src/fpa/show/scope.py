@@ -50,6 +50,17 @@ def sentences(results: Results) -> list[str]:
     return lines
 
 
+def unchecked(results: Results) -> list[str]:
+    """Whose accuracy could not be compared with chance, in a sentence."""
+    names = [
+        model_name(name)
+        for name, model in results.models.items()
+        if model.accuracy is not None and model.evaluation.chance is None
+    ]
+    of = f" of {', '.join(names)}" if len(results.models) > 1 else ""
+    return [f"The accuracy{of} was not compared with chance: all labels are of one class."] if names else []
+
+
 def heads(results: Results) -> list[str]:
     """How far the heads of the models are from centred, in a sentence."""
     shown = {name: model.head.offset for name, model in results.models.items() if model.head is not None}

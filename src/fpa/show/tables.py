@@ -41,7 +41,7 @@ def notes(results: Results) -> list[str]:
         "those that do not differ significantly from it (paired t-tests over images, Holm-corrected).",
         *scope.sentences(results),
     ]
-    lines += [*summary.judges(results), *scope.heads(results)]
+    lines += [*summary.judges(results), *scope.heads(results), *scope.unchecked(results)]
     for name, about in results.score_titles.items():
         lines.append(f"{name} is {about['title']} ({summary.direction(about)}; {about['source']}).")
     lines += summary.without_value(results)

@@ -152,7 +152,12 @@ def _notes(results: Results) -> list[str]:
             some = f" ({', '.join(names)})" if len(names) < len(model.fidelity) else ""
             reasons.setdefault(note, {})[name] = f"{model_name(name)}{some}"
     lines = [f"{', '.join(places.values())}: {reason}." for reason, places in reasons.items()]
-    told = (*summary.judges(results), *scope.heads(results), *summary.without_value(results))
+    told = (
+        *summary.judges(results),
+        *scope.heads(results),
+        *scope.unchecked(results),
+        *summary.without_value(results),
+    )
     return [*told, *lines]
 
 

@@ -83,15 +83,20 @@ def test_the_page_of_audits_shows_the_stored_ones_by_the_rule_of_now(monkeypatch
     from audit_table import row
 
     page = (ROOT / "docs" / "results" / "audit.md").read_text(encoding="utf-8")
-    files = sorted((ROOT / "docs" / "results" / "audit").glob("*.json"))
-    assert len(files) == 10
-    for path in files:
-        assert "| " + " | ".join(row(path)) + " |" in page
+    folder = ROOT / "docs" / "results" / "audit"
+    before = sorted((folder / "before").glob("*.json"))
+    assert len(before) == 10
+    for path in (*before, *folder.glob("*.json")):
+        old = path in before
+        assert "| " + " | ".join(row(path, None if old else folder / "before")) + " |" in page
         stored = json.loads(path.read_text(encoding="utf-8"))
         found = stored["evidence"]
         evidence = Evidence(
-            **{name: found[name] for name in ("images", "used", "classes", "accuracy", "labels")},
-            **{name: found[name] for name in ("logit_change", "logit_spread", "pairs", "contradictions")},
+            **{name: found[name] for name in ("images", "used", "accuracy", "labels", "contradictions")},
+            chance=0.1 if old else found["chance"],
+            change=None if old else Estimate(**found["change"]),
+            signed=3,
+            unsigned=6,
             opposite=Estimate(**found["opposite"]),
             kept={int(share): Estimate(**kept) for share, kept in found["kept"].items()},
         )

@@ -4,16 +4,19 @@ import csv
 import io
 import re
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from fpa.evaluation.result import Results
-from fpa.show import STAGES, show_all, summary, write_comparison
+from fpa.evaluation.scored import best, worse_than_best
+from fpa.show import STAGES, scope, show_all, summary, write_comparison
 from fpa.show.names import estimator_name
 from fpa.show.summary import opposite_pairs
 from fpa.show.tables import (
+    column_of,
     comparison,
     comparison_table,
     headline,
@@ -23,6 +26,7 @@ from fpa.show.tables import (
     results_table,
     terminal,
 )
+from fpa.statistics.intervals import holm, paired_test
 from studies import made_up_evaluation, made_up_study, with_plan, with_rivals, with_score, with_signs
 
 
@@ -61,6 +65,45 @@ def test_the_best_of_each_augmentation_is_bold(study):
     cells = [cell for cell in bold if "±" in cell]
     assert sorted(cells) == sorted(f"**{score.area:.1f} ± {score.interval:.1f}**" for score in best)
     assert latex(study).count("\\mathbf{") == 3
+
+
+def test_what_is_not_significantly_best_is_tied_and_not_bold():
+    few = made_up_study(images=2)
+    text = markdown(few)
+    assert not any("**" in cell and "±" in cell for line in text.splitlines() for cell in line.split("|"))
+    for name, model in few.models.items():
+        ties = {best(model), *(one for one, p in worse_than_best(model).items() if p >= 0.05)}
+        cells = column_of(few, name).cells
+        assert len(ties) > 1
+        assert {one for one, cell in cells.items() if cell.tied} == ties
+        assert f"| {cells[best(model)].text} = |" in text
+    assert "^{=}" in latex(few)
+
+
+@pytest.mark.parametrize(("images", "seen"), [(40, "!"), (3, "=")])
+def test_the_matrix_holds_the_paired_tests(images, seen):
+    study = made_up_study(images=images)
+    model = study.models["fpa"]
+    rows, names = scope.matrix(study, "fpa"), model.reliability.by_area
+    pairs = list(combinations(names, 2))
+    tests = [paired_test(model.fidelity[b], model.fidelity[a]) for a, b in pairs]
+    unsure = {pair for pair, p in zip(pairs, holm([test.p for test in tests]), strict=True) if p >= 0.05}
+    against = {frozenset((pair.first, pair.second)) for pair in model.reliability.contradictions}
+    assert {"!": against, "=": unsure}[seen]
+    for (a, b), test in zip(pairs, tests, strict=True):
+        mark = "!" if frozenset((a, b)) in against else "=" if (a, b) in unsure else ""
+        assert rows[names.index(b)][1][names.index(a)] == f"{test.difference:+.1f}{mark}"
+    assert f"| 2 {rows[1][0]} | {rows[1][1][0]} |" in markdown(study)
+
+
+def test_a_terminal_shows_the_matrix_and_which_comparisons_hold():
+    shown = printed(terminal(made_up_evaluation()))
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "A of the row minus A of the column" in shown
+    said = " ".join(shown.split())
+    _, _, wrong = said.partition("Not consistent: ")
+    assert "signed-unsigned (11 of 18 in opposite order, 11 significantly)" in wrong
+    assert "Cannot be ordered, because MIF and LIF contradict each other: " in said
 
 
 def test_the_headline_counts_contradictions(study):

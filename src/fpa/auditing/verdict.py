@@ -119,6 +119,7 @@ class Audit:
             **own("name verdict exit_code headline because advice command"),
             "thresholds": {name.lower(): getattr(rule, name) for name in limits},
             "evidence": _evidence(self.evidence),
+            "verdict_of_raw_logit": None if self.evidence.raw is None else rule.judge(self.evidence.raw)[0],
             **own("maskings fractions kept right areas signed model_free beats made_with"),
             "pairs": [] if self.reliability is None else [asdict(pair) for pair in self.reliability.pairs],
         }

@@ -311,7 +311,7 @@ def block_size(engine: Engine, images: Tensor) -> int:
     room, most = 64 << 20, 32
     if engine.device.type == "cuda":
         memory = torch.cuda.get_device_properties(engine.device).total_memory
-        room, most = min(max(memory >> 6, 256 << 20), 1 << 30), 1024
+        room, most = min(max(memory >> 6, 256 << 20), 2 << 30), 1024
     fits = room // (4 * _NOISY_COPIES * images[0].numel())
     return 1 << (max(1, min(most, fits)).bit_length() - 1)
 

@@ -84,7 +84,7 @@ def perturbation_curves(
     >>> curves.fractions.tolist(), curves.mif["itself"].shape
     ([0.0, 0.25, 0.5, 0.75, 1.0], torch.Size([2, 5]))
     """
-    engine = Engine.of(model)
+    engine = Engine.of(model, images)
     images = engine.images(images)
     maps = check_maps(maps, images)
     removal = get_masking(masking)

@@ -186,15 +186,6 @@ def doubts_of(model: Result) -> list[str]:
     return [text for text in (model.evaluation.doubt(), model.head and model.head.warning, *texts) if text]
 
 
-def heads(results: Results) -> list[str]:
-    """How far the heads of the models are from centred, in a sentence."""
-    shown = {name: model.head.offset for name, model in results.models.items() if model.head is not None}
-    each = (f"{name} " * (len(shown) > 1) + f"{100 * offset:.1f} %" for name, offset in shown.items())
-    listed = ", ".join(each)
-    what = "Offset of the head (the mean of all logits as a share of the centred logit)"
-    return [f"{what}: {listed}."] if listed else []
-
-
 def judges(results: Results) -> list[str]:
     """Whose curves are shown, where it is another model than the one explained."""
     named = {name: model.about.get("judge") for name, model in results.models.items()}

@@ -310,7 +310,7 @@ class TestBadInput:
         [
             ({"data.name": "folder:/nowhere"}, "/nowhere"),
             ({"evaluation.estimators": ["ig_sun"]}, "unknown estimator 'ig_sun'"),
-            ({"evaluation.estimators": ["random", "vg_abs"]}, "at least two besides random"),
+            ({"evaluation.estimators": ["random", "vg_abs"]}, "at least two explanations"),
             ({"data.evaluation_images": 1}, "must be at least 2"),
             ({"model": "alexnet"}, "cannot take images"),
         ],

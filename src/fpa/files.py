@@ -1,6 +1,7 @@
 """Files that appear whole or not at all, and objects that users keep in files of their own."""
 
 import errno
+import hashlib
 import importlib
 import json
 import os
@@ -21,6 +22,9 @@ from fpa.errors import DamagedError, InputError, first_line
 
 TEMPORARY = ".fpa-tmp-"
 """How the name of a file that is being written begins."""
+
+CHECKSUM = "checksum"
+"""The field of a JSON file that guards the others."""
 
 LOCK = ".fpa-lock"
 """The name of the file by which a process holds a folder."""
@@ -180,15 +184,37 @@ def clear_temporaries(folder: Path) -> None:
         leftover.unlink(missing_ok=True)
 
 
+def write_json(path: Path, values: Mapping[str, Any]) -> Path:
+    """Write a mapping with its checksum, in one piece; its path again."""
+    return write_text(path, json.dumps({**values, CHECKSUM: _checksum(values)}, indent=2) + "\n")
+
+
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON file written by fpa, or an error that names it."""
+    """A JSON file written by fpa, or an error that names it; where it carries a checksum, that is checked."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(values, dict):
             raise ValueError("it holds no mapping")
-    except (OSError, ValueError) as error:
-        raise DamagedError({path: error}) from error
+        if values.pop(CHECKSUM, None) not in (None, _checksum(values)):
+            raise ValueError("its content does not match its checksum")
+    except (OSError, ValueError, RecursionError) as error:
+        raise DamagedError({path: first_line(error)}) from error
     return values
+
+
+def _checksum(values: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def file_texts(path: Path) -> dict[str, str]:
+    """The texts that a safetensors file carries beside its tensors, read without torch."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="np") as file:
+            return dict(file.metadata() or {})
+    except (SafetensorError, OSError) as error:
+        raise DamagedError({path: first_line(error)}) from error
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:

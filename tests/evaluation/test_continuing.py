@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 import fpa
+from fpa.files import read_json
 
 NAMES = ["vg_abs", "ig_sum"]
 QUICK = {"settings": fpa.Settings(ig_steps=2, sg_samples=2), "points": 3, "examples": 2, "progress": False}
@@ -32,11 +33,24 @@ def test_a_block_without_its_scores_is_made_again(net, tmp_path):
         assert np.array_equal(before, after, equal_nan=True)
 
 
-def test_blocks_that_nothing_describes_are_named(net, tmp_path):
-    fpa.evaluate(net, IMAGES, NAMES, folder=tmp_path, **QUICK)
-    (tmp_path / "evaluation.json").unlink()
+@pytest.mark.parametrize("damage", ["lost", "not JSON", "one letter"])
+def test_good_blocks_outlive_their_description(net, tmp_path, monkeypatch, damage):
+    first = fpa.evaluate(net, IMAGES, NAMES, folder=tmp_path, **QUICK)
+    path = tmp_path / "evaluation.json"
+    content = path.read_text()
+    path.write_text({"lost": "", "not JSON": "{"}.get(damage, content.replace("vg_abs", "vh_abs", 1)))
+    if damage != "lost":
+        with pytest.raises(fpa.InputError, match=r"evaluation.json is damaged") as error:
+            fpa.evaluate(net, IMAGES, NAMES, folder=tmp_path, **QUICK)
+        assert "parquet" not in str(error.value)
+    path.unlink()
     with pytest.raises(fpa.InputError, match=r"block-000000.parquet is damaged \(no evaluation.json"):
-        fpa.evaluate(net, IMAGES, NAMES, folder=tmp_path, **QUICK)
+        fpa.evaluate(net, IMAGES, NAMES, folder=tmp_path, seed=1, **QUICK)  # they are of another plan
+    monkeypatch.setattr("fpa.evaluation.loop.curves_of", None)  # nothing is computed again
+    again = fpa.evaluate(net, IMAGES, NAMES, folder=tmp_path, **QUICK)
+    before, after = (each.evaluation.values["A"]["ig_sum"] for each in (first, again))
+    assert np.array_equal(before, after, equal_nan=True)
+    assert read_json(path)["plan"] == first.plan
 
 
 def test_a_saved_result_is_no_evaluation_to_continue(net, tmp_path):

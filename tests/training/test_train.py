@@ -395,8 +395,23 @@ class TestBadInput:
     def test_a_damaged_checkpoint_is_named(self, data, tmp_path):
         (tmp_path / "none").mkdir()
         (tmp_path / "none" / "checkpoint.safetensors").write_bytes(b"half a file")
-        with pytest.raises(InputError, match=r"checkpoint.safetensors is not a complete safetensors file"):
+        with pytest.raises(InputError, match=r"checkpoint.safetensors cannot be continued: .*not a complete"):
             train(TINY, tmp_path, variants=["none"], data=data, device="cpu")
+
+    def test_a_flipped_bit_of_a_checkpoint_is_found(self, data, tmp_path):
+        recipe = load_recipe("tiny", {"training.learning_rate": 1e30})
+        with pytest.raises(TrainingError):  # which leaves a checkpoint
+            train(recipe, tmp_path, data=data, device="cpu")
+        path = tmp_path / "none" / "checkpoint.safetensors"
+        whole = path.read_bytes()
+        header = 8 + int.from_bytes(whole[:8], "little")
+        chance = random.Random(0)
+        for place in (*chance.sample(range(header, len(whole)), 12), *chance.sample(range(8, header), 12)):
+            content = bytearray(whole)
+            content[place] ^= 1 << chance.randrange(7)
+            path.write_bytes(content)
+            with pytest.raises(InputError, match=r"checkpoint.safetensors"):
+                train(recipe, tmp_path, data=data, device="cpu")
 
     def test_a_full_disk_keeps_the_last_checkpoint(self, data, tmp_path, monkeypatch):
         usual, writes = Path.write_bytes, []

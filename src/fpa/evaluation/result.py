@@ -117,6 +117,8 @@ class Examples:
     """[M, C, H, W]: the fully masked images, as bytes: what a removed pixel looks like."""
     foreground: NDArray[np.bool_] | None = None
     """[M, H, W]: the pixels of the true shape, where known."""
+    key: str = ""
+    """Of the evaluation that they were stored with: its plan and the model's weights."""
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Everything as arrays by name, as a file keeps it."""
@@ -124,7 +126,7 @@ class Examples:
         for kind, value in vars(self).items():
             if isinstance(value, dict):
                 arrays |= {f"{kind.removesuffix('s')}.{name}": values for name, values in value.items()}
-            elif value is not None:
+            elif isinstance(value, np.ndarray):
                 arrays[kind] = value
         return arrays
 
@@ -138,9 +140,27 @@ class Examples:
             for key, values in read_arrays(path).items():
                 kind, _, name = key.partition(".")
                 (parts[f"{kind}s"] if name else parts)[name or kind] = values
-            return cls(**parts)
+            found = cls(**parts | {"key": str(parts.get("key", ""))})
+            if wrong := found._misshapen():
+                raise InputError(f"{wrong} has another shape or type than its images say")
+            return found
         except (InputError, KeyError, TypeError) as error:  # TypeError: parts that are missing, or unknown
             raise DamagedError({path: error}) from error
+
+    def _misshapen(self) -> str | None:
+        """The name of a part that does not fit the images, if there is one."""
+        images, sides = self.images, (len(self.images), *self.images.shape[2:])
+        plain: dict[str, Any] = {
+            name: (getattr(self, name), sides[:1], "i") for name in ("indices", "labels", "targets")
+        }
+        plain |= {"images": (images, images.shape if images.ndim == 4 else None, "u")}
+        plain |= {"fill": (self.fill, images.shape, "u")}
+        plain |= {f"map.{name}": (values, sides, "f") for name, values in self.maps.items()}
+        plain |= {f"rank.{name}": (values, sides, "i") for name, values in self.ranks.items()}
+        if self.foreground is not None:
+            plain["foreground"] = (self.foreground, sides, "b")
+        fits = ((name, x.shape == shape and x.dtype.kind == kind) for name, (x, shape, kind) in plain.items())
+        return next((name for name, right in fits if not right), None)
 
 
 class Summary(NamedTuple):

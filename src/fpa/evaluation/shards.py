@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fpa.errors import DamagedError, InputError, differences, same_format
+from fpa.errors import DamagedError, InputError, differences, first_line, same_format
 from fpa.evaluation.result import Evaluation, Examples, Result
-from fpa.files import read_json, replacing, writable_folder, write_arrays, write_text
+from fpa.files import read_json, replacing, writable_folder, write_arrays, write_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,29 +69,36 @@ class EvaluationFolder:
 
     def describe(self, about: Mapping[str, Any]) -> None:
         """Write evaluation.json."""
-        write_text(self.path / DESCRIPTION, json.dumps(about, indent=2) + "\n")
+        write_json(self.path / DESCRIPTION, about)
 
     def about(self, asked: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
-        """What evaluation.json says; None where there is none, and no block that it would have to describe.
+        """What evaluation.json says; None where there is none.
 
         If it is not of the plan and the model that are `asked` for, it is refused: the two must not be mixed.
+        Where it is lost, the blocks that are there say of themselves whether they are what is asked for.
         """
-        path, about, damaged = self.path / DESCRIPTION, None, dict[Path, object]()
-        try:
-            about = read_json(path) if path.exists() else None
-        except DamagedError as error:
-            damaged |= error.reasons
-        if about is not None:
-            same_format(path, about.get("format", FORMAT), FORMAT, "evaluate into another folder")
-            if wrong := [name for name, kind in KINDS.items() if not isinstance(about.get(name, ()), kind)]:
-                damaged[path] = f"it has no valid {', '.join(map(repr, wrong))}"
-        if about is None or damaged:
-            damaged |= {self.file(number): f"no {DESCRIPTION} describes it" for number in self.blocks}
-        if damaged:
-            raise DamagedError(damaged)
-        if about is not None and asked is not None:
+        path = self.path / DESCRIPTION
+        if not path.exists():
+            return self._described_by_blocks(asked) if asked is not None and self.blocks else None
+        about = read_json(path)
+        same_format(path, about.get("format", FORMAT), FORMAT, "evaluate into another folder")
+        if wrong := [name for name, kind in KINDS.items() if not isinstance(about.get(name, ()), kind)]:
+            raise DamagedError({path: f"it has no valid {', '.join(map(repr, wrong))}"})
+        if asked is not None:
             self._check_same(about, asked)
         return about
+
+    def _described_by_blocks(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """How many images a block holds, which evaluation.json would say; refuses blocks of anything else."""
+        foreign, sizes = dict[Path, object](), set[int]()
+        for path in map(self.file, self.blocks):
+            _, notes, key = _metadata(path)
+            sizes.add(notes.get("block", 0))
+            if key != _key(asked) or 0 in sizes or len(sizes) > 1:
+                foreign[path] = f"no {DESCRIPTION} describes it, and it is not of this evaluation"
+        if foreign:
+            raise DamagedError(foreign)
+        return {"block": sizes.pop()}
 
     def _check_same(self, about: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
         """Refuse to mix another evaluation with the one that is here, and show how they differ."""
@@ -119,16 +126,24 @@ class EvaluationFolder:
             long[column] = pa.DictionaryArray.from_arrays(codes, texts)
         long["image"] = np.tile(block.columns["index"], len(block.values))
         long["value"] = np.concatenate([np.zeros(0), *block.values.values()])
-        _write(self.file(number, "scores"), pa.table(long), {}, _key(about))
+        _write(self.file(number, "scores"), pa.table(long), {}, about)
         table = pa.table({name: _column(each) for name, each in block.columns.items()})
-        _write(self.file(number), table, block.notes, _key(about))
+        _write(self.file(number), table, block.notes, about)
 
     def read(self) -> tuple[dict[str, Any] | None, list[StoredBlock]]:
         """evaluation.json, None where there is none, and the blocks; names all files that are damaged."""
-        about, blocks, damaged = self.about(), list[StoredBlock](), dict[Path, object]()
+        about, blocks, damaged = None, list[StoredBlock](), dict[Path, object]()
+        try:
+            about = self.about()
+        except DamagedError as error:
+            damaged |= error.reasons
         for number in self.blocks:
             try:
-                blocks.append(self.read_block(number, about or {}))
+                if about is not None:
+                    blocks.append(self.read_block(number, about))
+                else:  # of which evaluation they are cannot be known, but whether they are whole
+                    for kind in ("scores", "block"):
+                        _read(self.file(number, kind), None)
             except DamagedError as error:
                 damaged |= error.reasons
         if damaged:
@@ -212,14 +227,27 @@ def load_result(folder: Path | str) -> Result:
     Everything in it is data: nothing can execute code.
     """
     evaluation, about = read_evaluation(folder)
-    return Result.of(about["name"], evaluation, about, examples=Examples.read(Path(folder) / EXAMPLES))
+    return Result.of(about["name"], evaluation, about, examples=read_examples(Path(folder), about))
+
+
+def write_examples(folder: Path, examples: Examples, about: Mapping[str, Any]) -> None:
+    """Store the examples of the evaluation that `about` describes."""
+    write_arrays(folder / EXAMPLES, examples.to_arrays() | {"key": np.array(_key(about))})
+
+
+def read_examples(folder: Path, about: Mapping[str, Any] | None = None) -> Examples | None:
+    """The examples of the evaluation that `about` describes; None if there are none."""
+    found = Examples.read(path := folder / EXAMPLES)
+    if found is not None and about is not None and found.key not in ("", _key(about)):
+        raise DamagedError({path: "it is of another evaluation or another model"})
+    return found
 
 
 def write_result(result: Result, folder: Path) -> Path:
     """Write a result in memory to an empty folder, as one block."""
     evaluation, about = result.evaluation, result.about
     target = EvaluationFolder(writable_folder(folder))
-    if target.about() is not None:
+    if target.about() is not None or target.blocks:
         raise InputError(f"{folder} already holds an evaluation: choose another folder")
     columns: dict[str, Any] = {"index": evaluation.indices, "label": evaluation.labels}
     columns["target"] = evaluation.targets
@@ -233,10 +261,12 @@ def write_result(result: Result, folder: Path) -> Path:
         "importance": {name: [1, *values.tolist()] for name, values in evaluation.importance.items()},
     }
     values = {(score, name): each for score, by in evaluation.values.items() for name, each in by.items()}
+    images = len(evaluation.indices)
+    about = {**about, "block": max(images, 1), "images": images}
     target.write(0, StoredBlock(columns, values, notes), about)
     if result.examples is not None:
-        write_arrays(folder / EXAMPLES, result.examples.to_arrays())
-    target.describe({**about, "block": max(len(evaluation.indices), 1), "images": len(evaluation.indices)})
+        write_examples(folder, result.examples, about)
+    target.describe(about)
     return folder
 
 
@@ -302,10 +332,10 @@ def _array(table: Any, name: str) -> NDArray[Any]:
     return column.to_numpy()  # type: ignore[no-any-return]
 
 
-def _write(path: Path, table: Any, notes: Mapping[str, Any], key: str) -> None:
+def _write(path: Path, table: Any, notes: Mapping[str, Any], about: Mapping[str, Any]) -> None:
     import pyarrow.parquet as pq
 
-    text = json.dumps(notes)
+    text, key = json.dumps({**notes, "block": about["block"]}), _key(about)
     # Parquet checks its columns alone.
     metadata = {"notes": text, "key": key, "checksum": _checksum(text, key)}
     with replacing(path) as temporary:
@@ -313,23 +343,34 @@ def _write(path: Path, table: Any, notes: Mapping[str, Any], key: str) -> None:
         pq.write_table(table.replace_schema_metadata(metadata), temporary, **how)
 
 
-def _read(path: Path, key: str) -> tuple[Any, dict[str, Any]]:
+def _metadata(path: Path) -> tuple[Any, dict[str, Any], str]:
+    """A block's file, opened, its notes, and the key of its evaluation."""
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(path, page_checksum_verification=True)
-        raw = table.schema.metadata or {}
+        file = pq.ParquetFile(path, page_checksum_verification=True)
+        raw = file.schema_arrow.metadata or {}
         metadata = {name.decode(): value.decode() for name, value in raw.items()}
         notes: dict[str, Any] = json.loads(metadata["notes"])
     except KeyError as error:
         raise DamagedError({path: f"it is not a block of an evaluation: it has no {error}"}) from error
     except Exception as error:  # damaged files raise exceptions of many types
-        raise DamagedError({path: error}) from error
+        raise DamagedError({path: first_line(error)}) from error
     if metadata.get("checksum") != _checksum(metadata["notes"], metadata.get("key", "")):
         raise DamagedError({path: "its content does not match its checksum"})
-    if metadata["key"] != key:
+    return file, notes, metadata["key"]
+
+
+def _read(path: Path, key: str | None) -> tuple[Any, dict[str, Any]]:
+    """The table of a block, of the evaluation with this key, and its notes."""
+    file, notes, stored = _metadata(path)
+    if key not in (None, stored):
         raise DamagedError({path: "it is a block of another evaluation or another model"})
-    return table, notes
+    try:
+        with file:
+            return file.read(), notes
+    except Exception as error:  # damaged files raise exceptions of many types
+        raise DamagedError({path: first_line(error)}) from error
 
 
 def _checksum(notes: str, key: str) -> str:

@@ -30,6 +30,8 @@ FORMAT = 1
 
 PRETRAINED = Path(__file__).parent / "pretrained"
 
+CHECKSUM, WEIGHTS = "fpa-checksum", "fpa-weights"
+"""What a model file says beside its card: a checksum of everything, and the fingerprint of the weights."""
 
 # Where training scripts keep the weights in a checkpoint, and what wrappers put before their names.
 CHECKPOINT_KEYS = ("state_dict", "model_state_dict", "model", "net", "weights")
@@ -81,9 +83,13 @@ def save_model(model: nn.Module, card: ModelCard, path: Path | str) -> None:
     """Write weights and card to one `.safetensors` file, whole or not at all."""
     state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
     text = json.dumps({"format": FORMAT, **asdict(card)})
-    metadata = {"fpa": text, "fpa-checksum": _checksum(state, text)}
-    with replacing(Path(path)) as temporary:
-        temporary.write_bytes(to_safetensors(state, metadata))
+    write_tensors(Path(path), state, {"fpa": text, WEIGHTS: fingerprint(model)})
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor], texts: dict[str, str]) -> None:
+    """Write tensors, and texts by name, to a safetensors file with a checksum, whole or not at all."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(to_safetensors(tensors, texts | {CHECKSUM: _checksum(tensors, texts)}))
 
 
 def shipped_models() -> list[str]:
@@ -183,17 +189,22 @@ def open_tensors(path: Path) -> Any:
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """All tensors of a safetensors file; where it carries a checksum, damage is refused."""
+    return tensors_and_texts(path)[0]
+
+
+def tensors_and_texts(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """All tensors of a safetensors file, and its texts; where it carries a checksum, damage is refused."""
     with open_tensors(path) as file:
         state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        metadata = file.metadata() or {}
-    stored = metadata.get("fpa-checksum")
-    if stored is not None and stored != _checksum(state, metadata.get("fpa", "")):
+        texts: dict[str, str] = file.metadata() or {}
+    if texts.pop(CHECKSUM, None) not in (None, _checksum(state, texts)):
         raise InputError(f"{path} is damaged: its content does not match its checksum")
-    return state
+    return state, texts
 
 
-def _checksum(state: Mapping[str, Tensor], card: str) -> str:
-    return _updated(hashlib.blake2b(card.encode(), digest_size=16), state)
+def _checksum(state: Mapping[str, Tensor], texts: Mapping[str, str]) -> str:
+    joined = "".join(text for _, text in sorted(texts.items()))
+    return _updated(hashlib.blake2b(joined.encode(), digest_size=16), state)
 
 
 def _updated(digest: Any, state: Mapping[str, Tensor]) -> str:

@@ -18,10 +18,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from fpa.errors import DamagedError, InputError, differences, same_format
-from fpa.evaluation.result import Examples
-from fpa.evaluation.shards import DESCRIPTION, EXAMPLES, FILES, EvaluationFolder
-from fpa.files import LOCK, clear_temporaries, read_json, writable_folder, write_text
+from fpa.errors import DamagedError, InputError, differences, first_line, same_format
+from fpa.evaluation.shards import DESCRIPTION, EXAMPLES, FILES, EvaluationFolder, read_examples
+from fpa.files import LOCK, clear_temporaries, file_texts, read_json, writable_folder, write_json, write_text
 from fpa.progress import Display
 from fpa.study.recipe import AUGMENTATIONS, Recipe, load_recipe
 
@@ -88,7 +87,7 @@ class StudyFolder:
                 raise InputError(f"{path} cannot be read: you lack permission")
 
         readers: dict[str, Callable[[Path], Any]] = dict.fromkeys(TRAINED[:2], read_tensors)
-        readers |= {"manifest.json": read_json, EXAMPLES: Examples.read}
+        readers |= {"manifest.json": read_json, EXAMPLES: _read_examples}
         readers[DESCRIPTION] = lambda path: EvaluationFolder(path.parent).read()
         # also where it is missing: there may be blocks
         descriptions = (self.path / name / DESCRIPTION for name in self.variants)
@@ -102,6 +101,33 @@ class StudyFolder:
             except InputError as error:
                 damaged[path] = error
         return damaged
+
+    def foreign(self, recipe: Recipe) -> dict[Path, object]:
+        """Models and evaluations of another training than the one in whose folder they are.
+
+        Those of other settings than the recipe's are refused: it may be the recipe that was changed.
+        """
+        found, others = dict[Path, object](), dict[Path, list[str]]()
+        for name, variant in recipe.trainings().items():
+            model, described = self.path / name / TRAINED[0], self.path / name / DESCRIPTION
+            with suppress(DamagedError):  # damage is found elsewhere
+                card = _card(model)
+                if card.get("variant", "") not in ("", name):
+                    found[model] = f"it is the model of the training {card['variant']}"
+                elif card:
+                    others[model] = differences(recipe.description(variant), card["recipe"])
+            with suppress(DamagedError):
+                about = EvaluationFolder(described.parent).about() or {"name": name, "plan": {}}
+                seed = about["plan"].get("seed", recipe.seed)
+                if about["name"] != name:
+                    found[described] = f"it is the evaluation of {about['name']}"
+                elif seed != recipe.seed:
+                    others[described] = [f"seed: {seed} -> {recipe.seed}"]
+        for path, changed in others.items():
+            if changed:
+                settings = f"was made with other settings than recipe.yaml has ({'; '.join(changed)})"
+                raise InputError(f"{path} {settings}: restore recipe.yaml, or start afresh with --overwrite")
+        return found
 
     def claim(self, recipe: Recipe, display: Display, *, overwrite: bool, repair: bool) -> None:
         """Take the folder for this recipe, or refuse what is there; damaged files are removed on request."""
@@ -118,10 +144,12 @@ class StudyFolder:
         else:
             self.refuse_others()
         damaged = self.damaged()
+        if path.exists():
+            damaged |= self.foreign(recipe)
         if damaged and not (repair and path.exists()):  # without a recipe they may be of something else
             raise DamagedError(damaged)
         for file, reason in damaged.items():
-            display.say(f"removed a damaged file: {file} ({reason})")
+            display.say(f"removed a damaged or foreign file: {file} ({reason})")
             file.unlink(missing_ok=True)
         writable_folder(self.path)
         self.clear_temporaries()
@@ -145,6 +173,25 @@ class StudyFolder:
                 f"{self.path} holds no study (there is no recipe.yaml), but files that would be overwritten: "
                 f"{', '.join(others[:5])}{more}; choose another --output, {remedy}"
             )
+
+
+def _card(path: Path) -> dict[str, Any]:
+    """What a model file says of itself; empty where it is not there or says nothing."""
+    try:
+        card = json.loads(file_texts(path).get("fpa", "{}")) if path.exists() else {}
+        if not card or (isinstance(card["recipe"], dict) and isinstance(card.get("variant", ""), str)):
+            return dict(card)
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise DamagedError({path: first_line(error)}) from error
+    raise DamagedError({path: "its description of itself cannot be read"})
+
+
+def _read_examples(path: Path) -> None:
+    """Refuse examples that are damaged, or not of the evaluation beside them."""
+    about = None
+    with suppress(DamagedError):
+        about = EvaluationFolder(path.parent).about()
+    read_examples(path.parent, about)
 
 
 def check_format(folder: Path) -> None:
@@ -207,4 +254,4 @@ class Manifest:
         self._write()
 
     def _write(self) -> None:
-        write_text(self.path, json.dumps(self.values, indent=2) + "\n")
+        write_json(self.path, self.values)

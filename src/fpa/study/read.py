@@ -6,12 +6,12 @@ import warnings
 from importlib import resources
 from pathlib import Path
 
-from fpa.errors import InputError, differences
-from fpa.evaluation.result import Examples, Result, Results
-from fpa.evaluation.shards import DESCRIPTION, EXAMPLES, load_result, read_evaluation
-from fpa.files import read_json
+from fpa.errors import DamagedError, InputError, differences
+from fpa.evaluation.result import Result, Results
+from fpa.evaluation.shards import DESCRIPTION, load_result, read_evaluation, read_examples
+from fpa.files import file_texts, read_json
 from fpa.scores.fidelity import common_images
-from fpa.study.folder import check_format, stored_recipe
+from fpa.study.folder import StudyFolder, check_format, stored_recipe
 from fpa.study.recipe import Recipe, load_recipe, recipe_names
 
 
@@ -39,16 +39,23 @@ def read_study(folder: Path | str) -> Results:
     recipe, manifest = stored_recipe(folder / "recipe.yaml"), read_json(folder / "manifest.json")
     for key in ("files", "also"):  # for continuing the study; they say nothing about its results
         manifest.pop(key, None)
+    if foreign := StudyFolder(folder, [*recipe.trainings()]).foreign(recipe):
+        raise DamagedError(foreign)
     evaluations = {name: read_evaluation(folder / name) for name in recipe.trainings()}
-    for name, (evaluation, _) in evaluations.items():
+    for name, (evaluation, about) in evaluations.items():
         if not evaluation.complete:
             raise InputError(f"{folder / name} is not complete: run the study again to continue")
+        if (model := folder / name / "model.safetensors").exists():
+            weights = file_texts(model).get("fpa-weights")  # none where an earlier version wrote it
+            if weights not in (None, about["model"]):
+                wrong = "holds curves of other weights than those of its model"
+                raise InputError(f"{folder / name} {wrong}: run the study again to make them anew")
     several = [evaluation for evaluation, _ in evaluations.values()]
     keep = common_images(*(each.unmasked for each in several)) if several[0].divided else None
     models = {}
     for name, (evaluation, about) in evaluations.items():
         part = folder / name
-        examples, history = Examples.read(part / EXAMPLES), read_history(part / "training.csv")
+        examples, history = read_examples(part, about), read_history(part / "training.csv")
         models[name] = Result.of(name, evaluation, about, keep=keep, examples=examples, history=history)
     return Results(recipe.name, models, manifest, published(recipe), recipe=recipe.to_dict(), folder=folder)
 

@@ -22,7 +22,7 @@ from fpa.data.splits import ArraySplit, FileSplit, ImageData, read_batches
 from fpa.engine.devices import arithmetic_on, check_device
 from fpa.errors import InputError, unknown
 from fpa.files import clear_temporaries, folder_lock, is_main_process, writable_folder
-from fpa.models.saved import read_card, save_model
+from fpa.models.saved import read_card, read_tensors, save_model
 from fpa.models.wrap import class_count, untouched
 from fpa.progress import Display
 from fpa.training.batches import Batches, FileBatches, LoaderBatches, training_batches
@@ -67,8 +67,11 @@ def train_jobs(
             if is_main_process():
                 clear_temporaries(job.folder)
             if job.path.exists() and not overwrite:
+                read_tensors(job.path)  # refuses one that is damaged
                 card = read_card(job.path)
                 job.refuse_other(card.recipe, job.path)
+                if job.locked and card.variant not in ("", job.name):
+                    raise InputError(f"{job.path} is the model of another training, {card.variant}")
                 if is_main_process():
                     (job.folder / "checkpoint.safetensors").unlink(missing_ok=True)
                 finished[id(job)] = job.trained(card.accuracy)

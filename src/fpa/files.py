@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from operator import attrgetter
 from pathlib import Path
@@ -176,6 +176,14 @@ def first_bytes(path: Path, kind: str) -> bytes:
     if problem:
         raise InputError(f"{path} is not a {kind}: {problem}")
     return start
+
+
+def refuse_links(folder: Path, parts: Iterable[str]) -> None:
+    """Refuse to remove files of a folder where a part of it is a link: they would be somewhere else."""
+    if links := [path for path in (folder / part for part in parts) if path.is_symlink()]:
+        raise InputError(
+            f"{links[0]} is a link to another folder: nothing was removed; remove the link first"
+        )
 
 
 def clear_temporaries(folder: Path) -> None:

@@ -245,7 +245,9 @@ def get_masking(
     accepted = list(inspect.signature(make).parameters)[0 if maker else 2 :]
     taken = ", ".join(accepted)
     if not set(parameters) <= set(accepted):
-        raise InputError(f"the masking {name} takes {taken or 'no parameters'}, got {', '.join(parameters)}")
+        raise InputError(
+            f"the masking {name} takes {taken or 'no parameters'}, got {', '.join(map(str, parameters))}"
+        )
     if not maker:
         return get_masking(partial(make, **parameters) if parameters else make)
     try:

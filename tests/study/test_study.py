@@ -435,6 +435,16 @@ class TestBadInput:
         assert files(folder) == own
         assert not (folder / "rectangle").exists()
 
+    @pytest.mark.parametrize("part", ["none", "figures", "fpa/blocks"])
+    def test_overwriting_removes_nothing_where_a_part_is_a_link(self, finished, tmp_path, part):
+        folder = copied(finished[0], tmp_path / "copy")
+        (folder / part).rename(tmp_path / "elsewhere")
+        (folder / part).symlink_to(tmp_path / "elsewhere")
+        before = files(folder), files(tmp_path / "elsewhere")
+        with pytest.raises(InputError, match=rf"{part} is a link to another folder: nothing was removed"):
+            StudyFolder(folder).clear()
+        assert (files(folder), files(tmp_path / "elsewhere")) == before
+
     def test_a_report_does_not_replace_that_of_another_study(self, finished, tmp_path):
         other = copied(finished[0], tmp_path / "other")
         with pytest.raises(InputError, match="holds another study"):

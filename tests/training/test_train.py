@@ -26,7 +26,7 @@ from fpa.study.trainings import load_recipe_data, make_augment, train
 from fpa.training.batches import ArrayBatches, crop_and_flip, training_batches
 from fpa.training.run import TrainingError
 from fpa.training.settings import TrainingSettings
-from fpa.training.trainer import accuracy, train_jobs
+from fpa.training.trainer import Trainer, accuracy, train_jobs
 from training.several_processes import plain_job
 
 TINY = load_recipe("tiny")
@@ -412,6 +412,11 @@ class TestBadInput:
             path.write_bytes(content)
             with pytest.raises(InputError, match=r"checkpoint.safetensors"):
                 train(recipe, tmp_path, data=data, device="cpu")
+
+    def test_too_little_memory_is_one_line_and_what_to_do(self, data, tmp_path, monkeypatch):
+        monkeypatch.setattr(Trainer, "_advance", lambda *_: torch.empty(2**58, device="cpu"))
+        with pytest.raises(InputError, match=r"not enough memory on cpu .* 32 images: .*training.batch_size"):
+            train(TINY, tmp_path, variants=["none"], data=data, device="cpu")
 
     def test_a_full_disk_keeps_the_last_checkpoint(self, data, tmp_path, monkeypatch):
         usual, writes = Path.write_bytes, []

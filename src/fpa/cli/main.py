@@ -52,6 +52,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if "--debug" in argv:
             raise
+        full = ("DefaultCPUAllocator", "out of memory")
+        if isinstance(error, MemoryError) or any(words in str(error) for words in full):
+            remedy = "use smaller batches or images, fewer workers, or another device, and run again"
+            print(f"fpa: there is not enough memory ({first_line(error)}): {remedy}", file=sys.stderr)
+            return 2
         print(f"fpa: {type(error).__name__}: {first_line(error)} (--debug shows where)", file=sys.stderr)
         return 1
 

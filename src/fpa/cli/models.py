@@ -13,7 +13,7 @@ from rich.console import Console
 import fpa
 from fpa.cli.options import EvaluationOptions, ModelOptions, RunOptions, default_output, show
 from fpa.errors import InputError, at_least
-from fpa.files import folder_lock
+from fpa.files import folder_lock, refuse_links
 from fpa.progress import Display
 
 NO_TRAINING_IMAGES = (
@@ -253,6 +253,7 @@ def _remove_shown(folder: Path) -> None:
     """Remove what may have been made of an evaluation that was overwritten."""
     from fpa.study.folder import SHOWN_FILES
 
+    refuse_links(folder, ["figures"])
     for name in (*SHOWN_FILES, "audit.json", "audit.html"):
         (folder / name).unlink(missing_ok=True)
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils import data as torch_data
 
 from fpa.data.normalisation import as_normalisation
+from fpa.data.splits import watched
 from fpa.errors import InputError
 
 IMAGE_KEYS = ("image", "images", "pixel_values", "img", "x", "input", "inputs")
@@ -260,7 +261,7 @@ class ImageBatches:
         """Whether the loader draws the images at random, in another order every time."""
         self.seen, self._shape = set[int](), list[int]()
         self._numbered = self._needed = self._warned = False
-        source = iter(self.source)
+        source = watched(iter(self.source))
         if not (taken := list(itertools.islice(source, 1))):
             raise InputError("there are no images: the loader yields nothing")
         self.first = self.converted(taken[0], 0, 0)[0]
@@ -282,7 +283,7 @@ class ImageBatches:
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         taken, self._taken = self._taken, []
         self.seen, at = set(), 0
-        for number, raw in enumerate(itertools.chain(taken, self.source)):
+        for number, raw in enumerate(itertools.chain(taken, watched(self.source))):
             batch = self.converted(raw, number, at)
             at += len(batch[0])
             yield batch

@@ -18,7 +18,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 from fpa.data.loaders import ImageBatches, Normaliser, in_order, is_batch, single_images
 from fpa.data.normalisation import Normalisation
 from fpa.data.sets import load_evaluation_data
-from fpa.data.splits import UNREADABLE, ImageData, read_batches, unreadable
+from fpa.data.splits import UNREADABLE, ImageData, read_batches, unreadable, watched
 from fpa.errors import InputError, at_least
 
 _PROBE = 16  # images that `first` holds at most
@@ -266,7 +266,7 @@ class _Batched(_Brought, _Indexed):
         same["generator"] = torch.Generator()  # leaves the global one alone
         pieces, ahead = tee(pieces)
         loader: Any = DataLoader(self._loader.dataset, batch_sampler=map(list, ahead), **same)
-        for raw, piece in zip(loader, pieces, strict=True):
+        for raw, piece in zip(watched(loader), pieces, strict=True):
             number = piece.start // self._size
             batch = self._batches.converted(raw, number, piece.start)
             if len(batch[0]) > len(piece):

@@ -11,20 +11,22 @@ weights, so that one from another evaluation is found.
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fpa.errors import DamagedError, InputError, differences, first_line, same_format
 from fpa.evaluation.result import Evaluation, Examples, Result
-from fpa.files import read_json, replacing, writable_folder, write_arrays, write_json
+from fpa.files import read_json, refuse_links, replacing, writable_folder, write_arrays, write_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+T = TypeVar("T")
 
 FORMAT = 2
 """Version of the folder of an evaluation."""
@@ -132,23 +134,24 @@ class EvaluationFolder:
 
     def read(self) -> tuple[dict[str, Any] | None, list[StoredBlock]]:
         """evaluation.json, None where there is none, and the blocks; names all files that are damaged."""
-        about, blocks, damaged = None, list[StoredBlock](), dict[Path, object]()
-        try:
-            about = self.about()
-        except DamagedError as error:
-            damaged |= error.reasons
+        about = self.about()
+        return about, [] if about is None else self._each(lambda number: self.read_block(number, about))
+
+    def check_blocks(self) -> None:
+        """Name all blocks that are damaged, of whatever evaluation they are."""
+        self._each(lambda number: [_read(self.file(number, kind), None) for kind in ("scores", "block")])
+
+    def _each(self, read: Callable[[int], T]) -> list[T]:
+        """What `read` makes of every block; all that are damaged are named together."""
+        found, damaged = list[T](), dict[Path, object]()
         for number in self.blocks:
             try:
-                if about is not None:
-                    blocks.append(self.read_block(number, about))
-                else:  # of which evaluation they are cannot be known, but whether they are whole
-                    for kind in ("scores", "block"):
-                        _read(self.file(number, kind), None)
+                found.append(read(number))
             except DamagedError as error:
                 damaged |= error.reasons
         if damaged:
             raise DamagedError(damaged)
-        return about, blocks
+        return found
 
     def read_block(self, number: int, about: Mapping[str, Any]) -> StoredBlock:
         """A block of the evaluation that `about` describes."""
@@ -167,6 +170,7 @@ class EvaluationFolder:
 
     def clear(self) -> None:
         """Remove the files of an evaluation, and nothing else."""
+        refuse_links(self.path, ["blocks"])
         for pattern in reversed(FILES):
             for path in self.path.glob(pattern):
                 path.unlink()

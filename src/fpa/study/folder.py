@@ -20,7 +20,16 @@ from typing import Any
 
 from fpa.errors import DamagedError, InputError, differences, first_line, same_format
 from fpa.evaluation.shards import DESCRIPTION, EXAMPLES, FILES, EvaluationFolder, read_examples
-from fpa.files import LOCK, clear_temporaries, file_texts, read_json, writable_folder, write_json, write_text
+from fpa.files import (
+    LOCK,
+    clear_temporaries,
+    file_texts,
+    read_json,
+    refuse_links,
+    writable_folder,
+    write_json,
+    write_text,
+)
 from fpa.progress import Display
 from fpa.study.recipe import AUGMENTATIONS, Recipe, load_recipe
 
@@ -66,6 +75,7 @@ class StudyFolder:
         others = self.path.exists() and any(path.name != LOCK for path in self.path.iterdir())
         if others and not (self.path / "recipe.yaml").exists():
             raise InputError(f"{self.path} is not empty and holds no study: nothing was removed")
+        refuse_links(self.path, self.parts[1:])
         for path in self.files:
             path.unlink()
         self.clear_temporaries()
@@ -78,17 +88,37 @@ class StudyFolder:
         for part in self.parts:
             clear_temporaries(self.path / part)
 
-    def damaged(self) -> dict[Path, object]:
-        """The files that cannot be read, and blocks that nothing describes, with the reasons."""
+    def damaged(self, recipe: Recipe | None = None) -> dict[Path, object]:
+        """The files that cannot be read or, in a study of `recipe`, are foreign, with the reasons."""
         from fpa.models.saved import read_tensors
 
         for path in self.files:
             if not os.access(path, os.R_OK):  # to be read by someone else, and not to be removed
                 raise InputError(f"{path} cannot be read: you lack permission")
 
+        foreign = {} if recipe is None else self.foreign(recipe)
+
+        def evaluation(path: Path) -> None:
+            stored, about = EvaluationFolder(path.parent), None
+            if path.parent / DESCRIPTION not in foreign:  # which would make all others foreign
+                with suppress(DamagedError):
+                    about = stored.about()
+            if path.name == EXAMPLES:
+                read_examples(path.parent, about)
+            elif about is None:
+                reasons: dict[Path, object] = {}
+                for check in (stored.check_blocks, stored.about):
+                    try:
+                        check()
+                    except DamagedError as error:
+                        reasons |= error.reasons
+                if reasons:
+                    raise DamagedError(reasons)
+            else:
+                stored.read()
+
         readers: dict[str, Callable[[Path], Any]] = dict.fromkeys(TRAINED[:2], read_tensors)
-        readers |= {"manifest.json": read_json, EXAMPLES: _read_examples}
-        readers[DESCRIPTION] = lambda path: EvaluationFolder(path.parent).read()
+        readers |= {"manifest.json": read_json, EXAMPLES: evaluation, DESCRIPTION: evaluation}
         # also where it is missing: there may be blocks
         descriptions = (self.path / name / DESCRIPTION for name in self.variants)
         damaged: dict[Path, object] = {}
@@ -100,7 +130,7 @@ class StudyFolder:
                 damaged |= error.reasons
             except InputError as error:
                 damaged[path] = error
-        return damaged
+        return damaged | foreign
 
     def foreign(self, recipe: Recipe) -> dict[Path, object]:
         """Models and evaluations of another training than the one in whose folder they are.
@@ -143,9 +173,7 @@ class StudyFolder:
                 )
         else:
             self.refuse_others()
-        damaged = self.damaged()
-        if path.exists():
-            damaged |= self.foreign(recipe)
+        damaged = self.damaged(recipe if path.exists() else None)
         if damaged and not (repair and path.exists()):  # without a recipe they may be of something else
             raise DamagedError(damaged)
         for file, reason in damaged.items():
@@ -184,14 +212,6 @@ def _card(path: Path) -> dict[str, Any]:
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise DamagedError({path: first_line(error)}) from error
     raise DamagedError({path: "its description of itself cannot be read"})
-
-
-def _read_examples(path: Path) -> None:
-    """Refuse examples that are damaged, or not of the evaluation beside them."""
-    about = None
-    with suppress(DamagedError):
-        about = EvaluationFolder(path.parent).about()
-    read_examples(path.parent, about)
 
 
 def check_format(folder: Path) -> None:

@@ -2,10 +2,8 @@
 
 import difflib
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import fields
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any
 
 
 class InputError(ValueError):
@@ -75,62 +73,10 @@ def differences(ours: dict[str, Any], theirs: dict[str, Any], prefix: str = "") 
 
 def at_least(name: str, value: float | None, least: float) -> None:
     """Refuse a setting that is smaller than it may be; None is one that was not made."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise InputError(f"{name} must be a number of at least {least}, got {value!r:.80}")
     if value is not None and not value >= least:
         raise InputError(f"{name} must be at least {least}, got {value}")
-
-
-def check_types(settings: Any, prefix: str = "") -> None:
-    """Refuse a dataclass whose values are not of the types of its fields: the one schema of all settings.
-
-    >>> from dataclasses import make_dataclass
-    >>> check_types(make_dataclass("Curve", [("points", int), ("name", str | None)])(21, None))
-    """
-    for item in fields(settings):
-        check_type(f"{prefix}{item.name}", getattr(settings, item.name), item.type)
-
-
-def check_type(name: str, value: Any, kind: Any) -> None:
-    """Refuse a value that is not of a type, in words.
-
-    >>> check_type("points", None, int)
-    Traceback (most recent call last):
-    fpa.errors.InputError: points must be a whole number, got None
-    """
-    if not _of_type(value, kind):
-        raise InputError(f"{name} must be {_in_words(kind)}, got {repr(value)[:80]}")
-
-
-def _of_type(value: Any, kind: Any) -> bool:
-    origin, inner = get_origin(kind), get_args(kind)
-    if origin in (Union, UnionType):
-        return any(_of_type(value, each) for each in inner)
-    if origin is Literal:
-        return any(type(value) is type(each) and value == each for each in inner)
-    if origin is list:
-        return isinstance(value, list) and all(_of_type(each, inner[0]) for each in value)
-    if origin is tuple:
-        fits = isinstance(value, (list, tuple)) and len(value) == len(inner)
-        return fits and all(map(_of_type, value, inner))
-    if origin is dict:
-        return isinstance(value, dict) and all(
-            _of_type(key, inner[0]) and _of_type(each, inner[1]) for key, each in value.items()
-        )
-    if kind in (int, float):
-        number = isinstance(value, (int, kind)) and not isinstance(value, bool)
-        return number and not (isinstance(value, int) and abs(value) >= 2**63)
-    return kind is Any or isinstance(value, kind)
-
-
-def _in_words(kind: Any) -> str:
-    plain = {int: "a whole number", float: "a number", str: "text", bool: "true or false", NoneType: "null"}
-    origin, inner = get_origin(kind), get_args(kind)
-    if origin in (Union, UnionType):
-        return " or ".join(map(_in_words, inner))
-    if origin is Literal:
-        return f"one of {', '.join(map(str, inner))}"
-    if origin in (list, tuple):
-        return f"a list of {_in_words(inner[0]).removeprefix('a ')}s"
-    return plain.get(kind, "a mapping" if origin is dict else f"a {getattr(kind, '__name__', kind)}")
 
 
 def same_format(path: Path, version: Any, ours: int, remedy: str) -> None:

@@ -36,6 +36,8 @@ def replacing(path: Path) -> Iterator[Path]:
 
     A reader sees the old file or the new one, never half of one, also after a crash or a full disk.
     """
+    if path.is_dir():
+        raise InputError(f"{path} is a folder: a file is to be written there")
     temporary = path.with_name(f"{TEMPORARY}{uuid4().hex}{path.suffix}")
     try:
         temporary.touch(exist_ok=False)  # with the permissions of any new file, unlike tempfile's

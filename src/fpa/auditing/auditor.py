@@ -30,6 +30,7 @@ from fpa.explanation import Estimator, Estimators, Settings, get_estimators
 from fpa.masking import Constant, Masking
 from fpa.perturbation import check_fractions, features_of
 from fpa.progress import Tell
+from fpa.schema import checked
 from fpa.scores.fidelity import Fidelity
 from fpa.statistics import Estimate, ranking_agreement, reliability, share_kept
 from fpa.training.settings import suggested_fpa
@@ -37,6 +38,7 @@ from fpa.training.settings import suggested_fpa
 MASKINGS = ("constant", "mean", "blur", "uniform")
 
 
+@checked
 @torch.inference_mode(False)
 def audit(
     model: nn.Module | Engine,

@@ -20,6 +20,7 @@ from fpa.data.normalisation import Normalisation
 from fpa.data.sets import load_evaluation_data
 from fpa.data.splits import UNREADABLE, ImageData, read_batches, unreadable, watched
 from fpa.errors import InputError, at_least
+from fpa.schema import checked
 
 _PROBE = 16  # images that `first` holds at most
 _DECODED = 64  # files that one worker decodes at a time
@@ -71,6 +72,7 @@ class ImageSource(ABC):
     def check_numbers(self) -> None:  # noqa: B027
         """Refuse images that cannot be told apart by number, now or when a number repeats."""
 
+    @checked
     def blocks(self, size: int, wanted: Callable[[int], bool] = lambda number: True) -> Iterator[ImageBlock]:
         """The blocks of `size` images (the last may be smaller), in order.
 
@@ -123,6 +125,7 @@ class ImageSource(ABC):
         return np.asarray(unit.nan_to_num().mul(255).round().clamp(0, 255).byte())
 
 
+@checked
 def image_source(
     data: Any,
     *,

@@ -19,8 +19,10 @@ from fpa.evaluation.shards import load_result
 from fpa.explanation import Estimators, Settings
 from fpa.models.wrap import Logits, classifier, input_channels, unwrapped, warn_of_probabilities
 from fpa.progress import Tell
+from fpa.schema import checked
 
 
+@checked
 @torch.inference_mode(False)
 def evaluate(
     model: nn.Module | Engine,

@@ -1,6 +1,6 @@
 """The plan of an evaluation: all that determines its numbers, with one check and one JSON form."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, get_args
 
@@ -11,6 +11,7 @@ from fpa.errors import InputError, one_of
 from fpa.explanation import Estimator, Estimators, Settings, get_estimators, passes
 from fpa.masking import Masking, get_masking, masking_json
 from fpa.perturbation import OUTPUTS, check_fractions, check_outputs
+from fpa.schema import checked
 from fpa.scores.score import Score, get_scores
 
 
@@ -63,6 +64,7 @@ class Plan:
         return passes(self.estimators) + 2 * inner * len(self.estimators) * (1 + len(self.maskings))
 
 
+@checked
 def make_plan(
     estimators: Estimators = "paper",
     *,
@@ -73,7 +75,7 @@ def make_plan(
     fractions: Sequence[float] | None = None,
     features: str | int = "pixels",
     outputs: str | Sequence[str] = ("logit",),
-    scores: Any = ("A",),
+    scores: str | Score | Iterable[Any] = ("A",),
     seed: int = 0,
     precision: str | Precision | None = None,
     normalisation: Normalisation | None = None,

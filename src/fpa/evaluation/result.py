@@ -150,10 +150,8 @@ class Examples:
     def _misshapen(self) -> str | None:
         """The name of a part that does not fit the images, if there is one."""
         images, sides = self.images, (len(self.images), *self.images.shape[2:])
-        plain: dict[str, Any] = {
-            name: (getattr(self, name), sides[:1], "i") for name in ("indices", "labels", "targets")
-        }
-        plain |= {"images": (images, images.shape if images.ndim == 4 else None, "u")}
+        plain: dict[str, Any] = {"images": (images, images.shape if images.ndim == 4 else None, "u")}
+        plain |= {name: (getattr(self, name), sides[:1], "i") for name in ("indices", "labels", "targets")}
         plain |= {"fill": (self.fill, images.shape, "u")}
         plain |= {f"map.{name}": (values, sides, "f") for name, values in self.maps.items()}
         plain |= {f"rank.{name}": (values, sides, "i") for name, values in self.ranks.items()}

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fpa.errors import DamagedError, InputError, differences, first_line, same_format
+from fpa.errors import DamagedError, InputError, differences, first_line, same_format, shortened
 from fpa.evaluation.result import Evaluation, Examples, Result
 from fpa.files import read_json, refuse_links, replacing, writable_folder, write_arrays, write_json
+from fpa.schema import check_type, checked
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,8 +32,18 @@ T = TypeVar("T")
 FORMAT = 2
 """Version of the folder of an evaluation."""
 
-KINDS = {"format": int, "plan": dict, "model": str, "block": int, "images": int | None, "classes": list}
+KINDS: dict[str, Any] = {
+    "format": int, "plan": dict[str, Any], "model": str, "block": int, "images": int | None,
+    "classes": list[str], "name": str,
+}  # fmt: skip
 """What evaluation.json must have."""
+
+PLAN: dict[str, Any] = {
+    "estimators": dict[str, dict[str, Any]], "masking": dict[str, Any], "maskings": dict[str, Any],
+    "fractions": list[float], "outputs": list[str], "divided": dict[str, bool],
+    "scores": dict[str, dict[str, Any]], "seed": int, "features": str | int,
+}  # fmt: skip
+"""What its plan must have."""
 
 DESCRIPTION, EXAMPLES = "evaluation.json", "examples.npz"
 FILES = (DESCRIPTION, "blocks/block-[0-9]*.parquet", "blocks/scores-[0-9]*.parquet", EXAMPLES)
@@ -84,8 +95,15 @@ class EvaluationFolder:
             return self._described_by_blocks(asked) if asked is not None and self.blocks else None
         about = read_json(path)
         same_format(path, about.get("format", FORMAT), FORMAT, "evaluate into another folder")
-        if wrong := [name for name, kind in KINDS.items() if not isinstance(about.get(name, ()), kind)]:
-            raise DamagedError({path: f"it has no valid {', '.join(map(repr, wrong))}"})
+        try:
+            for values, kinds in ((about, KINDS), (about.get("plan", {}), PLAN)):
+                for name, kind in kinds.items():
+                    check_type(name, values.get(name), kind)
+            for name, each in about["plan"]["estimators"].items():
+                check_type(f"the sign of {name}", each.get("sign"), str)
+                check_type(f"the label of {name}", each.get("label"), dict[str, Any])
+        except (InputError, AttributeError) as error:
+            raise DamagedError({path: shortened(str(error))}) from error
         if asked is not None:
             self._check_same(about, asked)
         return about
@@ -183,6 +201,15 @@ def read_evaluation(folder: Path | str) -> tuple[Evaluation, dict[str, Any]]:
     about, blocks = EvaluationFolder(folder).read()
     if about is None or not blocks:
         raise InputError(f"{folder} holds no evaluation: run fpa evaluate with this folder first")
+    try:
+        return _evaluation(about, blocks), about
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        missing = f"what it describes is not in its blocks: {first_line(error)}"
+        raise DamagedError({Path(folder) / DESCRIPTION: missing}) from error
+
+
+def _evaluation(about: Mapping[str, Any], blocks: Sequence[StoredBlock]) -> Evaluation:
+    """The blocks of an evaluation as one."""
     plan, first = about["plan"], blocks[0]
     names, outputs = list(plan["estimators"]), plan["outputs"]
 
@@ -211,7 +238,7 @@ def read_evaluation(folder: Path | str) -> tuple[Evaluation, dict[str, Any]]:
         start = column(f"unmasked/{output}")
         return Evaluation(**shared, **sides, unmasked=start, divided=plan["divided"][output], **more)
 
-    evaluation = curves(
+    return curves(
         "",
         outputs[0],
         values={
@@ -222,9 +249,9 @@ def read_evaluation(folder: Path | str) -> tuple[Evaluation, dict[str, Any]]:
         others={output: curves("", output) for output in outputs[1:]},
         under={masking: curves(masking, outputs[0]) for masking in plan["maskings"]},
     )
-    return evaluation, about
 
 
+@checked
 def load_result(folder: Path | str) -> Result:
     """The result that `fpa.evaluate(folder=...)`, `fpa evaluate` or `Result.save` left in a folder.
 

@@ -11,6 +11,7 @@ from fpa.errors import InputError, unknown
 from fpa.explanation import captum, paper  # noqa: F401 (they fill FAMILIES)
 from fpa.explanation.maps import as_raw_map
 from fpa.explanation.raw import FAMILIES, GradientMap, RawMap, Reduction, Settings
+from fpa.schema import checked
 
 Sign = Literal["signed", "unsigned", "baseline"]
 
@@ -132,6 +133,7 @@ Estimators = str | Iterable[Any] | Mapping[str, Any]
 """What `get_estimators` accepts."""
 
 
+@checked
 def get_estimators(
     estimators: Estimators = "paper", settings: Settings | None = None
 ) -> dict[str, Estimator]:

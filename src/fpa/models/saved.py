@@ -21,12 +21,17 @@ from torchvision import models as torchvision_models
 
 from fpa.data.normalisation import Normalisation, as_normalisation
 from fpa.data.sets import is_plain_name
-from fpa.errors import InputError, first_line
+from fpa.errors import InputError, first_line, shortened
 from fpa.files import first_bytes, replacing
 from fpa.models.architectures import ModelName, build, import_timm, parse_model_name, unknown_model
+from fpa.models.wrap import placed
+from fpa.schema import check_types, checked
 
 FORMAT = 1
 """Version of the metadata in a model file."""
+
+LARGEST = 65536
+"""The most channels, and pixels along a side, that a model file may speak of."""
 
 PRETRAINED = Path(__file__).parent / "pretrained"
 
@@ -68,17 +73,16 @@ class ModelCard:
 
     def __post_init__(self) -> None:
         """Refuse values that are not of their kind, as those of a forged file may be."""
-        words = [self.architecture, self.augmentation, *self.classes]
-        numbers = [*self.input_shape, *self.mean, *self.std, self.accuracy or 0.0]
-        channels, _, _ = self.input_shape
-        if not all(isinstance(word, str) for word in words) or not isinstance(self.recipe, dict):
-            raise InputError("names must be text, the recipe a mapping")
-        if not all(isinstance(number, int | float) for number in numbers):
-            raise InputError("sizes, mean, std and accuracy must be numbers")
-        if not len(self.mean) == len(self.std) == channels:
+        check_types(self)
+        for side in self.input_shape:
+            if not 1 <= side <= LARGEST:
+                raise InputError(f"input_shape must be in 1..{LARGEST} each, got {side}")
+        if len(Normalisation(self.mean, self.std).mean) != self.input_shape[0]:
+            channels = self.input_shape[0]
             raise InputError(f"mean and std must have {channels} numbers, one for each channel")
 
 
+@checked
 def save_model(model: nn.Module, card: ModelCard, path: Path | str) -> None:
     """Write weights and card to one `.safetensors` file, whole or not at all."""
     state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
@@ -120,13 +124,15 @@ def read_card(path: Path | str) -> ModelCard:
     try:
         values = json.loads(text)
         if values.pop("format", None) == FORMAT:
-            tuples = {name: tuple(values[name]) for name in ("input_shape", "mean", "std")}
-            return ModelCard(**values | tuples)
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
-        raise InputError(f"{path} is damaged: its description of itself cannot be read ({error})") from error
+            lists = [name for name in ("input_shape", "mean", "std") if isinstance(values[name], list)]
+            return ModelCard(**values | {name: tuple(values[name]) for name in lists})
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+        reason = shortened(first_line(error))
+        raise InputError(f"{path} is damaged: its description of itself cannot be read ({reason})") from error
     raise InputError(f"{path} was written by another version of fpa (this one reads format {FORMAT})")
 
 
+@checked
 def load_model(
     path: Path | str, device: torch.device | str = "cpu", *, architecture: str | None = None
 ) -> nn.Module:
@@ -140,7 +146,7 @@ def load_model(
     >>> model.card.augmentation, model.card.classes[:2]
     ('fpa', ['disc', 'square'])
     """
-    path = model_path(path)
+    path, place = model_path(path), placed(device)
     card, state = read_card(path), read_tensors(path)
     name = parse_model_name(card.architecture)
     size = len(card.classes), card.input_shape[0]
@@ -157,7 +163,7 @@ def load_model(
         model = build(name, *size)
         model.load_state_dict(state)
     model.card = card  # type: ignore[assignment]
-    return model.to(device).eval()
+    return model.to(place).eval()
 
 
 def check_same_tensors(path: Path, model: str, expected: dict[str, Any], state: dict[str, Any]) -> None:
@@ -236,6 +242,7 @@ class Opened:
     """The data set it was trained on, if it is a model of fpa."""
 
 
+@checked
 def open_model(
     spec: str,
     weights: Path | str | None = None,

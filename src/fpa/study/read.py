@@ -10,11 +10,13 @@ from fpa.errors import DamagedError, InputError, differences
 from fpa.evaluation.result import Result, Results
 from fpa.evaluation.shards import DESCRIPTION, load_result, read_evaluation, read_examples
 from fpa.files import file_texts, read_json
+from fpa.schema import checked
 from fpa.scores.fidelity import common_images
 from fpa.study.folder import StudyFolder, check_format, stored_recipe
 from fpa.study.recipe import Recipe, load_recipe, recipe_names
 
 
+@checked
 def read_results(folder: Path | str) -> Results:
     """The results in a folder: those of a study, or those of one evaluation."""
     folder = Path(folder)

@@ -13,7 +13,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
-from fpa.errors import InputError, at_least, check_types, one_of, shortened, unknown
+from fpa.errors import InputError, at_least, one_of, shortened, unknown
+from fpa.schema import check_types, checked
 from fpa.training.settings import FPASettings, RectangleSettings, TrainingSettings
 
 if TYPE_CHECKING:
@@ -309,6 +310,7 @@ def recipe_values(name: str) -> dict[str, Any]:
     return values
 
 
+@checked
 def load_recipe(name: str, overrides: dict[str, Any] | None = None) -> Recipe:
     """A recipe by name or path, with single fields changed.
 

@@ -19,12 +19,14 @@ from fpa.evaluation.shards import DESCRIPTION, EXAMPLES, EvaluationFolder, read_
 from fpa.files import folder_lock
 from fpa.models.saved import fingerprint, load_model
 from fpa.progress import Display, curves_stage, training_stage
+from fpa.schema import checked
 from fpa.study.folder import SHOWN, Manifest, StudyFolder
 from fpa.study.read import read_results, read_study
 from fpa.study.recipe import Recipe
 from fpa.study.trainings import check_data, load_recipe_data, train
 
 
+@checked
 def run_study(
     recipe: Recipe,
     output: Path | str,

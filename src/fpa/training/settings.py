@@ -4,7 +4,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from fpa.errors import InputError, at_least, check_types
+from fpa.errors import InputError, at_least
+from fpa.schema import check_types, checked
 
 WARM = 0.1
 """The share of a training over which the learning rate of the schedule `warm-cosine` rises."""
@@ -120,6 +121,7 @@ class FPASettings:
         check_types(self, "fpa.")
 
 
+@checked
 def suggested_fpa(height: int, width: int) -> FPASettings:
     """The settings of FPA for images of this size: the paper's at 32 and 224 px, a power law through both.
 

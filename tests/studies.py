@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from fpa.evaluation.result import Evaluation, Examples, Result, Results
+from fpa.evaluation.examples import Examples
+from fpa.evaluation.result import Evaluation, Result, Results
 from fpa.scores.fidelity import common_images
 
 ESTIMATORS = {
@@ -111,6 +112,7 @@ def made_up_plan():
     }
     for name in ("ig_sum", "ig_abs"):
         estimators[name]["raw"] = {"name": "ig", "steps": 200, "reference": "masked"}
+        estimators[name]["reduction"] = name.removeprefix("ig_")
     return {
         "estimators": estimators,
         "masking": {"name": "constant", "value": 0.0},

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 __all__ = [
-    "FPA", "Audit", "Curves", "Engine", "Estimator", "FPASettings", "Fidelity", "InputError", "ModelCard",
-    "Normalisation", "Plan", "Precision", "Recipe", "Rectangle", "Result", "Results", "Score", "Settings",
-    "TrainingSettings", "audit", "evaluate", "explain", "finetune", "get_estimators", "get_masking",
-    "image_source", "load_data", "load_model", "load_recipe", "load_result", "make_plan", "open_model",
-    "paired_test", "perturbation_curves", "read_results", "reliability", "run_study", "save_model",
-    "suggested_fpa",
+    "FPA", "Audit", "Cell", "Curves", "Engine", "Estimator", "FPASettings", "Fidelity", "InputError",
+    "ModelCard", "Normalisation", "Plan", "Precision", "Recipe", "Rectangle", "Result", "Results", "Score",
+    "Settings", "TrainingSettings", "audit", "evaluate", "explain", "finetune", "get_estimators",
+    "get_masking", "image_source", "load_data", "load_model", "load_recipe", "load_result", "make_plan",
+    "open_model", "paired_test", "perturbation_curves", "read_results", "reliability", "run_study",
+    "save_model", "suggested_fpa",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from fpa.study.recipe import Recipe, load_recipe
     from fpa.study.run import run_study
     from fpa.training import FPASettings, TrainingSettings, suggested_fpa
-    from fpa.training.augment import FPA, Rectangle
+    from fpa.training.augment import FPA, Cell, Rectangle
     from fpa.training.finetuning import finetune
 
 _HOMES = {
@@ -51,7 +51,7 @@ _HOMES = {
     "perturbation": "Curves perturbation_curves", "scores": "Fidelity Score",
     "statistics": "paired_test reliability", "study.read": "read_results",
     "study.recipe": "Recipe load_recipe", "study.run": "run_study",
-    "training": "FPA FPASettings Rectangle TrainingSettings finetune suggested_fpa",
+    "training": "Cell FPA FPASettings Rectangle TrainingSettings finetune suggested_fpa",
 }  # fmt: skip
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 _ROOMS = {module.name for module in iter_modules(__path__)} - {"__main__"}

@@ -41,6 +41,16 @@ class Stream(IntEnum):
     """The noise of a masking."""
     CAPTUM = 2**32 + 5
     """What methods of Captum draw."""
+    SUBSETS = 2**32 + 6
+    """The sets of pixels of faithfulness correlation."""
+    SIZES = 2**32 + 7
+    """The sets of pixels of sensitivity-n."""
+    SQUARES = 2**32 + 8
+    """The squares of infidelity."""
+    NEIGHBOURS = 2**32 + 9
+    """The images around an image, for max-sensitivity and smooth parameter randomisation."""
+    RANDOMISED = 2**32 + 10
+    """The parameters of randomised models."""
 
 
 _MASK = (1 << 64) - 1

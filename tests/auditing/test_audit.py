@@ -1,5 +1,6 @@
 """The audit: its rule on made-up evidence, its measurements on models whose answers are known."""
 
+import itertools
 import json
 import re
 import shlex
@@ -18,13 +19,15 @@ from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
 
 import fpa
 from browsers import open_page
-from fpa.auditing.rule import FEWEST_IMAGES, FEWEST_PAIRS, LEAST_KEPT, MOST_OPPOSITE, Evidence, judge
+from fpa.auditing import rule
+from fpa.auditing.rule import FEWEST_IMAGES, LEAST_KEPT, Evidence, judge, most_opposite
 from fpa.cli.main import main
 from fpa.data.sets import load_data
 from fpa.evaluation import loop
 from fpa.explanation import PAPER, Label, Settings
 from fpa.masking import Blur
 from fpa.models.architectures import build_model
+from fpa.statistics.contradictions import opposite_by_chance
 from fpa.statistics.intervals import Estimate
 
 QUICK = {"settings": Settings(ig_steps=4, sg_samples=2), "points": 5, "progress": False}
@@ -74,8 +77,8 @@ def fragile():
 
 def evidence(**changes):
     fine = Evidence(
-        images=500, used=500, classes=10, accuracy=0.9, labels=500, logit_change=9.0, logit_spread=2.0,
-        pairs=18, opposite=Estimate(1, 0, 2), contradictions=0,
+        images=500, used=500, accuracy=0.9, labels=500, chance=0.1, change=Estimate(0.9, 0.8, 1.0),
+        signed=3, unsigned=6, opposite=Estimate(1, 0, 2), contradictions=0,
         kept={10: Estimate(0.95, 0.94, 0.96), 25: Estimate(0.8, 0.8, 0.8), 50: Estimate(0.4, 0.4, 0.4)},
     )  # fmt: skip
     return replace(fine, **changes)
@@ -95,11 +98,11 @@ class TestRule:
             ({"opposite": Estimate(16, 15, 17), "kept": kept(0.5, 0.4, 0.6)}, "unreliable"),
             # One bad criterion is enough, even where the other cannot be told.
             ({"opposite": Estimate(16, 15, 17), "kept": kept(0.8, 0.7, 0.9)}, "unreliable"),
-            # The limits themselves: 4.5 of 18 pairs, 80 % of the logit.
-            ({"opposite": Estimate(4, 3, 4)}, "reliable"),
-            ({"opposite": Estimate(4, 3, 5)}, "cannot tell"),
-            ({"opposite": Estimate(5, 5, 6)}, "unreliable"),
-            ({"pairs": 20, "opposite": Estimate(4, 3, 5)}, "cannot tell"),
+            # The limits themselves: 3 of 18 pairs, 80 % of the centred logit.
+            ({"opposite": Estimate(3, 2, 3)}, "reliable"),
+            ({"opposite": Estimate(3, 2, 4)}, "cannot tell"),
+            ({"opposite": Estimate(4, 4, 5)}, "unreliable"),
+            ({"unsigned": 9, "opposite": Estimate(4, 3, 5)}, "reliable"),
             ({"kept": kept(0.82, 0.801, 0.84)}, "reliable"),
             ({"kept": kept(0.82, 0.80, 0.84)}, "cannot tell"),
             ({"kept": kept(0.79, 0.78, 0.80)}, "cannot tell"),
@@ -109,17 +112,19 @@ class TestRule:
             ({"used": FEWEST_IMAGES}, "reliable"),
             ({"used": FEWEST_IMAGES - 1}, "cannot tell"),
             ({"used": FEWEST_IMAGES - 1, "opposite": Estimate(17, 17, 17)}, "cannot tell"),
-            ({"pairs": FEWEST_PAIRS, "opposite": Estimate(0, 0, 0)}, "reliable"),
-            ({"pairs": FEWEST_PAIRS - 1, "opposite": Estimate(0, 0, 0)}, "cannot tell"),
-            ({"used": 0, "pairs": 0, "opposite": None, "kept": {}}, "cannot tell"),
+            ({"signed": 3, "unsigned": 3, "opposite": Estimate(0, 0, 0)}, "reliable"),
+            ({"signed": 1, "unsigned": 3, "opposite": Estimate(0, 0, 0)}, "cannot tell"),
+            ({"used": 0, "signed": 0, "change": None, "opposite": None, "kept": {}}, "cannot tell"),
             # Nothing to explain.
             ({"accuracy": 0.1, "labels": 500}, "cannot tell"),
             ({"accuracy": 0.12, "labels": 500}, "cannot tell"),
             ({"accuracy": 0.14, "labels": 500}, "reliable"),
-            ({"accuracy": None, "labels": 0}, "reliable"),
-            ({"logit_change": 2.0}, "cannot tell"),
-            ({"logit_change": -2.1}, "reliable"),
-            ({"logit_change": 0.0, "logit_spread": 0.0}, "cannot tell"),
+            ({"accuracy": None, "labels": 0, "chance": None}, "reliable"),
+            ({"accuracy": 0.6, "chance": 0.6}, "cannot tell"),  # always the commonest label
+            ({"accuracy": 0.1, "chance": None}, "reliable"),  # labels of one class say nothing
+            ({"change": Estimate(0.2, 0.1, 0.3)}, "cannot tell"),
+            ({"change": Estimate(0.2, 0.11, 0.3)}, "reliable"),
+            ({"change": Estimate(-0.9, -1, -0.8)}, "cannot tell"),
         ],
     )
     def test_follows_from_the_evidence(self, changes, verdict):
@@ -130,41 +135,53 @@ class TestRule:
         row = r"\| `{}` \| ([^|]+?) \|"
         told = {
             name: re.search(row.format(name), page)[1]
-            for name in ("FEWEST_IMAGES", "FEWEST_PAIRS", "MOST_OPPOSITE", "LEAST_KEPT")
+            for name in ("FEWEST_IMAGES", "ERROR_RATE", "LEAST_KEPT", "LEAST_CHANGE")
         }
-        assert told == {
-            "FEWEST_IMAGES": str(FEWEST_IMAGES),
-            "FEWEST_PAIRS": str(FEWEST_PAIRS),
-            "MOST_OPPOSITE": f"1/{1 / MOST_OPPOSITE:.0f}",
-            "LEAST_KEPT": f"{LEAST_KEPT:g}",
-        }
+        assert told == {name: f"{getattr(rule, name):g}" for name in told}
+
+    @pytest.mark.parametrize(("signed", "unsigned"), [(1, 2), (2, 2), (2, 3)])
+    def test_the_error_rate_is_that_of_all_pairs_of_rankings(self, signed, unsigned):
+        """Counted over all orders of a few estimators, those by MIF against those by LIF."""
+        orders, counts = list(itertools.permutations(range(signed + unsigned))), []
+        for by_mif, by_lif in itertools.product(orders, orders):
+            pairs = itertools.product(range(signed), range(signed, signed + unsigned))
+            counts.append(sum((by_mif[i] < by_mif[j]) != (by_lif[i] < by_lif[j]) for i, j in pairs))
+        exact = np.cumsum(np.bincount(counts)) / len(counts)
+        np.testing.assert_allclose(opposite_by_chance(signed, unsigned), exact, atol=0.005)
+        allowed, rate = most_opposite(signed, unsigned)
+        assert allowed == sum(exact <= 0.05) - 1
+        assert rate == pytest.approx(exact[max(allowed, 0)], abs=0.005)
 
     def test_says_why(self):
         because = judge(evidence(opposite=Estimate(16, 15, 17), contradictions=14))[1]
         assert because == (
             "MIF and LIF rank 16 of 18 pairs of a signed and an unsigned estimator in opposite order"
-            " (95 % interval 15 to 17, 14 significantly; above the limit of 4.5).",
-            "With 10 % of the pixels masked at random the logit keeps 95.0 % of its size"
+            " (95 % interval 15 to 17, 14 significantly; above the limit of 3.5, under which unrelated"
+            " rankings fall in 2.4 % of cases).",
+            "With 10 % of the pixels masked at random the centred logit keeps 95.0 % of its size"
             " (94.0 % to 96.0 %; above the limit of 80.0 %).",
         )
         assert judge(evidence(accuracy=0.1))[1][0] == (
-            "Nothing to explain: the accuracy, 10.0 % of 500 images, is not above chance (10.0 %)."
+            "Nothing to explain: the accuracy, 10.0 % of 500 images, is not above chance"
+            " (10.0 %, the commonest label)."
         )
-        assert judge(evidence(logit_change=0.5))[1][0] == (
-            "Nothing to explain: masking everything changes the logit by 0.5 on average,"
-            " no more than its spread over images (2)."
+        assert judge(evidence(change=Estimate(0.05, 0.02, 0.08)))[1][0] == (
+            "Nothing to explain: masking everything takes away 5.0 % of the centred logit"
+            " (2.0 % to 8.0 %; more than 10.0 % is needed)."
         )
         assert judge(evidence(used=80))[1][0] == (
-            "Too few images: 80 could be used (420 of 500 have no finite curves or no positive logit),"
+            "Too few images: 80 could be used (420 of 500 have no finite curves or no positive output),"
             " at least 100 are needed."
+        )
+        assert judge(evidence(chance=None))[1][-1] == (
+            "The accuracy was not compared with chance: all known labels are of one class."
         )
 
 
 class TestMeasurement:
     def test_a_linear_model_keeps_what_is_not_masked(self, sound):
         for percent, found in sound.evidence.kept.items():
-            left = 1 - round(64 * percent / 100) / 64
-            assert found.value == pytest.approx(left, abs=0.02)
+            assert found.value == pytest.approx(1 - percent / 100, abs=0.02)
             assert found.low <= found.value <= found.high
         assert sound.verdict == "reliable"
         assert sound.exit_code == 0
@@ -172,8 +189,8 @@ class TestMeasurement:
 
     def test_a_model_that_masking_as_such_hurts_is_unreliable(self, fragile):
         for percent, found in fragile.evidence.kept.items():
-            gone = round(64 * percent / 100) / 64
-            assert found.value == pytest.approx((1 - gone) * np.exp(-5 * gone), abs=0.02)
+            gone = percent / 100
+            assert found.value == pytest.approx((1 - gone) * np.exp(-5 * gone), abs=0.03)
         assert fragile.verdict == "unreliable"
         assert fragile.exit_code == 3
 
@@ -209,8 +226,9 @@ class TestMeasurement:
     def test_lif_rises_by_the_counter_evidence_it_removes(self, sound):
         scores = (pictures() * weights()).flatten(1).double()
         total, ordered = scores.sum(1), scores.sort(1).values
-        removed = round(64 * 0.1)  # the only point up to 10 % of a curve of 5 points
-        expected = ((total - ordered[:, :removed].sum(1)).mean() / total.mean() - 1).item()
+        # The only point up to 10 % of a curve of 5 points, between those with 6 and 16 pixels removed.
+        left = [(total - ordered[:, :removed].sum(1)).mean().item() for removed in (6, 16)]
+        expected = np.interp(0.1, [6 / 64, 16 / 64], left) / total.mean().item() - 1
         assert expected > 0
         for name in ("ig_sum", "vgx_sum"):  # both exact for a linear model
             assert sound.evidence.rise[name].value == pytest.approx(expected, rel=1e-4)
@@ -253,6 +271,43 @@ class TestMeasurement:
             area = fpa.Fidelity.from_curves(curves.mif[name], curves.lif[name], x, fractions_lif=x_lif).area
             assert found.areas["constant"][name].value == pytest.approx(area, abs=1e-3)
         assert found.made_with["features"] == 3
+
+    def test_ten_percent_are_ten_percent_of_patches_too(self):
+        """Of 16 patches 2 are masked, 12.5 % of the pixels: a linear model keeps 90 % of what 10 % would."""
+        model, names = Linear(torch.ones(1, 12, 12)), ["ig_sum", "vg_abs"]
+        how = {**QUICK, "estimators": names, "maskings": ["constant"], "features": 3}
+        found = fpa.audit(model, torch.ones(4, 1, 12, 12), **how)
+        assert found.fractions[1] == 0.1
+        assert found.evidence.kept[10].value == pytest.approx(0.9, abs=1e-5)
+
+    def test_a_number_added_to_all_logits_changes_no_verdict(self, fragile):
+        class Shifted(Fragile):
+            def forward(self, images):
+                return super().forward(images) + 500
+
+        found = fpa.audit(Shifted(weights()), (pictures(), torch.zeros(120, dtype=torch.int64)), **QUICK)
+        assert found.verdict == fragile.verdict == "unreliable"
+        assert found.evidence.opposite == fragile.evidence.opposite
+        for name, area in fragile.areas["constant"].items():
+            assert found.areas["constant"][name].value == pytest.approx(area.value, rel=1e-2, abs=1e-2)
+        # The raw logit keeps nearly all of itself then: it would not have been judged alike.
+        assert found.evidence.offset > 5
+        assert found.evidence.raw.kept[10].value > 0.9 > fragile.evidence.raw.kept[10].value
+        assert any(sentence.startswith("The raw logit, which") for sentence in found.because)
+
+    def test_an_estimator_without_a_finite_map_is_named_and_the_rest_is_judged(self):
+        def broken(model, images, targets):
+            return torch.full_like(images, torch.nan)
+
+        labels, names = torch.zeros(120, dtype=torch.int64), {name: name for name in PAPER}
+        with pytest.warns(UserWarning, match="estimator broken: "):
+            found = fpa.audit(
+                Linear(weights()), (pictures(), labels), estimators={"broken": broken, **names}, **QUICK
+            )
+        assert "broken has no finite curve and is left out." in found.because
+        assert found.evidence.used == 120
+        assert found.evidence.pairs == 18
+        assert "broken" not in found.signed
 
     def test_stopped_it_continues_and_finds_the_same(self, sound, tmp_path, monkeypatch):
         images, calls = (pictures(), torch.zeros(120, dtype=torch.int64)), []
@@ -329,17 +384,31 @@ class TestNothingToExplain:
         found = fpa.audit(model, (pictures(), torch.arange(120) % 3), **QUICK)
         assert found.verdict == "cannot tell"
         assert found.because[0].startswith("Nothing to explain: the accuracy, 33.3 %")
-        assert found.because[1].startswith("Nothing to explain: masking everything changes the logit by 0 ")
+        assert found.because[1].startswith("Nothing to explain: masking everything takes away 0.0 % ")
         assert "Check the labels" in found.advice[0]
 
     def test_labels_that_have_nothing_to_do_with_the_images(self):
         labels = torch.randint(0, 2, (120,), generator=torch.Generator().manual_seed(0))
         found = fpa.audit(Linear(weights()), (pictures(), labels), **QUICK)
         assert found.verdict == "cannot tell"
-        assert "is not above chance (50.0 %)" in found.because[0]
+        assert "is not above chance (52.5 %, the commonest label)" in found.because[0]
+
+    def test_a_model_that_always_says_the_commonest_class(self):
+        labels = torch.tensor([0] * 90 + [1] * 30)
+        found = fpa.audit(Linear(weights()), (pictures(), labels), **QUICK)
+        assert (found.evidence.accuracy, found.evidence.chance) == (0.75, 0.75)
+        assert found.verdict == "cannot tell"
+
+    def test_labels_of_one_class_are_not_compared_with_chance(self, sound):
+        assert sound.evidence.chance is None
+        assert (
+            "The accuracy was not compared with chance: all known labels are of one class." in sound.because
+        )
 
     def test_without_a_positive_logit_everything_still_shows(self, tmp_path):
-        model = nn.Sequential(nn.Flatten(), nn.Linear(64, 3), nn.LogSoftmax(1))
+        model = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
+        nn.init.zeros_(model[1].weight)
+        nn.init.zeros_(model[1].bias)
         found = fpa.audit(model, pictures(30), **QUICK)
         assert found.verdict == "cannot tell"
         assert found.evidence.used == 0
@@ -439,6 +508,8 @@ class TestShown:
             assert out.rstrip().endswith(repr(found).splitlines()[-1].strip())
             for line in (
                 "logit kept, 50 % masked",
+                "Beside it: the raw logit",
+                "offset of the head",
                 "accuracy, 25 % masked",
                 "IG_sum",
                 "uniform",

@@ -187,7 +187,7 @@ def test_a_name_and_its_data_are_one_source():
     named = next(image_source("shapes").blocks(16))
     assert torch.equal(named.images, data.normalisation(data.test.images[:16]))
     assert image_source(source) is source
-    with pytest.raises(InputError, match="its own labels and count"):
+    with pytest.raises(InputError, match="its own labels, count and masks"):
         image_source(source, count=3)
     with pytest.raises(InputError, match="did you mean 'shapes'"):
         image_source("shape")

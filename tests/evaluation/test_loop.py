@@ -312,19 +312,23 @@ def test_bad_choices_come_before_the_work(net, tmp_path):
 
 
 def test_a_flipped_bit_of_a_block_is_found_or_changes_nothing(net, tmp_path):
+    def parts():
+        found = read_evaluation(tmp_path)
+        return vars(found) | {"others": {name: vars(each) for name, each in found.others.items()}}
+
     run(net, some(), tmp_path)
-    good = read_evaluation(tmp_path)
+    good = parts()
     shard = tmp_path / "blocks/block-000000.parquet"
     content = shard.read_bytes()
     found = 0
     for place in range(10, len(content), len(content) // 150):
         shard.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
         try:
-            again = read_evaluation(tmp_path)
+            again = parts()
         except DamagedError:
             found += 1
         else:
-            np.testing.assert_equal(vars(again), vars(good))
+            np.testing.assert_equal(again, good)
     assert found > 50
 
 

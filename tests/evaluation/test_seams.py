@@ -61,6 +61,22 @@ def test_an_output_is_one_function(net):
         OUTPUTS.pop("spread")
 
 
+def test_maps_and_curves_are_of_the_output_that_is_scored(net):
+    def area(**how):
+        return fpa.evaluate(net, images(), ["vgx_sum"], **how, **QUICK).fidelity["vgx_sum"].area
+
+    wanted = {"outputs": ["centred", "logit"]}
+    maps = fpa.explain(net, images(), "vgx_sum", output="centred")
+    curves = fpa.perturbation_curves(net, images(), maps, points=QUICK["points"], outputs=["centred"])
+    own = curves.others["centred"]
+    expected = fpa.Fidelity.from_curves(own.mif["vgx_sum"], own.lif["vgx_sum"], own.fractions).area
+    assert area(**wanted) == pytest.approx(expected, rel=1e-5)
+    assert area(**wanted, maps_of="logit") != pytest.approx(expected, rel=1e-3)
+    plan = fpa.make_plan("vg_abs", outputs="accuracy")
+    assert (plan.outputs, plan.maps_of) == (("accuracy",), "logit")
+    assert fpa.make_plan("vg_abs").outputs == ("logit", "centred")
+
+
 def test_a_data_set_by_its_own_name(net):
     def load(request):
         pixels = torch.randint(0, 256, (8, 3, 8, 8), dtype=torch.uint8)

@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import fpa
 from fpa.engine import Engine
+from fpa.engine.outputs import OUTPUTS
 from fpa.errors import InputError
 from fpa.explanation import Estimator, Settings, explain, get_estimators
 from fpa.explanation.captum import Captum, captum_methods
@@ -94,6 +95,53 @@ METHODS = [
     "DeepLift", "InputXGradient", "GuidedBackprop", "Deconvolution", "Occlusion", "LayerGradCam", "Saliency",
     "IntegratedGradients", "GuidedGradCam", "LayerDeepLift",
 ]  # fmt: skip
+
+
+class Outputs(nn.Module):
+    """A net whose logits are another net's outputs, one for every class."""
+
+    def __init__(self, net, name):
+        super().__init__()
+        self.net, self.name = net, name
+
+    def forward(self, images):
+        logits = self.net(images)
+        classes = [torch.full((len(logits),), number) for number in range(logits.shape[1])]
+        return torch.stack([OUTPUTS[self.name](logits, each, each) for each in classes], 1)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("name", ["centred", "margin", "log_odds", "probability"])
+def test_maps_of_an_output_are_those_of_a_model_that_returns_it(net, name):
+    images, targets = some_images(2), torch.tensor([1, 3])
+    names = ["paper", *(f"captum:{method}" for method in ("DeepLift", "Occlusion", "GuidedBackprop"))]
+    found = explain(net, images, names, targets=targets, settings=FEW, output=name)
+    expected = explain(Outputs(net, name), images, names, targets=targets, settings=FEW)
+    usual = explain(net, images, names, targets=targets, settings=FEW)
+    for key in found:
+        close(found[key], expected[key])
+        assert key == "random" or not torch.allclose(found[key], usual[key])
+
+
+def test_a_shift_of_all_logits_changes_maps_of_the_logit_alone(net):
+    """One that depends on the image, as a head may add it: no probability is another."""
+
+    class Shifted(Net):
+        def forward(self, x):
+            return super().forward(x) + 92 * x.mean((1, 2, 3))[:, None]
+
+    images, shifted = some_images(2), Shifted().eval()
+    for name in ("centred", "log_odds"):
+        close(*(explain(each, images, "vg_sum", output=name)["vg_sum"] for each in (shifted, net)))
+    logit, usual = (explain(each, images, "vg_sum")["vg_sum"] for each in (shifted, net))
+    assert (logit - usual).abs().min() > 0.1
+
+
+def test_an_output_without_a_gradient_has_no_maps(net):
+    with pytest.raises(InputError, match="no maps of the output accuracy: it has no gradient"):
+        explain(net, some_images(), "vg_abs", output="accuracy")
+    with pytest.raises(InputError, match="did you mean 'margin'"):
+        explain(net, some_images(), "vg_abs", output="margn")
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

@@ -187,3 +187,10 @@ def test_the_resnet50_for_64_px_keeps_its_first_stage_at_32_by_32():
     model.layer1.register_forward_hook(lambda module, inputs, output: sizes.append(list(output.shape)))
     assert model(torch.zeros(1, 3, 64, 64)).shape == (1, 101)
     assert sizes == [[1, 256, 32, 32]]
+
+
+def test_the_resnet20_is_that_of_he_et_al():
+    model = build_model("resnet20-cifar", 10, (3, 32, 32))
+    assert len([module for module in model.modules() if isinstance(module, torch.nn.Conv2d)]) == 19 + 2
+    assert 268_000 < sum(values.numel() for values in model.parameters()) < 275_000
+    assert model(torch.zeros(1, 3, 32, 32)).shape == (1, 10)

@@ -2,6 +2,8 @@
 
 import json
 import pickle
+import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from fpa import InputError, load_model
 from fpa.models.architectures import build_model
-from fpa.models.saved import ModelCard, read_card, save_model
+from fpa.models.saved import ModelCard, model_path, read_card, save_model
 
 CARD = ModelCard("resnet-small", ["a", "b", "c"], (1, 32, 32), (0.5,), (0.25,), "fpa", 0.9, {"seed": 3})
 
@@ -28,6 +30,61 @@ def test_a_saved_model_needs_nothing_else(tmp_path):
     assert not loaded.training
     images = torch.randn(3, 1, 32, 32)
     assert torch.equal(loaded(images), model(images))
+
+
+def test_a_file_of_half_the_size(tmp_path):
+    model, path = saved(tmp_path)
+    save_model(model, CARD, tmp_path / "half.safetensors", half=True)
+    stored = load_file(tmp_path / "half.safetensors")
+    assert {value.dtype for value in stored.values() if value.ndim > 1} == {torch.float16}
+    assert torch.equal(stored["stem.1.running_var"], model.state_dict()["stem.1.running_var"])
+    assert (tmp_path / "half.safetensors").stat().st_size < 0.6 * path.stat().st_size
+    loaded = load_model(tmp_path / "half.safetensors")
+    assert loaded.head.weight.dtype == torch.float32
+    images = torch.randn(3, 1, 32, 32)
+    torch.testing.assert_close(loaded(images), model(images), rtol=0.01, atol=0.01)
+
+
+class TestRelease:
+    @pytest.fixture
+    def release(self, monkeypatch, tmp_path):
+        monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "tools"))
+        import release
+
+        def run(*arguments):
+            monkeypatch.setattr(
+                "sys.argv", ["release", *map(str, arguments), "--output", str(tmp_path / "out")]
+            )
+            return release.main()
+
+        return run
+
+    def test_a_model_with_its_card(self, release, tmp_path, capsys):
+        study = tmp_path / "mine"
+        for name in ("none", "fpa"):
+            (study / name).mkdir(parents=True)
+            shutil.copy(model_path(f"shapes-{name}"), study / name / "model.safetensors")
+        assert release(study, "--count", "2") == 0
+        (file,) = (tmp_path / "out").glob("*.safetensors")
+        assert file.name == "mine-fpa.safetensors"
+        card = read_card("shapes-fpa")
+        del card.recipe["data"]["root"]
+        assert load_model(file).card == card
+        card = file.with_suffix(".md").read_text()
+        for word in ("data: shapes", "Apache-2.0", "accuracy: 98.", "audit: Cannot tell", "p1_max: 0.25"):
+            assert word in card
+        assert "mine-fpa.safetensors" in capsys.readouterr().out
+
+    def test_what_cannot_be_released(self, release, tmp_path, capsys):
+        model = load_model("shapes-fpa")
+        with torch.no_grad():
+            model.head.weight.mul_(1e6)  # too large for float16
+        save_model(model, model.card, tmp_path / "large.safetensors")
+        assert release(tmp_path / "large.safetensors") == 2
+        assert "large: in float16" in capsys.readouterr().err
+        assert list((tmp_path / "out").iterdir()) == []
+        assert release(tmp_path) == 2
+        assert "holds no model trained with FPA to release" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

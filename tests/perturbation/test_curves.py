@@ -203,7 +203,7 @@ def test_fractions_given():
 def test_other_outputs(net):
     images, maps = some(4), some(4, seed=1)[:, 0]
     labels = torch.tensor([0, 1, 2, 3])
-    names = ["probability", "margin", "accuracy"]
+    names = ["probability", "margin", "accuracy", "centred", "log_odds"]
     curves = perturbation_curves(net, images, maps, points=3, outputs=names, labels=labels)
     order = maps.flatten(1).argsort(1)
     mask = torch.zeros(4, 36, dtype=torch.bool).scatter_(1, order[:, :18], True).view(4, 6, 6)
@@ -216,6 +216,8 @@ def test_other_outputs(net):
                 ("probability", logits.softmax(1).gather(1, curves.targets[:, None])[:, 0]),
                 ("margin", own - rest),
                 ("accuracy", (logits.argmax(1) == labels).float()),
+                ("centred", own - logits.mean(1)),
+                ("log_odds", logits.softmax(1).gather(1, curves.targets[:, None])[:, 0].logit()),
             ]:
                 torch.testing.assert_close(curves.others[name].lif["map"][:, column], expected)
     torch.testing.assert_close(curves.others["margin"].unmasked, curves.others["margin"].mif["map"][:, 0])
@@ -247,7 +249,7 @@ def test_an_output_from_outside(net):
     finally:
         OUTPUTS.clear()
         OUTPUTS.update(before)
-    assert [name for name, known in OUTPUTS.items() if known.divided_by_start] == ["logit"]
+    assert [name for name, known in OUTPUTS.items() if known.divided_by_start] == ["logit", "centred"]
     with pytest.raises(InputError, match="unknown output 'entropy'"):
         perturbation_curves(net, images, maps, outputs=["entropy"])
 

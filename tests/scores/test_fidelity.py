@@ -67,8 +67,9 @@ def test_areas_and_intervals_equal_plain_loops(seed, images, points, normalise):
     assert fidelity.area == pytest.approx(statistics.mean(d))
     assert fidelity.area_mif == pytest.approx(statistics.mean(m))
     assert fidelity.area_lif == pytest.approx(statistics.mean(l))
-    assert fidelity.interval == pytest.approx(1.96 * statistics.stdev(d) / math.sqrt(images))
-    unpaired = 1.96 * math.sqrt((statistics.variance(m) + statistics.variance(l)) / images)
+    times = stats.t.ppf(0.975, images - 1)  # fewer than 30
+    assert fidelity.interval == pytest.approx(times * statistics.stdev(d) / math.sqrt(images))
+    unpaired = times * math.sqrt((statistics.variance(m) + statistics.variance(l)) / images)
     assert fidelity.interval_unpaired == pytest.approx(unpaired)
     assert (fidelity.used, fidelity.left_out, fidelity.notes) == (images, 0, ())
 
@@ -212,13 +213,23 @@ def test_a_small_unmasked_output_that_moves_the_area_is_noted():
     without = Fidelity.from_curves(mif, lif, x, keep=np.arange(200) != 7)
     assert fidelity.small == 1
     assert fidelity.shift_without_small == pytest.approx(without.area - fidelity.area)
-    # One outlier among n moves the mean by about half of its own 95 % interval: several are needed.
-    assert not fidelity.sensitive
+    # It hides in its own interval, not in that of the others; an A without the ends does not move.
+    assert abs(fidelity.shift_without_small) < fidelity.interval
+    assert fidelity.sensitive
+    assert fidelity.area_robust == pytest.approx(without.area_robust, rel=0.02)
+    assert f"A is {fidelity.area_robust:.2f}" in fidelity.notes[0]
     mif[:10, 0] = lif[:10, 0] = 0.001
     fidelity = Fidelity.from_curves(mif, lif, x)
     assert fidelity.sensitive
     assert "10 of 200 images have an unmasked output under a tenth of the median" in fidelity.notes[0]
     assert Fidelity.from_curves(mif, lif, x, normalise="none").small == 0
+
+
+def test_the_robust_area_is_that_of_the_images_in_the_middle():
+    mif, lif, x = random_curves(3, images=100)
+    fidelity = Fidelity.from_curves(mif, lif, x)
+    middle = np.sort(fidelity.lif_areas - fidelity.mif_areas)[5:95]
+    assert fidelity.area_robust == pytest.approx(middle.mean())
 
 
 def test_a_single_image_has_an_area_but_no_interval():

@@ -19,6 +19,7 @@ from miniatures import write_cifar10_binary, write_food101, write_image_folder, 
 
 PAPER = {
     "cifar10": ("resnet18-cifar", 40, 64, 0.01, 5e-4, "steps", [30], (0.5, 0.25, 0.1, 3)),
+    "cifar10-small": ("resnet20-cifar", 40, 64, 0.01, 5e-4, "steps", [30], (0.5, 0.25, 0.1, 3)),
     "food101": ("resnet50", 68, 256, 0.1, 5e-4, "cosine", [], (0.5, 0.3, 0.01, 10)),
     "food101-64": ("resnet50-64px", 30, 256, 0.1, 5e-4, "cosine", [], (0.5, 0.268, 0.044, 5)),
     "imagenet": ("resnet50", 90, 256, 0.1, 1e-4, "steps", [30, 60], (0.5, 0.3, 0.01, 10)),

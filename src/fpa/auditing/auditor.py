@@ -3,7 +3,6 @@
 The rule (`rule.judge`) sees only what the model says to images, masked and unmasked, not how it was trained.
 """
 
-import math
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,18 +14,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fpa.auditing.rule import MASKED, SAME_RANKING, Evidence, Verdict, judge, stops
+from fpa.auditing.rule import MASKED, SAME_RANKING, Evidence, Verdict, judge, percent, stops
 from fpa.auditing.verdict import Audit
 from fpa.data.normalisation import Normalisation
 from fpa.described import described_fields
 from fpa.engine import Engine
 from fpa.errors import InputError
 from fpa.evaluation.evaluator import describe_subject, open_subject
+from fpa.evaluation.head import offset
 from fpa.evaluation.loop import evaluate_blocks
 from fpa.evaluation.plan import make_plan
-from fpa.evaluation.result import Evaluation, signs
+from fpa.evaluation.result import Evaluation, families, signs
 from fpa.evaluation.shards import read_evaluation
-from fpa.explanation import Estimator, Estimators, Settings, get_estimators
+from fpa.explanation import Estimator, Estimators, Label, Settings, get_estimators
 from fpa.masking import Constant, Masking
 from fpa.perturbation import check_fractions, features_of
 from fpa.progress import Tell
@@ -89,7 +89,7 @@ def audit(
         maskings={other: by_name[other] for other in others},
         fractions=sorted({*check_fractions(points), *(share / 100 for share in MASKED)}),
         features=features,
-        outputs=("logit", "accuracy"),
+        outputs=("centred", "logit", "accuracy"),
         seed=seed,
         precision=precision,
         normalisation=normalisation,
@@ -103,19 +103,27 @@ def audit(
         evaluation, about = read_evaluation(place)
     evidence, figures = gather(evaluation, about, judged)
     verdict, because = judge(evidence)
+    shown = {key: Label(**each["label"]).text for key, each in about["plan"]["estimators"].items()}
+    signed = {key: sign for key, sign in signs(about["plan"]).items() if key not in evaluation.never_finite}
     height, width = source.first.shape[2:]
     advice, command = _advice(verdict, evidence, (height, width), plan.masking)
-    if doubt := evaluation.doubt(len(about["classes"])):
+    if doubt := evaluation.doubt():
         advice = (f"{doubt[0].upper()}{doubt[1:]}.", *advice)
     return Audit(
         verdict=verdict,
-        because=because + _scope(verdict, evidence, judged),
+        because=(
+            *because,
+            *(figures["reliability"].scope(shown) if figures else ()),
+            *_beside(verdict, evidence),
+            *_scope(verdict, evidence, judged),
+            *(f"{shown[key]} has no finite curve and is left out." for key in evaluation.never_finite),
+        ),
         evidence=evidence,
         advice=advice,
         command=command,
         maskings=(judged, *others),
-        signed=signs(about["plan"]),
-        fractions=tuple(evaluation.fractions.tolist()),
+        signed=signed,
+        fractions=plan.fractions,
         labels={key: each["label"] for key, each in about["plan"]["estimators"].items()},
         name=name,
         made_with={
@@ -134,54 +142,69 @@ def audit(
 
 def gather(evaluation: Evaluation, about: dict[str, Any], judged: str) -> tuple[Evidence, dict[str, Any]]:
     """The evidence, and the numbers of the figures; `judged` is the name of the evaluation's own masking."""
+    evidence, figures = _gathered(evaluation, about, judged)
+    logit = evaluation.others["logit"]
+    raw, _ = _gathered(replace(logit, others=evaluation.others), about, judged)
+    shift = offset(logit.unmasked, evaluation.unmasked)
+    return replace(evidence, offset=shift, raw=replace(raw, output="logit")), figures
+
+
+def _gathered(evaluation: Evaluation, about: dict[str, Any], judged: str) -> tuple[Evidence, dict[str, Any]]:
     plan, under = about["plan"], {judged: evaluation, **evaluation.under}
-    fractions, signed = plan["fractions"], signs(plan)
-    baseline = next(name for name in plan["estimators"] if name not in signed)
+    fractions, dead = plan["fractions"], evaluation.never_finite
+    signed = {name: sign for name, sign in signs(plan).items() if name not in dead}
+    baseline = next(name for name in plan["estimators"] if name not in signs(plan))
     known, finite = evaluation.labels >= 0, np.isfinite(evaluation.unmasked)
-    everything = evaluation.mif[baseline][:, -1]
-    change = (evaluation.unmasked - everything)[finite & np.isfinite(everything)]
-    spread = evaluation.unmasked[finite]
     usable = finite & (evaluation.unmasked > 0)
     for part in under.values():
-        for curves in (*part.mif.values(), *part.lif.values()):
-            usable &= np.isfinite(curves).all(axis=1)
+        for curves in (part.mif, part.lif):
+            for name in curves.keys() - dead:
+                usable &= np.isfinite(curves[name]).all(axis=1)
+    random = {masking: _random(part, baseline, fractions) for masking, part in under.items()}
+    whole = finite & np.isfinite(random[judged][:, -1])
+    start = evaluation.unmasked.astype(np.float64)
+    change = None
+    if whole.sum() > 1:
+        nothing = Estimate(0.0, 0.0, 0.0)
+        taken = (start - random[judged][:, -1])[whole, None]
+        change = share_kept(taken, start[whole])[0] if start[whole].mean() > 0 else nothing
     evidence = Evidence(
         images=len(evaluation.labels),
         used=int(usable.sum()),
-        classes=len(about["classes"]),
         accuracy=evaluation.accuracy,
         labels=int(known.sum()),
-        logit_change=float(change.mean()) if change.size else math.nan,
-        logit_spread=float(spread.std(ddof=1)) if spread.size > 1 else math.nan,
+        chance=evaluation.chance,
+        change=change,
     )
     if evidence.used < 2:
         return evidence, {}
 
     fidelity = {
-        masking: {name: part.fidelity(name, keep=usable) for name in part.mif}
+        masking: {name: part.fidelity(name, keep=usable) for name in part.mif if name not in dead}
         for masking, part in under.items()
     }
     explanations = {masking: {name: each[name] for name in signed} for masking, each in fidelity.items()}
-    unmasked = evaluation.unmasked[usable].astype(np.float64)
-    kept = {masking: share_kept(_random(part, baseline)[usable], unmasked) for masking, part in under.items()}
+    unmasked = start[usable]
+    kept = {masking: share_kept(curves[usable], unmasked) for masking, curves in random.items()}
     labelled = usable & known if known.any() else usable
-    accuracy = _random(evaluation.others["accuracy"], baseline)
+    accuracy = _random(evaluation.others["accuracy"], baseline, fractions)
     right = share_kept(accuracy[labelled], np.ones(labelled.sum())) if labelled.sum() > 1 else []
     at = {percent: fractions.index(percent / 100) for percent in MASKED}
-    early = [*range(1, at[MASKED[0]] + 1)]
-    agreeing = reliability(explanations[judged], signed)
+    agreeing = reliability(explanations[judged], signed, families=families(plan))
     pairs = [pair for pair in agreeing.pairs if pair.kind == "signed-unsigned"]
+    compared = [signed[name] for name in agreeing.by_area]
 
     def area(each: Fidelity) -> Estimate:
         return Estimate(each.area, each.area - each.interval, each.area + each.interval)
 
     def rise(name: str) -> Estimate:
-        start = evaluation.lif[name][usable][:, early].mean(axis=1, keepdims=True)
-        return Estimate(*(value - 1 for value in share_kept(start, unmasked)[0]))
+        early = _curves(evaluation, "lif", name, fractions)[usable, 1 : at[MASKED[0]] + 1]
+        return Estimate(*(value - 1 for value in share_kept(early.mean(axis=1, keepdims=True), unmasked)[0]))
 
     evidence = replace(
         evidence,
-        pairs=len(pairs),
+        signed=sum(compared),
+        unsigned=len(compared) - sum(compared),
         opposite=agreeing.opposite["signed-unsigned"],
         contradictions=sum(pair.contradiction for pair in pairs),
         correlation=agreeing.correlation["all"],
@@ -199,9 +222,18 @@ def gather(evaluation: Evaluation, about: dict[str, Any], judged: str) -> tuple[
     return evidence, figures
 
 
-def _random(part: Evaluation, baseline: str) -> NDArray[Any]:
+def _random(part: Evaluation, baseline: str, fractions: Sequence[float]) -> NDArray[Any]:
     """Curves [N, K] of random masking: MIF and LIF of a random map are two draws."""
-    return (part.mif[baseline] + part.lif[baseline]) / 2
+    sides = [_curves(part, side, baseline, fractions) for side in ("mif", "lif")]
+    return np.asarray(np.mean(sides, axis=0))
+
+
+def _curves(part: Evaluation, side: str, name: str, fractions: Sequence[float]) -> NDArray[Any]:
+    """Curves [N, K] at exactly these fractions of the pixels, interpolated: patches remove what they do."""
+    curves = getattr(part, side)[name]
+    shares = (getattr(part, f"shares_{side}") or {}).get(name, part.fractions)
+    rows = zip(np.broadcast_to(shares, curves.shape), curves, strict=True)
+    return np.stack([np.interp(fractions, x, y) for x, y in rows])
 
 
 def _advice(
@@ -221,6 +253,17 @@ def _advice(
         ), f"tuned = fpa.finetune(model, data, fpa=fpa.FPA({settings}{same}))"
     more = "Audit more images: four times as many halve the intervals."
     return tuple(stops(evidence).values()) or (more,), ""
+
+
+def _beside(verdict: Verdict, evidence: Evidence) -> tuple[str, ...]:
+    """How far the head is from centred, and whether the raw logit would be judged in another way."""
+    raw = judge(evidence.raw)[0] if evidence.raw is not None else verdict
+    if raw == verdict:
+        return ()
+    return (
+        f"The raw logit, which a number added to all logits changes, would give another verdict: {raw} "
+        f"(the mean of all logits is {percent(evidence.offset)} of the centred logit).",
+    )
 
 
 def _scope(verdict: Verdict, evidence: Evidence, judged: str) -> tuple[str, ...]:

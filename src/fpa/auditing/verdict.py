@@ -100,12 +100,12 @@ class Audit:
         def own(names: str) -> dict[str, Any]:
             return {name: getattr(self, name) for name in names.split()}
 
-        limits = ("FEWEST_IMAGES", "FEWEST_PAIRS", "MOST_OPPOSITE", "LEAST_KEPT", "SAME_RANKING")
+        limits = ("FEWEST_IMAGES", "ERROR_RATE", "LEAST_KEPT", "LEAST_CHANGE", "SAME_RANKING")
         values = {
-            "format": 1,
+            "format": 2,
             **own("name verdict exit_code headline because advice command"),
             "thresholds": {name.lower(): getattr(rule, name) for name in limits},
-            "evidence": vars(self.evidence),
+            "evidence": _evidence(self.evidence),
             **own("maskings fractions kept right areas signed made_with"),
             "pairs": [] if self.reliability is None else [asdict(pair) for pair in self.reliability.pairs],
         }
@@ -149,12 +149,11 @@ def _rows(audit: Audit) -> Iterator[Row]:
     evidence, judged = audit.evidence, criteria(audit.evidence)
     if not judged:
         return
-    opposite, kept = judged["opposite"], judged["kept"]
-    value, low, high = opposite.estimate
-    numbers = f"{value:.0f} of {evidence.pairs}", f"{low:.0f} to {high:.0f}", f"under {opposite.limit:.3g}"
-    yield Row("The rule", "pairs in opposite order", *numbers, opposite.state)
-    numbers = *_shares(kept.estimate), f"over {percent(kept.limit)}"
-    yield Row("The rule", f"logit kept, {MASKED[0]} % masked", *numbers, kept.state)
+    yield from _judged("The rule: the centred logit", evidence)
+    if evidence.raw is not None and criteria(evidence.raw):
+        yield from _judged("Beside it: the raw logit", evidence.raw)
+        yield Row("Beside it: the raw logit", "its verdict", rule.judge(evidence.raw)[0], "")
+    yield Row("Beside it: the raw logit", "offset of the head", percent(evidence.offset), "")
     yield Row("MIF against LIF", "significantly opposite pairs", f"{evidence.contradictions}", "")
     if evidence.correlation is not None:
         yield Row("MIF against LIF", "rank correlation, all", *_correlation(evidence.correlation))
@@ -173,6 +172,23 @@ def _rows(audit: Audit) -> Iterator[Row]:
         word = {"above": "survives", "below": "differs", "across": "unclear"}[side]
         numbers = *_correlation(agreement), f"over {SAME_RANKING:g}"
         yield Row("Ranking under another masking", name, *numbers, word)
+
+
+def _judged(group: str, evidence: Evidence) -> Iterator[Row]:
+    judged = criteria(evidence)
+    (value, low, high), limit = judged["opposite"].estimate, judged["opposite"].limit
+    numbers = f"{value:.0f} of {evidence.pairs}", f"{low:.0f} to {high:.0f}", f"at most {limit - 0.5:.0f}"
+    yield Row(group, "pairs in opposite order", *numbers, judged["opposite"].state)
+    numbers = *_shares(judged["kept"].estimate), f"over {percent(judged['kept'].limit)}"
+    yield Row(group, f"logit kept, {MASKED[0]} % masked", *numbers, judged["kept"].state)
+    if evidence.change is not None:
+        limit, state = rule.LEAST_CHANGE, "good" if evidence.change.low > rule.LEAST_CHANGE else "bad"
+        yield Row(group, "taken by masking all", *_shares(evidence.change), f"over {percent(limit)}", state)
+
+
+def _evidence(evidence: Evidence) -> dict[str, Any]:
+    beside = None if evidence.raw is None else _evidence(evidence.raw)
+    return {**vars(evidence), "pairs": evidence.pairs, "raw": beside}
 
 
 def _correlation(estimate: Estimate) -> tuple[str, str]:

@@ -29,7 +29,9 @@ def evaluate(
     how: EvaluationOptions,
     masking: dict[str, Any] | str | None = None,
     outputs: list[str] = ["logit"],  # noqa: B006
+    maps_of: str | None = None,
     scores: list[str] = ["A"],  # noqa: B006
+    score_images: int = 100,
     judge: str | None = None,
     examples: int = 8,
     run: RunOptions,
@@ -45,9 +47,12 @@ def evaluate(
         masking: What removing a pixel means: constant, black, mean, minimum, maximum, uniform, blur, bokeh or
             module:Class, with parameters as in --masking.name blur --masking.sigma 4; default: the masking
             that the model was trained with, or constant.
-        outputs: What is tracked while pixels are removed: logit, probability, margin or accuracy; the first
-            is scored.
-        scores: Names of scores, or module:NAME; A is always among them.
+        outputs: What is tracked while pixels are removed: logit, centred, margin, log_odds, probability or
+            accuracy; the first is scored.
+        maps_of: The output that the maps explain; default: the one that is scored.
+        scores: Names of scores, module:NAME, or all that can be computed without explaining again; A is
+            always among them.
+        score_images: Images that scores which explain again are computed for, evenly over the data.
         judge: Another model of the same classes, saved or shipped (say, the one that fpa finetune made): the
             maps are those of MODEL, the curves and scores those of the judge; the masking is by default the
             one that the judge was trained with.
@@ -65,7 +70,8 @@ def evaluate(
     other = None if judge is None else images.judge(judge, subject)
     if other is not None:  # its outputs are followed under the masking that it knows
         card = getattr(other.model, "card", card)
-    chosen: dict[str, Any] = {"outputs": outputs, "scores": scores, "seed": how.seed}
+    chosen: dict[str, Any] = {"outputs": outputs, "maps_of": maps_of, "scores": scores, "seed": how.seed}
+    chosen["score_images"] = score_images
     chosen["masking"] = masking or _known_masking(getattr(card, "recipe", {}).get("masking"))
     plan = fpa.make_plan(**chosen, **how.plan(subject.normalisation))
     source, note = images.images(subject, how.count)
@@ -149,6 +155,7 @@ def finetune(
     batch_size: int = 64,
     targets: Literal["auto", "labels", "model"] = "auto",
     masking: dict[str, Any] | str = "constant",
+    augmentation: Literal["fpa", "cell"] = "fpa",
     p: float | None = None,
     p1_max: float | None = None,
     p2: float | None = None,
@@ -169,7 +176,9 @@ def finetune(
         targets: What the model learns: labels, model (its own predictions on unmasked images), or auto: the
             labels if the classes are the model's, otherwise the model's predictions.
         masking: What removing a pixel means, as in fpa evaluate.
-        p: Share of the batches that are perturbed; default: the paper's value for the image size.
+        augmentation: fpa, or cell: half of the images lose one cell of a grid of 4 x 4, for the score idsds.
+        p: Share of the batches that are perturbed; default: the paper's value for the image size. With cell:
+            share of the images; default: 0.5.
         p1_max: Largest share of the pixels selected; default: the paper's value for the image size.
         p2: Share of the selected pixels that start a square; default: the paper's value for the image size.
         s_max: Largest side of a square; default: the paper's value for the image size.
@@ -196,8 +205,14 @@ def finetune(
         **scale,
     )
     chosen = {"p": p, "p1_max": p1_max, "p2": p2, "s_max": s_max}
-    settings = asdict(fpa.suggested_fpa(*data.input_shape[1:]))
-    settings |= {name: value for name, value in chosen.items() if value is not None}
+    given = {name: value for name, value in chosen.items() if value is not None}
+    removal = fpa.get_masking(masking, **scale)
+    if augmentation == "cell" and set(given) - {"p"}:
+        raise InputError(f"--{min(set(given) - {'p'})} is a setting of fpa, not of --augmentation cell")
+    suggested: dict[str, Any] = (
+        {} if augmentation == "cell" else asdict(fpa.suggested_fpa(*data.input_shape[1:]))
+    )
+    augment = (fpa.Cell if augmentation == "cell" else fpa.FPA)(**suggested | given, masking=removal)
     output = run.output or default_output("finetune", subject.name)
     with Display(quiet=run.quiet) as display:
         tuned: Any = fpa.finetune(
@@ -206,7 +221,7 @@ def finetune(
             epochs=epochs,
             learning_rate=learning_rate,
             batch_size=batch_size,
-            fpa=fpa.FPA(**settings, masking=fpa.get_masking(masking, **scale)),
+            fpa=augment,
             targets=targets,
             class_index=index,
             seed=seed,

@@ -19,6 +19,11 @@ _AREA = (0.08, 1.0)
 _RATIO = (math.log(3 / 4), math.log(4 / 3))
 
 
+def side_before_crop(size: int) -> int:
+    """The shorter side of a test image before its centre of `size` x `size` is cut out."""
+    return round(size * 256 / 224)
+
+
 @dataclass(frozen=True)
 class RandomCrop:
     """A random part of a photo, resized to `size` x `size`, and flipped every other time.

@@ -12,7 +12,7 @@ from torch import Tensor
 from torchvision.transforms.v2.functional import pil_to_tensor
 
 from fpa.data.crops import RandomCrop
-from fpa.data.photos import in_threads
+from fpa.data.photos import in_processes
 from fpa.data.splits import UNREADABLE, ArraySplit, FileSplit, UnreadableImage, decode, read_batches
 
 KEPT_SHARE = 0.25
@@ -48,28 +48,21 @@ def keep_photos(split: FileSplit, device: torch.device) -> KeptPhotos | None:
         return None
     # A glance at a few tells a set of large photos without opening all of its files.
     for step in (max(1, count // _GLANCES), 1):
-        sides = list(in_threads(partial(_size, split.paths[::step]), -(-count // step), "measuring"))
-        widths, heights = torch.tensor(sides).unbind(1)
+        sides = in_processes(partial(_size, split.paths, step), -(-count // step), "measuring")
+        widths, heights = torch.cat([*sides]).unbind(1)
         if 3 * count * int(heights.max()) * int(widths.max()) > room:
             return None
     shape = (count, 3, int(heights.max()), int(widths.max()))
     images = torch.zeros(shape, dtype=torch.uint8, device=device)
-    labels, unreadable = split.labels.clone(), set[Path]()
-
-    def photo(index: int) -> Tensor | None:
-        try:
-            return pil_to_tensor(decode(split.paths[index]))  # type: ignore[no-any-return]
-        except UnreadableImage:
-            return None
-
-    for index, pixels in enumerate(in_threads(photo, count, "decoding the photos")):
-        if pixels is None or [*pixels.shape[1:]] != [heights[index], widths[index]]:
-            labels[index] = UNREADABLE
-            unreadable.add(split.paths[index])
-        else:
-            images[index, :, : heights[index], : widths[index]] = pixels
-    sizes = {"heights": heights, "widths": widths}
-    return KeptPhotos(images, labels.to(device), **sizes, crop=split.transform, unreadable=unreadable)
+    sizes, start = torch.stack([heights, widths], 1), 0
+    readable = torch.zeros(count, dtype=torch.bool)
+    padded = partial(_padded, split.paths, shape[1:])
+    for pixels, size in in_processes(padded, count, "decoding the photos"):
+        here = slice(start, start := start + len(pixels))
+        images[here], readable[here] = pixels.to(device), (size == sizes[here]).all(1)
+    labels = torch.where(readable, split.labels, UNREADABLE).to(device)
+    unreadable = {split.paths[index] for index in (~readable).nonzero()[:, 0].tolist()}
+    return KeptPhotos(images, labels, heights, widths, crop=split.transform, unreadable=unreadable)
 
 
 def keep_images(split: FileSplit, chosen: Tensor, device: torch.device, workers: int) -> ArraySplit | None:
@@ -93,10 +86,21 @@ def _memory(device: torch.device) -> int:
     return min(host, int(text)) if text.isdigit() else host
 
 
-def _size(paths: Sequence[Path], index: int) -> tuple[int, int]:
+def _size(paths: Sequence[Path], step: int, index: int) -> Tensor:
     """Width and height of a photo, without decoding it; 1 x 1 where that cannot be read."""
     try:
-        with Image.open(paths[index]) as image:
-            return image.size
+        with Image.open(paths[step * index]) as image:
+            return torch.tensor(image.size)
     except Exception:  # damaged files make Pillow raise exceptions of many types
-        return 1, 1
+        return torch.tensor([1, 1])
+
+
+def _padded(paths: Sequence[Path], shape: tuple[int, int, int], index: int) -> tuple[Tensor, Tensor]:
+    """A photo in the upper left of an array of the shape, and its height and width; 0 if it does not fit."""
+    place = torch.zeros(shape, dtype=torch.uint8)
+    try:
+        pixels = pil_to_tensor(decode(paths[index]))
+        place[:, : pixels.shape[1], : pixels.shape[2]] = pixels
+    except (UnreadableImage, RuntimeError):
+        return place, torch.zeros(2, dtype=torch.int64)
+    return place, torch.tensor(pixels.shape[1:])

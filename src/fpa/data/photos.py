@@ -5,23 +5,33 @@ import json
 import os
 import sys
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import torch
 from rich.console import Console
 from rich.progress import track
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 from torchvision.datasets.folder import IMG_EXTENSIONS
 from torchvision.transforms import v2
 
-from fpa.data.crops import RandomCrop
+from fpa.data.crops import RandomCrop, side_before_crop
 from fpa.data.normalisation import Normalisation, minus_one_to_one
-from fpa.data.splits import DataRequest, FileSplit, ImageData, PathList, Transform, UnreadableImage, decode
+from fpa.data.regions import regions_of
+from fpa.data.splits import (
+    DataRequest,
+    FileSplit,
+    ImageData,
+    PathList,
+    Transform,
+    UnreadableImage,
+    decode,
+    next_batch_of,
+)
 from fpa.errors import InputError
 from fpa.files import write_text
 
@@ -29,9 +39,10 @@ _USUAL_IMAGES = 5000  # evaluation images of Food-101 and ImageNet, as in the pa
 
 _DECODED_SAMPLE = 64  # files of a split decoded whole before training, besides the suspicious ones
 
-PREFIX = "folder:"
+_BATCH = 64  # files that a process looks at before it hands on what it found
+_WORTH_PROCESSES = 4096  # fewer files than this take no longer than starting the processes
 
-Result = TypeVar("Result")
+PREFIX = "folder:"
 
 
 def folder_path(name: str) -> Path | None:
@@ -66,6 +77,7 @@ def load_evaluation_folder(request: DataRequest, folder: Path) -> ImageData:
         split = file_split(test, class_folders(test), files, request.size)
     if loose and files:
         warnings.warn(left_out, stacklevel=2)
+    split = replace(split, foreground=regions_of(split, test))
     none = FileSplit([], torch.zeros(0, dtype=torch.int64), transform, request.size)
     return file_data(request, classes, none, split)
 
@@ -92,7 +104,8 @@ def two_folders(request: DataRequest, train: Path, test: Path, official: int | N
             others = f" (nor are {len(only) - 1} others)" if len(only) > 1 else ""
             raise InputError(f"class {only[0]!r} is in {here} but not in {there}{others}")
     splits = [file_split(part, classes, images_below(part, classes), request.size) for part in (train, test)]
-    return file_data(request, classes, splits[0], splits[1], official)
+    known = replace(splits[1], foreground=regions_of(splits[1], test))
+    return file_data(request, classes, splits[0], known, official)
 
 
 def file_data(
@@ -133,7 +146,7 @@ def train_transform(size: int) -> Transform:
 
 def test_transform(size: int) -> Transform:
     """What is done to the files of a test set: the centre of each image, resized as usual."""
-    return v2.Compose([v2.Resize(round(size * 256 / 224)), v2.CenterCrop(size), v2.PILToTensor()])  # type: ignore[no-any-return]
+    return v2.Compose([v2.Resize(side_before_crop(size)), v2.CenterCrop(size), v2.PILToTensor()])  # type: ignore[no-any-return]
 
 
 def locate(request: DataRequest, usual: str, needed: tuple[str, ...]) -> Path:
@@ -199,19 +212,26 @@ def file_bytes(path: Path) -> bytes:
 def _check_files(paths: Sequence[Path]) -> None:
     """Refuse files that are not whole images: a glance at each, a full decoding of few."""
     step = max(1, len(paths) // _DECODED_SAMPLE)
-
-    def problem(index: int) -> UnreadableImage | None:
-        try:
-            if index % step == 0 or not _looks_whole(paths[index]):
-                decode(paths[index])
-        except UnreadableImage as error:
-            return error
-        return None
-
-    if bad := [error for error in in_threads(problem, len(paths), "checking the images") if error]:
-        named = "; ".join(f"{error.path} ({error.reason})" for error in bad[:5])
+    wrong = [*in_processes(partial(_is_damaged, paths, step), len(paths), "checking the images")]
+    if bad := torch.cat(wrong).nonzero()[:, 0].tolist() if wrong else []:
+        errors = [error for index in bad[:5] if (error := _error(paths[index]))]
+        named = "; ".join(f"{error.path} ({error.reason})" for error in errors)
         more = f"; and {len(bad) - 5} more" if len(bad) > 5 else ""
         raise InputError(f"{len(bad)} of {len(paths)} image files cannot be read: {named}{more}")
+
+
+def _is_damaged(paths: Sequence[Path], step: int, index: int) -> Tensor:
+    """Whether a file is not an image, as far as a glance tells; every `step`-th one is decoded."""
+    path = paths[index]
+    return torch.tensor((index % step == 0 or not _looks_whole(path)) and _error(path) is not None)
+
+
+def _error(path: Path) -> UnreadableImage | None:
+    try:
+        decode(path)
+    except UnreadableImage as error:
+        return error
+    return None
 
 
 def _looks_whole(path: Path) -> bool:
@@ -221,8 +241,8 @@ def _looks_whole(path: Path) -> bool:
             start = file.read(8)
             file.seek(-min(8, os.fstat(file.fileno()).st_size), os.SEEK_END)
             end = file.read()
-    except OSError as error:
-        raise UnreadableImage(path, error) from error
+    except OSError:
+        return False
     if start.startswith(b"\xff\xd8\xff"):
         return end.endswith(b"\xff\xd9")
     return start == b"\x89PNG\r\n\x1a\n" and end == b"IEND\xaeB`\x82"
@@ -247,12 +267,13 @@ def z_score(split: FileSplit, cache: Path) -> Normalisation:
     except (OSError, ValueError, KeyError, TypeError):
         pass  # nothing usable was kept: measured anew below
 
-    def sums(index: int) -> Tensor:
-        values = split.load(index).long()
-        return torch.stack([values.sum((1, 2)), values.square().sum((1, 2))])
-
-    # Whole numbers: the result does not depend on the order of the threads.
-    totals = sum(in_threads(sums, len(split), "measuring colours"), torch.zeros(2, 3).long())
+    totals = torch.zeros(2, 3).long()
+    for start, (sums, readable) in enumerate(
+        in_processes(partial(_sums, split), len(split), "measuring colours")
+    ):
+        if not bool(readable.all()):
+            split.load(_BATCH * start + int(readable.int().argmin()))  # which says what is wrong with it
+        totals += sums.sum(0)
     mean, squares = totals.double() / (len(split) * split.size**2)
     std = (squares - mean**2).clamp(min=0).sqrt()
     if std.min() == 0:
@@ -265,18 +286,35 @@ def z_score(split: FileSplit, cache: Path) -> Normalisation:
     return result
 
 
-def in_threads(function: Callable[[int], Result], count: int, what: str) -> Iterator[Result]:
-    """`function` of 0, 1, ..., count - 1, in order; a terminal shows a progress bar."""
-    chunk, threads = 64, min(32, 2 * (os.cpu_count() or 1))  # small tasks would cost more than their work
-    pool, waiting = ThreadPoolExecutor(threads), deque[Future[list[Result]]]()
-    parts = [range(start, min(start + chunk, count)) for start in range(0, count, chunk)]
-    console, hidden = Console(stderr=True), not sys.stderr.isatty()
+def _sums(split: FileSplit, index: int) -> tuple[Tensor, bool]:
+    """The sums of the bytes of an image by channel and of their squares, as whole numbers: exact."""
     try:
-        for part in track(parts, what, console=console, transient=True, disable=hidden):
-            waiting.append(pool.submit(lambda part: [function(index) for index in part], part))
-            if len(waiting) > 2 * threads:  # results that nobody has taken would fill the memory
-                yield from waiting.popleft().result()
-        for results in waiting:
-            yield from results.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
+        values = split.load(index).long()
+    except UnreadableImage:
+        return torch.zeros(2, 3).long(), False
+    return torch.stack([values.sum((1, 2)), values.square().sum((1, 2))]), True
+
+
+class _Calls(Dataset[Any]):
+    """The values of a function of 0, 1, ..., count - 1."""
+
+    def __init__(self, function: Callable[[int], Any], count: int):
+        self.function, self.count = function, count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> Any:
+        return self.function(index)
+
+
+def in_processes(function: Callable[[int], Any], count: int, what: str) -> Iterator[Any]:
+    """`function` of 0, 1, ..., count - 1, in order, stacked to batches; a terminal shows a progress bar.
+
+    Many calls are shared among processes: for small images, threads wait for each other most of the time.
+    """
+    workers = min(16, os.cpu_count() or 1) if count >= _WORTH_PROCESSES else 0
+    loader = DataLoader(_Calls(function, count), _BATCH, num_workers=workers, generator=torch.Generator())
+    console, hidden, batches = Console(stderr=True), not sys.stderr.isatty(), iter(loader)
+    for _ in track(range(len(loader)), what, console=console, transient=True, disable=hidden):
+        yield next_batch_of(batches)

@@ -52,6 +52,8 @@ class ImageSource(ABC):
     """Of the images in their data set, where they are known beforehand."""
     has_masks: bool = False
     """Whether the true pixels of the objects are known."""
+    has_labels: bool = True
+    """Whether true classes may be known; False where it is certain that none is."""
     count: int | None
     """The number of images; None where a stream does not say."""
     indexed: bool
@@ -68,6 +70,7 @@ class ImageSource(ABC):
     """Whether the images are drawn at random, in another order every time."""
 
     _outputs: Tensor | None
+    _masks: Tensor | None = None
 
     def check_numbers(self) -> None:  # noqa: B027
         """Refuse images that cannot be told apart by number, now or when a number repeats."""
@@ -90,7 +93,8 @@ class ImageSource(ABC):
             for number in filter(asked, range(piece.start // size, -(-piece.stop // size))):
                 ends = torch.tensor([number * size, (number + 1) * size])
                 inside = slice(*torch.searchsorted(rows[0], ends).tolist())
-                held.append([values[inside] for values in rows[1:]])
+                brought = [] if self._masks is None else [self._masks[rows[0][inside]]]
+                held.append([*(values[inside] for values in rows[1:]), *brought])
                 if (number + 1) * size <= piece.stop:
                     yield self._joined(number, held)
                     held = []
@@ -109,6 +113,17 @@ class ImageSource(ABC):
                 raise InputError(f"an image has label {label}, but labels names outputs for {known} classes")
             labels = self._outputs[labels.clamp(min=-1)]
         return ImageBlock(number, images, labels, indices.tolist(), *foreground)
+
+    def bring_masks(self, masks: Any) -> None:
+        """Take bool masks [M, H, W] of the objects, in the order of the images."""
+        self._masks = torch.as_tensor(masks)
+        sides, shape = list(self.first.shape[2:]), list(self._masks.shape)
+        if self._masks.dtype != torch.bool or shape[1:] != sides or shape[0] < (self.count or 1):
+            expected = f"bool [{self.count or 'M'}, {sides[0]}, {sides[1]}], a mask for each image"
+            raise InputError(f"masks must be {expected}, got {self._masks.dtype} {shape}")
+        if self.has_masks:
+            raise InputError(f"{self.name} has masks of its own: leave out masks")
+        self.has_masks = True
 
     def pictures(self, images: Tensor, like: Tensor | None = None) -> NDArray[np.uint8]:
         """Normalised images [N, C, H, W] as bytes for people.
@@ -134,6 +149,7 @@ def image_source(
     labels: Sequence[int] | None = None,
     count: int | None = None,
     workers: int = 0,
+    masks: Any = None,
 ) -> ImageSource:
     """The images of `data` in numbered blocks, normalised for a model.
 
@@ -145,7 +161,8 @@ def image_source(
 
     `labels` says for every class of the data which output of the model stands for it, -1 for none; without
     it labels stay as they are. `count` takes only the first so many images. `workers` processes decode the
-    files of an `ImageData`.
+    files of an `ImageData`. `masks`, bool [M, H, W] in the order of the images, are the pixels of the
+    objects, for the scores that need them; data sets that know them bring them along.
 
     >>> source = image_source("shapes", count=100)
     >>> [(block.number, len(block.images)) for block in source.blocks(32, lambda number: number > 1)]
@@ -153,9 +170,24 @@ def image_source(
     """
     at_least("the number of images", count, 1)
     if isinstance(data, ImageSource):
-        if count is not None or labels is not None:
-            raise InputError("an image source has its own labels and count: pass them only to image_source")
+        if (count, labels, masks) != (None, None, None):
+            raise InputError("an image source has its own labels, count and masks: pass them to image_source")
         return data
+    source = _opened(data, normalisation, channels, labels=labels, count=count, workers=workers)
+    if masks is not None:
+        source.bring_masks(masks)
+    return source
+
+
+def _opened(
+    data: Any,
+    normalisation: Normalisation | None,
+    channels: int | None,
+    *,
+    labels: Sequence[int] | None,
+    count: int | None,
+    workers: int,
+) -> ImageSource:
     if isinstance(data, str | Path):
         data = load_evaluation_data(str(data))
     outputs = None if labels is None else torch.tensor([*labels, -1])
@@ -207,8 +239,10 @@ class _Evaluation(_Indexed):
     ) -> None:
         self.name, self.classes, self.lost = data.name, data.classes or None, set()
         self._data, self._normalised, self._outputs, self._workers = data, normalised, outputs, 0
-        self._foreground: Tensor | None = getattr(data.test, "foreground", None)
+        self._foreground = data.test.foreground
         self.has_masks = self._foreground is not None
+        outputs = data.test.labels if outputs is None else outputs[:-1]
+        self.has_labels = bool((outputs >= 0).any())
         self.numbers = data.evaluation[:count].tolist()
         self.count, self.normalisation = _counted(count, len(data.evaluation)), normalised.normalisation
         readable = (block.images for block in self.blocks(_PROBE) if len(block.images))

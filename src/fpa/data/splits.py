@@ -87,13 +87,15 @@ class PathList(Sequence[Path]):
 class FileSplit:
     """A split of image files, decoded when asked for.
 
-    `transform` makes an RGB image uint8 [3, size, size].
+    `transform` makes an RGB image uint8 [3, size, size]. `foreground[indices]` is bool [N, size, size], the
+    pixels of the objects, where they are known.
     """
 
     paths: Sequence[Path]
     labels: Tensor
     transform: Transform
     size: int
+    foreground: Any = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -194,7 +196,7 @@ class SeededImages(Dataset[tuple[Tensor, int, int]]):
     """
 
     def __init__(self, split: FileSplit, seed: int = 0):
-        self.split, self.seed = split, seed
+        self.split, self.seed = replace(split, foreground=None), seed  # which no worker needs
 
     def __len__(self) -> int:
         return len(self.split)
@@ -292,4 +294,5 @@ def first_images(split: Split, images: int, seed: int = 0) -> Split:
     if isinstance(split, ArraySplit):
         foreground = None if split.foreground is None else split.foreground[chosen]
         return ArraySplit(split.images[chosen], split.labels[chosen], foreground)
-    return replace(split, paths=[split.paths[i] for i in chosen], labels=split.labels[chosen])
+    paths = [split.paths[i] for i in chosen]
+    return replace(split, paths=paths, labels=split.labels[chosen], foreground=None)

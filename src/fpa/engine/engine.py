@@ -22,6 +22,7 @@ from fpa.engine import forms
 from fpa.engine.devices import arithmetic_on, sent
 from fpa.engine.folding import private_copy
 from fpa.engine.forms import DEFAULT_PRECISION, Kind, Precision, Runner
+from fpa.engine.outputs import OUTPUTS, Output
 from fpa.errors import InputError, at_least
 from fpa.models.wrap import unwrapped
 from fpa.schema import checked
@@ -44,9 +45,11 @@ class Work:
     take: Callable[[int, int, Tensor], None]
     """(start, stop, result): gets the gradients [stop - start, C, H, W] or logits [stop - start, classes]."""
     targets: Callable[[int, int], Tensor] | None = None
-    """(start, stop) -> the class [stop - start] whose logit is differentiated; gradients only."""
+    """(start, stop) -> the class [stop - start] whose `output` is differentiated; gradients only."""
     name: Callable[[int], str] = lambda start: ""
     """(start) -> what the rows from there on are for, in words, for the progress display."""
+    output: Output = OUTPUTS["logit"]
+    """What is differentiated; the same for all works that are run together."""
 
 
 class Engine:
@@ -171,7 +174,7 @@ class Engine:
         return sent(classes, self.device, torch.int64)
 
     def gradients(self, works: Sequence[Work]) -> None:
-        """Run every row and hand out the gradient of its target's logit with respect to the row."""
+        """Run every row and hand out the gradient of its target's output with respect to the row."""
         self._run("gradients", works)
 
     def logits(self, works: Sequence[Work]) -> None:
@@ -242,7 +245,7 @@ class Engine:
         rows = _joined([work.rows(a, b) for work, a, b in stretches], padding)
         if kind == "gradients":
             targets = _joined([work.targets(a, b) for work, a, b in stretches if work.targets], padding)
-            result = runner.gradients(rows, targets)
+            result = runner.gradients(rows, targets, work.output)
         else:
             result = runner.logits(rows)
             forms.check_logits(result, len(rows))

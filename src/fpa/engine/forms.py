@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fpa.engine.devices import arithmetic_on, compiled
 from fpa.engine.folding import bfloat16_copy, fold_batch_norm, private_copy
+from fpa.engine.outputs import OUTPUTS, Output
 from fpa.errors import InputError, unknown
 from fpa.models.wrap import untouched
 
@@ -113,11 +114,13 @@ class Runner:
         with torch.no_grad(), self._context():
             return self._run(lambda call: call(rows), rows, eager)
 
-    def gradients(self, rows: Tensor, targets: Tensor, *, eager: bool = False) -> Tensor:
-        """The gradient of each row's target's logit, [N, C, H, W]."""
+    def gradients(
+        self, rows: Tensor, targets: Tensor, output: Output = OUTPUTS["logit"], *, eager: bool = False
+    ) -> Tensor:
+        """The gradient of each row's output for its target, [N, C, H, W]."""
         rows = rows.detach().requires_grad_()
         with torch.enable_grad(), self._context():
-            return self._run(lambda call: _gradient(call(rows), targets, rows), rows, eager)
+            return self._run(lambda call: _gradient(call(rows), targets, rows, output), rows, eager)
 
     def record(self, rows: Tensor) -> None:
         """Run eagerly up to where a backward pass could begin."""
@@ -181,12 +184,12 @@ def fastest_form(plain: Runner, precision: PrecisionName, row: Tensor) -> Runner
     return Runner(plain.module, device, dtype, borrowed=plain.borrowed, tf32=tf32, autocast=half)
 
 
-def _gradient(logits: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
+def _gradient(logits: Tensor, targets: Tensor, rows: Tensor, output: Output) -> Tensor:
     check_logits(logits, len(rows))
     if not logits.requires_grad:
         raise InputError("the logits cannot be differentiated: the model detaches them from its input")
-    score = logits.gather(1, targets[:, None]).sum(dtype=torch.promote_types(logits.dtype, torch.float32))
-    (gradient,) = torch.autograd.grad(score, rows)
+    exact = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    (gradient,) = torch.autograd.grad(output(exact, targets, targets).sum(), rows)
     return gradient
 
 

@@ -35,7 +35,9 @@ def evaluate(
     settings: Settings | None = None,
     features: str | int = "pixels",
     outputs: str | Sequence[str] = ("logit",),
+    maps_of: str | None = None,
     scores: Any = ("A",),
+    score_images: int = 100,
     normalisation: Normalisation | None = None,
     classes: Sequence[str] | None = None,
     count: int | None = None,
@@ -43,6 +45,7 @@ def evaluate(
     precision: Any = None,
     device: torch.device | str | None = None,
     judge: nn.Module | Engine | None = None,
+    masks: Any = None,
     examples: int = 8,
     folder: str | Path | None = None,
     name: str | None = None,
@@ -56,13 +59,16 @@ def evaluate(
       `fpa.data.image_source`. Labels are the numbers of the model's outputs; without them only the accuracy
       is missing.
     - `estimators`: a set ("paper"), names, or a mapping of names to callables, Captum objects, ...
-    - `masking`, `points`, `fractions`, `features`, `outputs`, `scores`, `precision`: see `fpa.make_plan`.
+    - `masking`, `points`, `fractions`, `features`, `outputs`, `maps_of`, `scores`, `score_images` and
+      `precision`: see `fpa.make_plan`.
     - `normalisation`: how the model's images are normalised: needed for bytes and for images in 0..1.
     - `classes`: their names, in the order of the logits.
     - `count`: use only the first `count` images.
     - `device`: where to work; by default where the model is.
     - `judge`: another model with the same classes, for example one fine-tuned with FPA: the maps and the
       explained classes are those of `model`, the curves and scores those of the judge.
+    - `masks`: bool [N, H, W], the pixels of the objects, for scores that need them; shapes, and folders with
+      boxes or segmentations, have their own.
     - `examples`: images kept with their maps for the report.
     - `folder`: where every block of images is stored as soon as it is done, so that the same call continues
       after a crash; by default nothing stays on the disk.
@@ -82,12 +88,15 @@ def evaluate(
         fractions=fractions,
         features=features,
         outputs=outputs,
+        maps_of=maps_of,
         scores=scores,
+        score_images=score_images,
         seed=seed,
         precision=precision,
         normalisation=normalisation,
     )
     opening: dict[str, Any] = {"normalisation": normalisation, "count": count, "device": device}
+    opening["masks"] = masks
     engine, source = open_subject(model, data, plan, stored=folder is not None, **opening)
     about = describe_subject(engine, source, name, classes)
     judging = None
@@ -110,6 +119,7 @@ def open_subject(
     normalisation: Normalisation | None = None,
     count: int | None = None,
     device: torch.device | str | None = None,
+    masks: Any = None,
     stored: bool = False,
 ) -> tuple[Engine, ImageSource]:
     """The model made ready for many passes, and the images; refuses what the plan cannot be carried out on.
@@ -117,7 +127,8 @@ def open_subject(
     A loader that shuffles is refused where the evaluation is to be `stored`.
     """
     inner = model.model if isinstance(model, Engine) else model
-    source = image_source(data, normalisation=normalisation, channels=input_channels(inner), count=count)
+    reading: dict[str, Any] = {"normalisation": normalisation, "count": count, "masks": masks}
+    source = image_source(data, channels=input_channels(inner), **reading)
     if stored and source.drawn:
         remedy = "use shuffle=False, without a sampler"
         raise InputError(f"the loader shuffles, so a stored evaluation could not be continued: {remedy}")

@@ -9,6 +9,7 @@ import platform
 import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -23,26 +24,19 @@ from fpa import __version__
 from fpa.data import ImageBlock, ImageSource, looks, same_images
 from fpa.engine.devices import sent
 from fpa.engine.engine import Engine
+from fpa.engine.outputs import NO_LABELS
 from fpa.errors import DamagedError, InputError, at_least
+from fpa.evaluation.examples import Examples, read_examples, write_examples
 from fpa.evaluation.plan import Plan
-from fpa.evaluation.result import Examples
-from fpa.evaluation.shards import (
-    DESCRIPTION,
-    FORMAT,
-    EvaluationFolder,
-    StoredBlock,
-    curve_columns,
-    read_examples,
-    write_examples,
-)
-from fpa.explanation import Task, maps_of
+from fpa.evaluation.shards import DESCRIPTION, FORMAT, EvaluationFolder, StoredBlock, curve_columns
+from fpa.explanation import Task, maps_of, raw_maps_of
 from fpa.explanation.raw import problems
 from fpa.files import clear_temporaries, folder_lock
 from fpa.masking import fully_masked, noise_by_image
 from fpa.models.saved import fingerprint
 from fpa.perturbation import Curves, curves_of, features_of, not_finite, ranks
 from fpa.progress import Tell, telling
-from fpa.scores.score import Block, Score
+from fpa.scores.score import Block
 
 _NOISY_COPIES = 15
 _PLACES = 201
@@ -72,7 +66,7 @@ def evaluate_blocks(
     is refused.
     """
     at_least("the number of images in a block", block, 1)
-    check_plan(plan, source)
+    plan = suited(plan, source, judge or engine)
     stored = EvaluationFolder(folder)
     with folder_lock(stored.path), ExitStack() as after:
         if overwrite:
@@ -91,11 +85,18 @@ def evaluate_blocks(
             )
         described = {"images": None, "made_with": made_with(engine.device), **asked, **before}
         described |= {**(about or {}), "format": FORMAT, "block": size}
+        if plan.left_out:
+            described["scores_left_out"] = dict(plan.left_out)
         done, picker = set(stored.blocks), ExamplePicker(examples, source.count)
+        few = spread(plan.score_images, source.count)
         if source.count is not None:
             for each in (engine, judging):
                 each.expected_rows = max(each.expected_rows, source.count * plan.passes)
         tell = after.enter_context(telling(source.count, progress))
+        for line in plan.costs:
+            tell.line(line)
+        for name, reason in plan.left_out.items():
+            tell.line(f"left out: the score {name} {reason}")
         for each in {engine, judging}:
             after.callback(setattr, each, "watch", each.watch)
             each.watch = tell.at
@@ -104,17 +105,22 @@ def evaluate_blocks(
             return sum(each.compile_seconds for each in {engine, judging})
 
         compiled = compile_seconds()
-        pending: deque[tuple[ImageBlock, Callable[[], StoredBlock]]] = deque()
+        # On CUDA a block is fetched and stored while the next one is computed.
+        writer = after.enter_context(ThreadPoolExecutor(1))
+        pending: deque[tuple[ImageBlock, Future[list[str]]]] = deque()
+
+        def store(number: int, fetch: Callable[[], StoredBlock]) -> list[str]:
+            results = fetch()
+            if not (stored.path / DESCRIPTION).exists():
+                stored.describe(described)
+            stored.write(number, results, described)
+            return results.notes["problems"]  # type: ignore[no-any-return]
 
         def settle(most: int) -> None:
             while len(pending) > most:
-                part, fetch = pending.popleft()
-                results = fetch()
-                if not (stored.path / DESCRIPTION).exists():
-                    stored.describe(described)
-                stored.write(part.number, results, described)
+                part, writing = pending.popleft()
                 tell.compiling = compile_seconds() - compiled
-                for problem in results.notes["problems"]:
+                for problem in writing.result():
                     warnings.warn(f"{problem}: left out", stacklevel=2)
                 tell.advance(len(part.indices))
 
@@ -124,8 +130,8 @@ def evaluate_blocks(
                 if part.number in done and _keeps(stored, part, described, engine, plan):
                     tell.skip(len(part.indices))
                 elif part.indices:
-                    pending.append((part, _compute(part, engine, plan, judging)))
-                    # On CUDA the next block is queued before this one is waited for.
+                    fetch = _compute(part, engine, plan, judging, _chosen(part, size, few))
+                    pending.append((part, writer.submit(store, part.number, fetch)))
                     settle(1 if engine.device.type == "cuda" else 0)
             settle(0)
         except KeyboardInterrupt:
@@ -147,36 +153,54 @@ def evaluate_blocks(
     return described
 
 
-def check_plan(plan: Plan, source: ImageSource) -> None:
-    """Refuse, before any work, images that the plan cannot be carried out on."""
+def suited(plan: Plan, source: ImageSource, judge: Engine | None = None) -> Plan:
+    """The plan as it can be carried out on these images, or the error that says why it cannot, before work.
+
+    Scores that `all` stands for are left out where these images, or the model that judges, do not allow them.
+    """
     features_of(plan.features, source.first)
     if any(estimator.raw.needs_numbers for estimator in plan.estimators.values()):
         source.check_numbers()
     for name, estimator in plan.estimators.items():
         estimator.raw.check(name, source.numbers or range(source.count or 0), source.first.shape[1:])
-    blind = [score.name for score in plan.scores if "masks" in score.needs and not source.has_masks]
-    if blind:
-        raise InputError(f"the score {blind[0]} needs known masks of the objects: {source.name} has none")
+    card = getattr(judge.model, "card", None) if judge else None
+    augmentation = getattr(card, "augmentation", "")
+    facts: dict[str, Any] = {"masks": source.has_masks, "labels": source.has_labels, "data": source.name}
+    return plan.suited(plan.given(**facts, augmentation=augmentation))
 
 
-def _compute(part: ImageBlock, engine: Engine, plan: Plan, judge: Engine) -> Callable[[], StoredBlock]:
-    """Predict, explain, perturb and score the images of a block; what is returned waits for the results."""
+def _compute(
+    part: ImageBlock, engine: Engine, plan: Plan, judge: Engine, chosen: Sequence[int]
+) -> Callable[[], StoredBlock]:
+    """Predict, explain, perturb and score the images of a block; what is returned waits for the results.
+
+    Scores that explain again get the rows that are `chosen`.
+    """
     images = engine.images(part.images)
     logits, targets, truth = predicted(engine, images, part.labels)
-    task = Task(engine, images, targets, part.indices, seed=plan.seed, masking=plan.masking)
-    maps, explained, sure = maps_of(task, plan.estimators), task, logits.float().softmax(1).amax(1)
+    how: dict[str, Any] = {"seed": plan.seed, "masking": plan.masking, "output": plan.maps_of}
+    task = Task(engine, images, targets, part.indices, **how)
+    raws = None
+    if any("raw maps" in score.needs for score in plan.scores):
+        raws = raw_maps_of(task, plan.estimators)
+        maps = {name: plan.estimators[name].reduce(raw) for name, raw in raws.items()}
+    else:
+        maps = maps_of(task, plan.estimators)
+    explained, sure = task, logits.float().softmax(1).amax(1)
     if judge is not engine:
         task, logits = replace(task, engine=judge), judge.predict(images)
     shown = {name: each.label(name).text for name, each in plan.estimators.items()}
-    how: dict[str, Any] = {"logits": logits, "features": plan.features, "labels": truth, "shown": shown}
-    curves = curves_of(task, maps, plan.fractions, outputs=plan.outputs, **how)
+    how = {"logits": logits, "features": plan.features, "labels": truth, "shown": shown}
+    followed = curves_of(task, maps, plan.fractions, outputs=plan.followed, **how)
+    curves = {name: followed[name] for name in plan.outputs}
     first, under = plan.outputs[0], dict[str, Curves]()
     for name, masking in plan.maskings.items():
         other = replace(task, masking=masking)
         under[name] = curves_of(other, maps, plan.fractions, outputs=[first], **how)[first]
-    more: dict[str, Any] = {"curves": curves, "masks": part.foreground, "explained": explained}
+    more: dict[str, Any] = {"curves": followed, "masks": part.foreground, "explained": explained}
+    more |= {"fractions": plan.fractions, "features": plan.features, "known_raw_maps": raws}
     block = Block(task, part.labels, logits, plan.estimators, maps, **more)
-    scores = _scored(plan.scores, block)
+    scores = _scored(plan, block, chosen)
     fractions, bad = curves[first].fractions, not_finite(images, maps, curves[first])
 
     # The copies are queued behind the block's own work and waited for when they are stored.
@@ -205,17 +229,25 @@ def _compute(part: ImageBlock, engine: Engine, plan: Plan, judge: Engine) -> Cal
     return fetched
 
 
-def _scored(scores: Sequence[Score], block: Block) -> dict[tuple[str, str], Tensor]:
-    """The values [N] by score and estimator, or the error that says which are missing."""
-    count, scored = len(block.labels), dict[tuple[str, str], Tensor]()
-    for score in scores:
-        values = score(block)
+def _scored(plan: Plan, block: Block, chosen: Sequence[int]) -> dict[tuple[str, str], Tensor]:
+    """The values [N] by score and estimator, or the error that says which are missing.
+
+    Scores that explain again are computed for the `chosen` rows alone, and NaN elsewhere.
+    """
+    scored = dict[tuple[str, str], Tensor]()
+    few = block.at(chosen) if len(chosen) < len(block.labels) else block
+    for score in plan.scores:
+        part, rows = (few, chosen) if "explain" in score.needs else (block, range(len(block.labels)))
+        values = score(part) if len(rows) else {}
         for name in block.estimators:
-            shape = list(values[name].shape) if name in values else "nothing"
-            if shape != [count]:
-                needed = f"must give [{count}] values for {name}"
-                raise InputError(f"the score {score.name} {needed}, but gave {shape}")
-            scored[score.name, name] = values[name].double()
+            whole = block.logits.new_full((len(block.labels),), torch.nan, dtype=torch.float64)
+            if len(rows):
+                shape = list(values[name].shape) if name in values else "nothing"
+                if shape != [len(rows)]:
+                    needed = f"must give [{len(rows)}] values for {name}"
+                    raise InputError(f"the score {score.name} {needed}, but gave {shape}")
+                whole[[*rows]] = values[name].double()
+            scored[score.name, name] = whole
     return scored
 
 
@@ -238,8 +270,9 @@ def _keeps(
     if np.array_equal(columns["label"], labels):
         return True
     predicted(engine, engine.images(part.images), part.labels)  # refuses labels that cannot be
-    plain = {"logit", "probability", "margin"} >= set(plan.outputs)
-    if not plain or len(plan.scores) > 1:  # outputs and scores other than A may depend on the labels
+    if (
+        not set(plan.outputs) <= NO_LABELS or len(plan.scores) > 1
+    ):  # outputs and scores other than A may depend on the labels
         return False
     columns["label"] = labels
     folder.write(part.number, stored, about)
@@ -283,13 +316,27 @@ def made_with(device: torch.device) -> dict[str, Any]:
     }
 
 
+def spread(count: int, total: int | None) -> set[int]:
+    """So many places, evenly over the data; the first ones where it is not known how many there are.
+
+    >>> sorted(spread(3, 11)), sorted(spread(3, None)), sorted(spread(3, 2))
+    ([0, 5, 10], [0, 1, 2], [0, 1])
+    """
+    total = count if total is None else total
+    places = np.linspace(0, max(total - 1, 0), min(count, total)).round().astype(int)
+    return set(places.tolist())
+
+
+def _chosen(part: ImageBlock, size: int, places: set[int]) -> list[int]:
+    """The rows of a block that are at these places; files that could not be read move those after them."""
+    return [row for row in range(len(part.indices)) if part.number * size + row in places]
+
+
 class ExamplePicker:
     """Keeps a few of the images that come by: evenly over the data if their number is known."""
 
     def __init__(self, count: int, total: int | None) -> None:
-        total = count if total is None else total
-        places = np.linspace(0, max(total - 1, 0), min(count, total)).round().astype(int)
-        self.places, self.seen = set(places.tolist()), 0
+        self.places, self.seen = spread(count, total), 0
         self.kept: list[tuple[int, Tensor, Tensor, Tensor | None]] = []
 
     def look(self, block: ImageBlock) -> None:
@@ -315,7 +362,8 @@ class ExamplePicker:
             return
         images = engine.images(images)
         targets = engine.predict(images).argmax(1)
-        task = Task(engine, images, targets, indices, seed=plan.seed, masking=plan.masking)
+        how: dict[str, Any] = {"seed": plan.seed, "masking": plan.masking, "output": plan.maps_of}
+        task = Task(engine, images, targets, indices, **how)
         maps = maps_of(task, plan.estimators)
         fill = fully_masked(plan.masking, images, noise_by_image(plan.masking, images, plan.seed, indices))
 

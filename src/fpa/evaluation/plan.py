@@ -1,18 +1,19 @@
 """The plan of an evaluation: all that determines its numbers, with one check and one JSON form."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, get_args
 
 from fpa.data.normalisation import Normalisation, as_normalisation
 from fpa.engine.engine import Engine
 from fpa.engine.forms import Precision, PrecisionName
-from fpa.errors import InputError, one_of
+from fpa.engine.outputs import OUTPUTS, check_outputs, explained_output
+from fpa.errors import InputError, at_least, one_of
 from fpa.explanation import Estimator, Estimators, Settings, get_estimators, passes
 from fpa.masking import Masking, get_masking, masking_json
-from fpa.perturbation import OUTPUTS, check_fractions, check_outputs
+from fpa.perturbation import check_fractions
 from fpa.schema import checked
-from fpa.scores.score import Score, get_scores
+from fpa.scores.score import ALL, Given, Score, get_scores
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,15 @@ class Plan:
     """What is removed together: "pixels", or squares of so many pixels a side."""
     outputs: tuple[str, ...] = ("logit",)
     """What is followed; the first is the one that is scored."""
+    maps_of: str = "logit"
+    """The output that the maps explain."""
     scores: tuple[Score, ...] = ()
+    optional: frozenset[str] = frozenset()
+    """The scores that are left out where they cannot be computed, because nobody named them."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """The scores that were, and why; see `suited`."""
+    score_images: int = 100
+    """How many images the scores that explain again are computed for."""
     maskings: Mapping[str, Masking] = field(default_factory=dict)
     """Further maskings under which the same maps are perturbed."""
     seed: int = 0
@@ -51,17 +60,54 @@ class Plan:
             "features": self.features,
             "fractions": list(self.fractions),
             "outputs": list(self.outputs),
+            "maps_of": self.maps_of,
             "divided": {name: OUTPUTS[name].divided_by_start for name in self.outputs},
-            "scores": {score.name: score.described() for score in self.scores},
+            "scores": {score.name: score.described() | self._images(score) for score in self.scores},
             "seed": self.seed,
             "precision": asdict(engine.precision),
         }
 
+    def _images(self, score: Score) -> dict[str, int]:
+        return {"images": self.score_images} if "explain" in score.needs else {}
+
+    @property
+    def followed(self) -> tuple[str, ...]:
+        """The outputs, and those that scores need besides."""
+        return tuple(dict.fromkeys([*self.outputs, *(name for each in self.scores for name in each.outputs)]))
+
+    def given(self, **about: Any) -> Given:
+        """What its scores are told; `about` are the facts about the images and the model."""
+        return Given(self.estimators, self.fractions, self.masking, **about)
+
+    def suited(self, given: Given) -> "Plan":
+        """The plan with the scores that can be computed; refuses those that were named and cannot."""
+        why = {score.name: score.missing(given) for score in self.scores}
+        for name, reason in why.items():
+            if reason is not None and name not in self.optional:
+                raise InputError(f"the score {name} {reason}")
+        for score in self.scores:
+            if score.name in self.optional:
+                why[score.name] = why[score.name] or score.only_by_name(given)
+        left_out = {name: reason for name, reason in why.items() if reason is not None}
+        kept = tuple(score for score in self.scores if score.name not in left_out)
+        return replace(self, scores=kept, left_out={**self.left_out, **left_out})
+
     @property
     def passes(self) -> int:
-        """Passes an image costs: gradients, and forwards along the curves."""
+        """Passes an image costs: gradients, and forwards along the curves and for the scores."""
         inner = sum(0 < fraction < 1 for fraction in self.fractions)
-        return passes(self.estimators) + 2 * inner * len(self.estimators) * (1 + len(self.maskings))
+        scores = sum(each.passes(self.given()).forwards for each in self.scores)
+        return passes(self.estimators) + 2 * inner * len(self.estimators) * (1 + len(self.maskings)) + scores
+
+    @property
+    def costs(self) -> list[str]:
+        """What scores cost in passes, in words, where they cost any."""
+        lines = []
+        for score in self.scores:
+            if any(cost := score.passes(self.given())):
+                images = f"of {self.score_images} images" if "explain" in score.needs else "image"
+                lines.append(f"{score.name}: {cost} for each {images}")
+        return lines
 
 
 @checked
@@ -75,7 +121,9 @@ def make_plan(
     fractions: Sequence[float] | None = None,
     features: str | int = "pixels",
     outputs: str | Sequence[str] = ("logit",),
+    maps_of: str | None = None,
     scores: str | Score | Iterable[Any] = ("A",),
+    score_images: int = 100,
     seed: int = 0,
     precision: str | Precision | None = None,
     normalisation: Normalisation | None = None,
@@ -87,8 +135,12 @@ def make_plan(
       after normalisation. "black" needs the `normalisation` of the images.
     - `points`: how many fractions of the features are removed, evenly from 0 to 1; or `fractions` themselves.
     - `features`: "pixels", or the side of square patches in pixels.
-    - `outputs`: what is followed, the first is scored: "logit", "probability", "margin", "accuracy".
-    - `scores`: names of scores; A is always among them.
+    - `outputs`: what is followed, the first is scored: "logit", "centred", "margin", "log_odds",
+      "probability", "accuracy". Where the logit is scored, the centred one is followed too.
+    - `maps_of`: the output that the maps explain; default: the one that is scored.
+    - `scores`: names of scores, or "all" that can be computed without explaining again; A is always among
+      them. One that was named and cannot be computed is refused before any work.
+    - `score_images`: how many images scores that explain again are computed for, evenly over the data.
     - `precision`: "auto", "float32", "tf32" or "bfloat16".
 
     >>> plan = make_plan(["ig_sum", "random"], points=3)
@@ -102,9 +154,13 @@ def make_plan(
     if not outputs or len(set(outputs)) < len(outputs):
         raise InputError(f"outputs must be one or more different names, got {outputs}")
     check_outputs(outputs)
-    chosen = get_scores(["A", *([scores] if isinstance(scores, (str, Score)) else scores)])
-    for score in chosen:
-        score.check(named)
+    explained = explained_output(maps_of, outputs)
+    if outputs[0] == "logit" and "centred" not in outputs:  # shows what a shift of all logits would change
+        outputs.append("centred")
+    wanted = [scores] if isinstance(scores, (str, Score)) else list(scores)
+    known = {score.name for score in get_scores(["A", *(each for each in wanted if each != ALL)])}
+    chosen = get_scores(["A", *wanted])
+    at_least("score_images", score_images, 1)
     if isinstance(features, str) and features.isdigit():
         features = int(features)
     if isinstance(precision, str):
@@ -121,7 +177,10 @@ def make_plan(
         tuple(shares),
         features=features,
         outputs=tuple(outputs),
+        maps_of=explained,
         scores=chosen,
+        optional=frozenset(score.name for score in chosen) - known,
+        score_images=score_images,
         maskings={name: get_masking(each, *scale) for name, each in (maskings or {}).items()},
         seed=seed,
         precision=precision,

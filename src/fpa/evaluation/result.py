@@ -5,17 +5,19 @@ Read from a folder without torch and without the model.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fpa.errors import DamagedError, InputError
-from fpa.files import read_arrays
+from fpa.evaluation import scored
+from fpa.evaluation.examples import Examples
+from fpa.evaluation.head import Head, head_of
 from fpa.scores.fidelity import Fidelity
 from fpa.statistics.contradictions import Reliability, reliability
-from fpa.statistics.intervals import above_chance, standard_error
+from fpa.statistics.intervals import PairedTest, above_chance, half_width
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,89 +78,40 @@ class Evaluation:
         )
 
     @property
+    def never_finite(self) -> list[str]:
+        """The estimators that have no finite curve for any image, though others have: they are not scored."""
+        return [
+            name
+            for name in self.mif
+            if not (np.isfinite(self.mif[name]) & np.isfinite(self.lif[name])).all(axis=1).any()
+        ]
+
+    @property
     def accuracy(self) -> float | None:
         """Share of correctly classified images among those with a label; None if there are none."""
         known = self.labels >= 0
         return float((self.labels == self.targets)[known].mean()) if known.any() else None
 
-    def doubt(self, classes: int) -> str | None:
+    @property
+    def chance(self) -> float | None:
+        """The accuracy of guessing, the share of the commonest label; None where no two classes occur."""
+        _, counts = np.unique(self.labels[self.labels >= 0], return_counts=True)
+        return float(counts.max() / counts.sum()) if len(counts) > 1 else None
+
+    def doubt(self) -> str | None:
         """What to think of an accuracy that is near chance although the model is sure of its predictions."""
         known, accuracy = self.labels >= 0, self.accuracy
         if accuracy is None or self.confidence is None or known.sum() < 30:
             return None
         sure = float(np.nanmean(self.confidence[known]))
-        near = accuracy < sure / 5 or not above_chance(accuracy, int(known.sum()), classes)
+        chance = 0.0 if self.chance is None else self.chance
+        near = accuracy < sure / 5 or not above_chance(accuracy, int(known.sum()), chance)
         if not sure >= 0.5 or not near:
             return None
         return (
             f"the accuracy is only {100 * accuracy:.1f} %, but the model is sure of its predictions "
             f"({100 * sure:.0f} % on average): classes are probably assigned wrongly (see class_index)"
         )
-
-
-@dataclass(frozen=True)
-class Examples:
-    """A few evaluation images with the maps of every estimator, for figures and the explorer."""
-
-    images: NDArray[np.uint8]
-    """[M, C, H, W], as the data set has them."""
-    indices: NDArray[np.int64]
-    """[M]: their numbers in the data set; the same number stands in `Evaluation.indices`."""
-    labels: NDArray[np.int64]
-    """[M]: true classes."""
-    targets: NDArray[np.int64]
-    """[M]: classes the model predicts, and explained."""
-    maps: dict[str, NDArray[np.float32]]
-    """[M, H, W] for every estimator."""
-    ranks: dict[str, NDArray[np.int32]]
-    """[M, H, W] for every estimator: the place of each pixel's feature in the LIF order, 0 is removed first
-    and the pixels of a feature share their place; MIF is the reverse."""
-    fill: NDArray[np.uint8]
-    """[M, C, H, W]: the fully masked images, as bytes: what a removed pixel looks like."""
-    foreground: NDArray[np.bool_] | None = None
-    """[M, H, W]: the pixels of the true shape, where known."""
-    key: str = ""
-    """Of the evaluation that they were stored with: its plan and the model's weights."""
-
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Everything as arrays by name, as a file keeps it."""
-        arrays: dict[str, NDArray[Any]] = {}
-        for kind, value in vars(self).items():
-            if isinstance(value, dict):
-                arrays |= {f"{kind.removesuffix('s')}.{name}": values for name, values in value.items()}
-            elif isinstance(value, np.ndarray):
-                arrays[kind] = value
-        return arrays
-
-    @classmethod
-    def read(cls, path: Path) -> "Examples | None":
-        """The examples in a file that `to_arrays` filled; None if it is not there."""
-        if not path.exists():
-            return None
-        parts: dict[str, Any] = {"maps": {}, "ranks": {}}
-        try:
-            for key, values in read_arrays(path).items():
-                kind, _, name = key.partition(".")
-                (parts[f"{kind}s"] if name else parts)[name or kind] = values
-            found = cls(**parts | {"key": str(parts.get("key", ""))})
-            if wrong := found._misshapen():
-                raise InputError(f"{wrong} has another shape or type than its images say")
-            return found
-        except (InputError, KeyError, TypeError) as error:  # TypeError: parts that are missing, or unknown
-            raise DamagedError({path: error}) from error
-
-    def _misshapen(self) -> str | None:
-        """The name of a part that does not fit the images, if there is one."""
-        images, sides = self.images, (len(self.images), *self.images.shape[2:])
-        plain: dict[str, Any] = {"images": (images, images.shape if images.ndim == 4 else None, "u")}
-        plain |= {name: (getattr(self, name), sides[:1], "i") for name in ("indices", "labels", "targets")}
-        plain |= {"fill": (self.fill, images.shape, "u")}
-        plain |= {f"map.{name}": (values, sides, "f") for name, values in self.maps.items()}
-        plain |= {f"rank.{name}": (values, sides, "i") for name, values in self.ranks.items()}
-        if self.foreground is not None:
-            plain["foreground"] = (self.foreground, sides, "b")
-        fits = ((name, x.shape == shape and x.dtype.kind == kind) for name, (x, shape, kind) in plain.items())
-        return next((name for name, right in fits if not right), None)
 
 
 class Summary(NamedTuple):
@@ -203,10 +156,19 @@ class Result:
         history: dict[str, list[float | None]] | None = None,
     ) -> "Result":
         """Score an evaluation, over the images that `keep` says if it is given."""
-        fidelity = {key: evaluation.fidelity(key, keep=keep) for key in evaluation.mif}
-        signed = signs(about["plan"])
-        agreement = reliability({key: fidelity[key] for key in signed}, signed)
+        dead = set(evaluation.never_finite)
+        if len(dead) == len(evaluation.mif):
+            dead = set()  # the error says why
+        fidelity = {key: evaluation.fidelity(key, keep=keep) for key in evaluation.mif if key not in dead}
+        agreement = reliability(fidelity, signs(about["plan"]), families=families(about["plan"]))
         return cls(name, evaluation, fidelity, agreement, about, examples=examples, history=history or {})
+
+    @cached_property
+    def head(self) -> Head | None:
+        """How far the logits are from centred, and what that changes; None where another output is scored."""
+        if self.plan["outputs"][0] != "logit":
+            return None
+        return head_of(self.evaluation, self.fidelity, self.reliability, self.signed)
 
     @property
     def plan(self) -> dict[str, Any]:
@@ -220,8 +182,8 @@ class Result:
 
     @property
     def signed(self) -> dict[str, bool]:
-        """For every explanation whether it is signed; baselines such as a random map are not in here."""
-        return signs(self.plan)
+        """For every explanation scored whether it is signed; baselines such as random are not in here."""
+        return {name: sign for name, sign in signs(self.plan).items() if name in self.fidelity}
 
     @property
     def classes(self) -> list[str]:
@@ -240,12 +202,23 @@ class Result:
         def summary(fidelity: Fidelity, values: Floats) -> Summary:
             kept = np.asarray(values[fidelity.kept & np.isfinite(values)], dtype=np.float64)
             mean = float(kept.mean()) if kept.size else float("nan")
-            return Summary(mean, 1.96 * standard_error(kept), kept.size)
+            return Summary(mean, half_width(kept), kept.size)
 
         return {
-            score: {name: summary(self.fidelity[name], each) for name, each in values.items()}
+            score: {name: summary(each, values[name]) for name, each in self.fidelity.items()}
             for score, values in self.evaluation.values.items()
         }
+
+    def paired_test(self, first: str, second: str, score: str = "A") -> PairedTest:
+        """Is a score of one estimator really larger than that of another, image by image?"""
+        return scored.paired_test(self, first, second, score)
+
+    def score_correlations(self) -> "pd.DataFrame":
+        """How far the scores agree: the rank correlation of the orders they put the explanations in."""
+        import pandas as pd
+
+        names, matrix = scored.rank_correlations(self)
+        return pd.DataFrame(matrix, names, names)
 
     @property
     def results(self) -> "Results":
@@ -337,8 +310,9 @@ class Results:
 
     @property
     def signed(self) -> dict[str, bool]:
-        """For every explanation whether it is signed; baselines are not in here."""
-        return self.first.signed
+        """For every explanation that all models have scored whether it is signed; no baselines."""
+        signed = self.first.signed
+        return {name: signed[name] for name in signed if all(name in m.signed for m in self.models.values())}
 
     @property
     def classes(self) -> list[str]:
@@ -361,20 +335,24 @@ class Results:
     def not_above_chance(self) -> list[str]:
         """The models whose accuracy is not above guessing by two standard errors: nothing to explain.
 
-        Under 30 images with a label nothing is said: that is too few to tell.
+        Under 30 images with a label, and where all are of one class, nothing is said: that is too little.
         """
         return [
             name
             for name, model in self.models.items()
             if (known := int((model.evaluation.labels >= 0).sum())) >= 30
-            and not above_chance(model.accuracy or 0.0, known, len(self.classes))
+            and (chance := model.evaluation.chance) is not None
+            and not above_chance(model.accuracy or 0.0, known, chance)
         ]
 
     @property
     def estimators(self) -> list[str]:
-        """All names, baselines first, then the signed, then the unsigned."""
+        """All names that every model has scored, baselines first, then the signed, then the unsigned."""
         signed = self.signed
-        return sorted(self.first.fidelity, key=lambda name: (name in signed, not signed.get(name, True)))
+        scored = [
+            name for name in self.first.fidelity if all(name in m.fidelity for m in self.models.values())
+        ]
+        return sorted(scored, key=lambda name: (name in signed, not signed.get(name, True)))
 
 
 def signs(plan: Mapping[str, Any]) -> dict[str, bool]:
@@ -384,3 +362,13 @@ def signs(plan: Mapping[str, Any]) -> dict[str, bool]:
         for name, estimator in plan["estimators"].items()
         if estimator["sign"] != "baseline"
     }
+
+
+def families(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """What every estimator of a plan is apart from its settings; None where only its areas can tell."""
+    found: dict[str, Any] = {}
+    for name, each in plan["estimators"].items():
+        kind = each["raw"]["name"] if "raw" in each else name
+        told = kind in ("ig", "vg", "sg", "sqsg") or "raw" not in each
+        found[name] = (kind, each.get("reduction"), each.get("times_input")) if told else None
+    return found

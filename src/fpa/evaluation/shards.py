@@ -20,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fpa.errors import DamagedError, InputError, differences, first_line, same_format, shortened
-from fpa.evaluation.result import Evaluation, Examples, Result
-from fpa.files import read_json, refuse_links, replacing, writable_folder, write_arrays, write_json
+from fpa.evaluation.examples import EXAMPLES, key_of, read_examples, write_examples
+from fpa.evaluation.result import Evaluation, Result
+from fpa.files import read_json, refuse_links, replacing, writable_folder, write_json
 from fpa.schema import check_type, checked
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ PLAN: dict[str, Any] = {
 }  # fmt: skip
 """What its plan must have."""
 
-DESCRIPTION, EXAMPLES = "evaluation.json", "examples.npz"
+DESCRIPTION = "evaluation.json"
 FILES = (DESCRIPTION, "blocks/block-[0-9]*.parquet", "blocks/scores-[0-9]*.parquet", EXAMPLES)
 """The names of an evaluation's files, as patterns."""
 
@@ -114,7 +115,7 @@ class EvaluationFolder:
         for path in map(self.file, self.blocks):
             _, notes, key = _metadata(path)
             sizes.add(notes.get("block", 0))
-            if key != _key(asked) or 0 in sizes or len(sizes) > 1:
+            if key != key_of(asked) or 0 in sizes or len(sizes) > 1:
                 foreign[path] = f"no {DESCRIPTION} describes it, and it is not of this evaluation"
         if foreign:
             raise DamagedError(foreign)
@@ -173,7 +174,7 @@ class EvaluationFolder:
 
     def read_block(self, number: int, about: Mapping[str, Any]) -> StoredBlock:
         """A block of the evaluation that `about` describes."""
-        path, key = self.file(number), _key(about)
+        path, key = self.file(number), key_of(about)
         table, notes = _read(path, key)
         if missing := sorted(set(_columns(about["plan"])) - set(table.column_names)):
             lacks = ", ".join(missing[:3])
@@ -261,19 +262,6 @@ def load_result(folder: Path | str) -> Result:
     return Result.of(about["name"], evaluation, about, examples=read_examples(Path(folder), about))
 
 
-def write_examples(folder: Path, examples: Examples, about: Mapping[str, Any]) -> None:
-    """Store the examples of the evaluation that `about` describes."""
-    write_arrays(folder / EXAMPLES, examples.to_arrays() | {"key": np.array(_key(about))})
-
-
-def read_examples(folder: Path, about: Mapping[str, Any] | None = None) -> Examples | None:
-    """The examples of the evaluation that `about` describes; None if there are none."""
-    found = Examples.read(path := folder / EXAMPLES)
-    if found is not None and about is not None and found.key not in ("", _key(about)):
-        raise DamagedError({path: "it is of another evaluation or another model"})
-    return found
-
-
 def write_result(result: Result, folder: Path) -> Path:
     """Write a result in memory to an empty folder, as one block."""
     evaluation, about = result.evaluation, result.about
@@ -299,12 +287,6 @@ def write_result(result: Result, folder: Path) -> Path:
         write_examples(folder, result.examples, about)
     target.describe(about)
     return folder
-
-
-def _key(about: Mapping[str, Any]) -> str:
-    """What the blocks of one evaluation have in common: its plan and the model's weights."""
-    text = json.dumps([about["plan"], about["model"]], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def curve_column(masking: str, output: str, side: str, estimator: str) -> str:
@@ -366,7 +348,7 @@ def _array(table: Any, name: str) -> NDArray[Any]:
 def _write(path: Path, table: Any, notes: Mapping[str, Any], about: Mapping[str, Any]) -> None:
     import pyarrow.parquet as pq
 
-    text, key = json.dumps({**notes, "block": about["block"]}), _key(about)
+    text, key = json.dumps({**notes, "block": about["block"]}), key_of(about)
     # Parquet checks its columns alone.
     metadata = {"notes": text, "key": key, "checksum": _checksum(text, key)}
     with replacing(path) as temporary:

@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from fpa.described import shape_or_type
 from fpa.engine import Engine, same_logits
+from fpa.engine.outputs import OUTPUTS
 from fpa.errors import InputError, unknown
 from fpa.explanation.paper import IntegratedGradients, hashable_reference, reference_images
 from fpa.explanation.raw import RawMap, Reduction, Task, in_parts, register
@@ -120,8 +121,11 @@ class Captum(RawMap):
                 **_windows(rows),
             }
             taken = {key: value for key, value in chosen.items() if key in accepted}
+            target: dict[str, Any] = {"target": task.targets[at]}
+            if task.output != "logit":  # the fitted model then gives one number an image
+                target = {"additional_forward_args": (task.targets[at], task.output)}
             with _random_numbers(derive(task.seed, task.indices[at.start], Stream.CAPTUM), rows.device):
-                raw = explainer.attribute(rows.requires_grad_(), target=task.targets[at], **taken)
+                raw = explainer.attribute(rows.requires_grad_(), **target, **taken)
             return _at_image_size(name, raw, rows) if of_layer else raw
 
         # Captum keeps copies of what passes through the activations, and DeepLift the reference beside
@@ -227,12 +231,16 @@ class FittedModel(nn.Module):
                     parent._modules[name] = uses.setdefault(id(child), _Uses(child))
         self.all_uses = [self.functions, *uses.values()]
 
-    def forward(self, images: Tensor) -> Any:
-        """What the model says, every use of an activation through its own module."""
+    def forward(self, images: Tensor, targets: Tensor | None = None, output: str = "logit") -> Any:
+        """What the model says, every use of an activation through its own module.
+
+        The logits, or with `targets` [N] the output [N] for these classes.
+        """
         for uses in self.all_uses:
             uses.at = 0
         with _RoutedRelus(self.functions):
-            return self.model(images)
+            logits = self.model(images)
+        return logits if targets is None else OUTPUTS[output](logits, targets, targets)
 
     def layer(self, name: str) -> nn.Module:
         """The layer of this name, which must be used once."""

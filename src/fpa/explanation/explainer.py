@@ -8,6 +8,7 @@ an image.
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,12 +31,15 @@ def explain(
     seed: int = 0,
     settings: Settings | None = None,
     masking: MaskingLike | None = None,
+    output: str = "logit",
 ) -> dict[str, Tensor]:
     """A map [N, H, W] of every estimator for the images [N, C, H, W].
 
     `targets` [N] are the classes explained, by default those predicted; `indices` [N] number the images
     in their data set (by default 0, 1, ...): together with `seed` they fix all random numbers, so an
-    image gets the same maps in whatever batch it comes. A warning names maps that are not finite.
+    image gets the same maps in whatever batch it comes. `output` is what is explained of a class: its
+    "logit", "centred" logit, "margin", "log_odds" or "probability"; functions and precomputed maps explain
+    what they do. A warning names maps that are not finite.
 
     >>> from torch import nn
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(12, 5))
@@ -44,7 +48,8 @@ def explain(
     torch.Size([4, 2, 2])
     """
     named = get_estimators(estimators, settings or Settings())
-    task, _ = make_task(model, images, targets, masking=masking, seed=seed, indices=indices)
+    how: dict[str, Any] = {"masking": masking, "seed": seed, "indices": indices, "output": output}
+    task, _ = make_task(model, images, targets, **how)
     maps = maps_of(task, named)
     bad = {("map", name): ~values.isfinite().flatten(1).all(1) for name, values in maps.items()}
     for problem in problems(bad, task.indices):

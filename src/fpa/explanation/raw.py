@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from fpa.data.loaders import as_tensor
 from fpa.described import described_fields, name_of, shape_or_type
 from fpa.engine import Engine, Work
+from fpa.engine.outputs import OUTPUTS, explained_output
 from fpa.errors import InputError, unknown
 from fpa.masking import Masking, MaskingLike, get_masking
 from fpa.schema import check_type, check_types
@@ -43,6 +44,8 @@ class Task:
     """[N]: the numbers of the images in their data set."""
     seed: int
     masking: Masking
+    output: str = "logit"
+    """What the maps explain, a name in `OUTPUTS`."""
 
 
 def make_task(
@@ -53,14 +56,15 @@ def make_task(
     masking: MaskingLike | None = None,
     seed: int = 0,
     indices: Sequence[int] | None = None,
+    output: str = "logit",
 ) -> tuple[Task, Tensor]:
     """The task of arguments that a user gave, and the logits [N, classes] of the images."""
-    engine = Engine.of(model)
+    engine, output = Engine.of(model), explained_output(output, ())
     images = engine.images(images)
     numbers, removal = check_indices(indices, len(images)), get_masking(masking)
     logits = engine.predict(images)
     classes = engine.explained(logits, targets)
-    return Task(engine, images, classes, numbers, seed=seed, masking=removal), logits
+    return Task(engine, images, classes, numbers, seed=seed, masking=removal, output=output), logits
 
 
 def in_parts(
@@ -293,7 +297,8 @@ def _work(task: Task, prepared: Any, totals: Mapping[GradientMap, Tensor]) -> Wo
     def targets(start: int, stop: int) -> Tensor:
         return task.targets.index_select(0, image(start, stop))
 
-    return Work(len(task.images) * first.gradients, rows, take, targets, lambda start: first.label)
+    count, output = len(task.images) * first.gradients, OUTPUTS[task.output]
+    return Work(count, rows, take, targets, lambda start: first.label, output=output)
 
 
 def _add_by_image(total: Tensor, per_image: int, start: int, rows: Tensor) -> None:

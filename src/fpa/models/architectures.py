@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,13 +19,18 @@ from fpa.files import call_object, load_object
 
 
 class SmallResNet(nn.Module):
-    """Three residual blocks of 16, 32 and 64 channels: for 32 px images on a CPU (77,000 weights)."""
+    """Residual blocks of 16, 32 and 64 channels, for 32 px images on a CPU.
 
-    def __init__(self, classes: int, channels: int) -> None:
+    One block of each width has 77,000 weights; three of each are the ResNet-20 of He et al. (2016), 270,000.
+    """
+
+    def __init__(self, classes: int, channels: int, *, blocks: int = 1) -> None:
         super().__init__()
         first = nn.Conv2d(channels, 16, 3, padding=1, bias=False)
         self.stem = nn.Sequential(first, nn.BatchNorm2d(16), nn.ReLU(inplace=True))
-        self.blocks = nn.Sequential(_block(16, 16, 1), _block(16, 32, 2), _block(32, 64, 2))
+        widths = [16, *(width for width in (16, 32, 64) for _ in range(blocks))]
+        pairs = pairwise(widths)
+        self.blocks = nn.Sequential(*(_block(a, b, 1 if a == b else 2) for a, b in pairs))
         self.head = nn.Linear(64, classes)
 
     def forward(self, images: Tensor) -> Tensor:  # noqa: D102
@@ -49,6 +55,7 @@ def _small_stem(make: Callable[..., nn.Module], stride: int, classes: int, chann
 
 OWN: dict[str, Callable[[int, int], nn.Module]] = {
     "resnet-small": SmallResNet,
+    "resnet20-cifar": partial(SmallResNet, blocks=3),
     "resnet18-cifar": partial(_small_stem, torchvision_models.resnet18, 1),  # for 32 px
     "resnet50-64px": partial(_small_stem, torchvision_models.resnet50, 2),
 }
@@ -71,7 +78,7 @@ def parse_model_name(spec: str) -> ModelName:
 
     | name | stands for |
     |---|---|
-    | `resnet-small`, `resnet18-cifar`, `resnet50-64px` | an architecture of fpa |
+    | `resnet-small`, `resnet20-cifar`, `resnet18-cifar`, `resnet50-64px` | an architecture of fpa |
     | `torchvision:NAME`, or `NAME` alone | a classifier of torchvision |
     | `timm:NAME` | a model of timm |
     | `module:function` | what the function returns |
@@ -130,7 +137,7 @@ def build_model(
 ) -> nn.Module:
     """A new model with random weights that depend only on the seed.
 
-    `architecture` is "resnet-small", "resnet18-cifar", "resnet50-64px", any classifier of torchvision
+    `architecture` is an architecture of fpa ("resnet-small", ...; see `OWN`), any classifier of torchvision
     ("resnet50", "torchvision:mobilenet_v2", ...), with timm installed "timm:NAME", or "module:function", a
     function of your own that takes the number of classes and of channels and returns the model.
 

@@ -54,7 +54,7 @@ class ModelCard:
         input_shape: (C, H, W) of an image.
         mean: Mean of each channel that the normalisation subtracts, for pixels in 0..1.
         std: Standard deviation of each channel that the normalisation divides by.
-        augmentation: "none", "fpa" or "rectangle", or the user's own word.
+        augmentation: "none", "fpa", "rectangle" or "cell", or the user's own word.
         accuracy: Share of correctly classified evaluation images, if known.
         recipe: All that determined the weights: the settings of the training.
         variant: What the training is called in its study, if it belongs to one.
@@ -83,11 +83,23 @@ class ModelCard:
 
 
 @checked
-def save_model(model: nn.Module, card: ModelCard, path: Path | str) -> None:
-    """Write weights and card to one `.safetensors` file, whole or not at all."""
+def save_model(model: nn.Module, card: ModelCard, path: Path | str, *, half: bool = False) -> None:
+    """Write weights and card to one `.safetensors` file, whole or not at all.
+
+    With `half` the weights of convolutions and linear layers are rounded to float16: half the size. Biases
+    and the statistics of batch norms, few but sensitive, stay as they are.
+    """
     state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
+    if half:
+        state = {name: value.half() if value.ndim > 1 else value for name, value in state.items()}
     text = json.dumps({"format": FORMAT, **asdict(card)})
-    write_tensors(Path(path), state, {"fpa": text, WEIGHTS: fingerprint(model)})
+    weights = _updated(hashlib.sha256(), _restored(state))[:16]  # as they will be when they are loaded
+    write_tensors(Path(path), state, {"fpa": text, WEIGHTS: weights})
+
+
+def _restored(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """What was rounded to float16, in float32 again."""
+    return {key: value.float() if value.dtype == torch.float16 else value for key, value in state.items()}
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], texts: dict[str, str]) -> None:
@@ -140,7 +152,7 @@ def load_model(
 
     `path` may also be the name of a model that ships with the package. The file is data only: nothing in it
     can execute code. So a model built by a function of your own is loaded only if you name the function
-    too: `architecture="module:function"`.
+    too: `architecture="module:function"`. Weights stored in float16 are loaded as float32.
 
     >>> model = load_model("shapes-fpa")
     >>> model.card.augmentation, model.card.classes[:2]
@@ -148,6 +160,7 @@ def load_model(
     """
     path, place = model_path(path), placed(device)
     card, state = read_card(path), read_tensors(path)
+    state = _restored(state)
     name = parse_model_name(card.architecture)
     size = len(card.classes), card.input_shape[0]
     if name.kind == "function" and architecture != card.architecture:

@@ -4,11 +4,18 @@ MIF removes the most important first, LIF the least important.
 """
 
 from fpa.explanation.raw import problems
-from fpa.perturbation.curves import Curves, check_fractions, curves_of, not_finite, perturbation_curves
+from fpa.perturbation.curves import (
+    Curves,
+    check_fractions,
+    curves_of,
+    not_finite,
+    outputs_without,
+    perturbation_curves,
+)
 from fpa.perturbation.features import features_of, ranks
 from fpa.perturbation.outputs import OUTPUTS, Output, check_outputs, output
 
 __all__ = [
     "OUTPUTS", "Curves", "Output", "check_fractions", "check_outputs", "curves_of",
-    "features_of", "not_finite", "output", "perturbation_curves", "problems", "ranks",
+    "features_of", "not_finite", "output", "outputs_without", "perturbation_curves", "problems", "ranks",
 ]  # fmt: skip

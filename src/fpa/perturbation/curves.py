@@ -46,7 +46,7 @@ class Curves:
     """[N, K] for every map where features differ in size: the exact share of pixels removed."""
     shares_lif: dict[str, Tensor] | None = None
     others: dict[str, "Curves"] = field(default_factory=dict)
-    """The curves of other outputs asked for: "probability", "margin", "accuracy"."""
+    """The curves of other outputs asked for: "centred", "margin", "log_odds", "probability", "accuracy"."""
 
 
 @checked
@@ -76,8 +76,9 @@ def perturbation_curves(
       the order of pixels with equal scores and the noise of the masking.
     - `features`: what is removed together: "pixels", squares of that many pixels per side, or the segments of
       a label map [N, H, W] or [H, W]. A feature's score is the mean of its pixels.
-    - `outputs`: what is followed besides the logit: "probability", "margin", "accuracy". Accuracy is against
-      `labels` [N], or without them the share of images still predicted as the target.
+    - `outputs`: what is followed besides the logit: "centred", "margin", "log_odds", "probability" or
+      "accuracy", which is against `labels` [N], or without them the share of images still predicted as the
+      target.
 
     >>> from torch import nn
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
@@ -101,6 +102,47 @@ def perturbation_curves(
     return curves
 
 
+class Removal:
+    """Images of a task with pixels removed, built row by row; the noise of the masking is drawn once."""
+
+    def __init__(self, task: Task) -> None:
+        self.images, self.masking = task.images, task.masking
+        self.noise = noise_by_image(task.masking, task.images, task.seed, task.indices)
+        self.fill = task.masking.fill(task.images, self.noise) if isinstance(task.masking, Fill) else None
+
+    def __call__(self, image: Tensor, mask: Tensor) -> Tensor:
+        """The images of these places [B], each without the pixels of its mask [B, H, W]."""
+        visible = self.images.index_select(0, image)
+        if self.fill is None:
+            noise = None if self.noise is None else self.noise.index_select(0, image)
+            return self.masking(visible, mask, noise)
+        gone = self.fill if len(self.fill) == 1 else self.fill.index_select(0, image)
+        # The same as torch.where for finite values, exactly, and several times faster on the CPU.
+        return visible.lerp_(gone, mask[:, None].to(visible.dtype))
+
+
+def outputs_without(task: Task, masks: Tensor, labels: Tensor, output: str, name: str = "") -> Tensor:
+    """An output of every image without the pixels of each of its masks, [N or 1, R, H, W] -> [N, R].
+
+    `labels` [N] are the true classes; `name` says in the progress display what the passes are for.
+    """
+    (_, per_image, *_), device = masks.shape, task.images.device
+    remove, values = Removal(task), task.images.new_empty(len(task.images) * per_image)
+    flat = masks.to(device).flatten(0, 1)
+
+    def rows(start: int, stop: int) -> Tensor:
+        row = torch.arange(start, stop, device=device)
+        return remove(row // per_image, flat.index_select(0, row % len(flat)))
+
+    def take(start: int, stop: int, logits: Tensor) -> None:
+        image = torch.arange(start, stop, device=device) // per_image
+        classes, truth = task.targets.index_select(0, image), labels.index_select(0, image)
+        values[start:stop] = OUTPUTS[output](logits, classes, truth)
+
+    task.engine.logits([Work(len(values), rows, take, name=lambda start: name)])
+    return values.view(-1, per_image)
+
+
 def curves_of(
     task: Task,
     maps: Mapping[str, Tensor],
@@ -110,11 +152,13 @@ def curves_of(
     labels: Tensor,
     features: Features = "pixels",
     outputs: Sequence[str] = ("logit",),
+    sides: Sequence[str] = ("mif", "lif"),
     shown: Mapping[str, str] | None = None,
 ) -> dict[str, Curves]:
     """The curves of every output, for arguments already checked; with pixels it never waits for the device.
 
-    `logits` [N, classes] are those of the unmasked images; `shown` names the maps in the progress display.
+    `logits` [N, classes] are those of the unmasked images; `sides` are the orders that are run, the other one
+    has no curves; `shown` names the maps in the progress display.
     """
     images, count, device = task.images, len(task.images), task.images.device
     parts = features_of(features, images)
@@ -123,26 +167,23 @@ def curves_of(
     pixel_ranks = parts.to_pixels(ranks)
     steps, columns, exact, removed = _steps(parts, fractions)
     width = steps.shape[1]
+    both = len(sides) * width
     # LIF removes ranks below k; MIF removes those not below (features - k).
-    below = sent(torch.stack([parts.counts[:, None] - steps, steps], 1).flatten(), device)
-    masking, noise = task.masking, noise_by_image(task.masking, images, task.seed, task.indices)
-    fill = masking.fill(images, noise) if isinstance(masking, Fill) else None
+    limits = [parts.counts[:, None] - steps if side == "mif" else steps for side in sides]
+    below = sent(torch.stack(limits, 1).flatten(), device)
+    most_first = sent(torch.tensor([side == "mif" for side in sides]), device)
+    remove = Removal(task)
 
     def masked(start: int, stop: int) -> Tensor:
         row = torch.arange(start, stop, device=device)
-        ranking = row // (2 * width)
+        ranking = row // both
         image = ranking % count
         rank = pixel_ranks.index_select(0, ranking)
-        limit = below.index_select(0, row % (2 * width) + image * (2 * width)).to(rank.dtype)
-        mask = (rank < limit[:, None, None]) ^ (row // width % 2 == 0)[:, None, None]
-        visible = images.index_select(0, image)
-        if fill is None:
-            return masking(visible, mask, None if noise is None else noise.index_select(0, image))
-        gone = fill if len(fill) == 1 else fill.index_select(0, image)
-        # The same as torch.where for finite values, exactly, and several times faster on the CPU.
-        return visible.lerp_(gone, mask[:, None].to(visible.dtype))
+        limit = below.index_select(0, row % both + image * both).to(rank.dtype)
+        flipped = most_first.index_select(0, row // width % len(sides))
+        return remove(image, (rank < limit[:, None, None]) ^ flipped[:, None, None])
 
-    rows = len(maps) * count * 2 * width
+    rows = len(maps) * count * both
     values = {name: torch.empty(rows, dtype=images.dtype, device=device) for name in outputs}
     ends = {name: torch.empty(count, dtype=images.dtype, device=device) for name in outputs}
 
@@ -153,10 +194,10 @@ def curves_of(
             kept[name][start:stop] = OUTPUTS[name](result, classes, truth)
 
     watched = [(shown or {}).get(name, name) for name in maps]
-    inner = partial(take, rows_of_image=2 * width, kept=values)
-    works = [Work(rows, masked, inner, name=lambda start: watched[start // (count * 2 * width)])]
+    inner = partial(take, rows_of_image=both, kept=values)
+    works = [Work(rows, masked, inner, name=lambda start: watched[start // (count * both)])]
     if parts.equal and width + 1 in columns:
-        gone = fully_masked(masking, images, noise)
+        gone = fully_masked(task.masking, images, remove.noise)
         works.append(Work(count, lambda a, b: gone[a:b], partial(take, rows_of_image=1, kept=ends)))
     task.engine.logits(works)
 
@@ -166,11 +207,16 @@ def curves_of(
     curves = {}
     for name in outputs:
         start = OUTPUTS[name](logits, task.targets, labels)
-        first, last = (end[None, :, None, None].expand(len(maps), count, 2, 1) for end in (start, ends[name]))
-        full = torch.cat([first, values[name].view(len(maps), count, 2, width), last], -1)[..., columns]
+        shape = len(maps), count, len(sides)
+        first, last = (end[None, :, None, None].expand(*shape, 1) for end in (start, ends[name]))
+        full = torch.cat([first, values[name].view(*shape, width), last], -1)[..., columns]
         full = full.masked_fill(bad[:, :, None, None], torch.nan)
-        mif, lif = ({key: full[place, :, side] for place, key in enumerate(maps)} for side in (0, 1))
+        run = {
+            side: {key: full[place, :, number] for place, key in enumerate(maps)}
+            for number, side in enumerate(sides)
+        }
         unmasked = start.masked_fill(bad_image, torch.nan)
+        mif, lif = run.get("mif", {}), run.get("lif", {})
         curves[name] = Curves(exact, mif, lif, unmasked, task.targets, **pixel_shares)
     return curves
 

@@ -1,12 +1,42 @@
 """A, the area between the LIF and the MIF curve: what the paper measures."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from fpa.scores.score import Block, Score, register
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from fpa.perturbation.curves import Curves
+
+
+def curve_area(curves: "Curves", side: Literal["mif", "lif"], name: str) -> "Tensor":
+    """The area [N] under the curves of a map by the trapezoid rule, over the pixels exactly removed.
+
+    >>> import torch
+    >>> from fpa.perturbation import Curves
+    >>> values = {"map": torch.tensor([[4.0, 1.0, 0.0]])}
+    >>> x = torch.tensor([0, 0.5, 1], dtype=torch.float64)
+    >>> curve_area(Curves(x, values, values, torch.tensor([4.0]), torch.tensor([0])), "mif", "map").tolist()
+    [1.5]
+    """
+    from torch import trapezoid
+
+    y, shares = getattr(curves, side)[name].double(), getattr(curves, f"shares_{side}") or {}
+    return trapezoid(y, shares.get(name, curves.fractions.to(y.device)))
+
+
+def in_percent(block: Block) -> "Tensor":
+    """What the values [N] of the first output are multiplied by: 100, over the unmasked one if it is divided.
+
+    NaN where the unmasked output is not positive: a ratio to it means nothing.
+    """
+    from fpa.perturbation.outputs import OUTPUTS
+
+    start = block.curves[block.output].unmasked.double()
+    divided = OUTPUTS[block.output].divided_by_start
+    return 100 / start.where(start > 0, float("nan")) if divided else 100 * start.isfinite().double()
 
 
 class Area(Score):
@@ -18,22 +48,11 @@ class Area(Score):
     higher_is_better = True
 
     def __call__(self, block: Block) -> "Mapping[str, Tensor]":  # noqa: D102
-        from torch import trapezoid
-
-        from fpa.perturbation.outputs import OUTPUTS
-
-        output, curves = next(iter(block.curves.items()))
-        start = curves.unmasked.double()
-        divided = OUTPUTS[output].divided_by_start
-        scale = start.where(start > 0, float("nan")) if divided else start.new_ones(())
-        x = curves.fractions.to(start.device)
-
-        def area(name: str) -> "Tensor":
-            sides = (curves.lif, curves.shares_lif), (curves.mif, curves.shares_mif)
-            lif, mif = (trapezoid(y[name].double(), (shares or {}).get(name, x)) for y, shares in sides)
-            return 100 * (lif - mif) / scale
-
-        return {name: area(name) for name in block.maps}
+        curves, scale = block.curves[block.output], in_percent(block)
+        return {
+            name: (curve_area(curves, "lif", name) - curve_area(curves, "mif", name)) * scale
+            for name in block.maps
+        }
 
 
 register(Area())

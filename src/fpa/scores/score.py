@@ -5,10 +5,10 @@ supplies that; scores that only read the curves cost no passes.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from fpa.described import described
 from fpa.errors import InputError, unknown
@@ -19,9 +19,43 @@ if TYPE_CHECKING:
 
     from fpa.explanation.estimator import Estimator
     from fpa.explanation.raw import Model, Task
+    from fpa.masking import Masking
     from fpa.perturbation.curves import Curves
 
-Need = Literal["curves", "forwards", "raw maps", "explain", "masks"]
+Need = Literal["curves", "forwards", "raw maps", "explain", "masks", "labels"]
+
+
+class Passes(NamedTuple):
+    """What a score costs for each image, besides the maps and the curves that are there."""
+
+    forwards: int = 0
+    explanations: int = 0
+    """How often every estimator explains again."""
+    gradients: int = 0
+    """Of these explanations, without what functions and Captum's methods do themselves."""
+
+    def __str__(self) -> str:
+        if not self.explanations:
+            return f"{self.forwards:,} forward passes"
+        times = "once more" if self.explanations == 1 else f"{self.explanations:,} times more"
+        return f"every estimator explains {times} ({self.gradients:,} gradients)"
+
+
+@dataclass(frozen=True)
+class Given:
+    """What an evaluation has to offer its scores; known before any work."""
+
+    estimators: "Mapping[str, Estimator]"
+    fractions: Sequence[float]
+    masking: "Masking"
+    data: str = "the data"
+    """What the images are called."""
+    masks: bool = True
+    """Whether the pixels of the objects are known."""
+    labels: bool = True
+    """Whether the true classes are known."""
+    augmentation: str = ""
+    """What the model was trained with, in the words of its card."""
 
 
 @dataclass(frozen=True)
@@ -41,15 +75,62 @@ class Block:
     """By output ("logit", ...): what the model said while pixels were removed."""
     masks: "Tensor | None" = None
     """[N, H, W], True on the pixels of the object, where they are known."""
+    fractions: Sequence[float] = ()
+    """[K]: of the features, as they were asked for; those of the curves are exact."""
+    features: Any = "pixels"
+    """What is removed together along the curves."""
     explained: "Task | None" = None
     """The same with the engine that is explained, where that is another one."""
+    known_raw_maps: "dict[str, Tensor] | None" = None
+    _shared: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    def at(self, rows: Sequence[int]) -> "Block":
+        """Some of its images: with all that is known of them but the curves."""
+        import torch
+
+        def some(values: Any) -> Any:
+            return values[torch.tensor(rows, dtype=torch.long, device=values.device)]
+
+        def of_task(task: "Task") -> "Task":
+            numbers = [task.indices[row] for row in rows]
+            return replace(task, images=some(task.images), targets=some(task.targets), indices=numbers)
+
+        return replace(
+            self,
+            task=of_task(self.task),
+            labels=some(self.labels),
+            logits=some(self.logits),
+            maps={name: some(values) for name, values in self.maps.items()},
+            curves={},
+            masks=None if self.masks is None else some(self.masks),
+            explained=None if self.explained is None else of_task(self.explained),
+            known_raw_maps=None,
+            _shared={},
+        )
+
+    @property
+    def output(self) -> str:
+        """The output that is scored: the first of the curves."""
+        return next(iter(self.curves))
+
+    @cached_property
+    def truth(self) -> "Tensor":
+        """[N], where the images are: the true classes, those explained where they are unknown."""
+        labels = self.labels.to(self.task.targets)
+        return labels.where(labels >= 0, self.task.targets)
 
     @cached_property
     def raw_maps(self) -> "dict[str, Tensor]":
-        """[N, C, H, W] of every estimator, before the channels are reduced; explained again for it."""
+        """[N, C, H, W] of every estimator, before the channels are reduced."""
         from fpa.explanation.explainer import raw_maps_of
 
-        return raw_maps_of(self.explained or self.task, self.estimators)
+        return self.known_raw_maps or raw_maps_of(self.explained or self.task, self.estimators)
+
+    def shared(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What several scores need, made for the first of them."""
+        if key not in self._shared:
+            self._shared[key] = make()
+        return self._shared[key]
 
     def explain(self, images: "Tensor | None" = None, model: "Model | None" = None) -> "dict[str, Tensor]":
         """Maps [N, H, W] of other images of the same shape, or by another model, for the same classes."""
@@ -71,16 +152,31 @@ class Score(ABC):
     source: ClassVar[str]
     """Where it was published."""
     higher_is_better: ClassVar[bool]
+    outputs: ClassVar[tuple[str, ...]] = ()
+    """What its curves must follow, besides what is followed anyway; it costs no passes."""
     needs: ClassVar[frozenset[Need]] = frozenset({"curves"})
     """What the evaluation must supply: curves, further forward passes (by the block's engine), raw maps, a
-    way to explain other images or another model, known masks."""
+    way to explain other images or another model, known masks, true classes."""
 
     @abstractmethod
     def __call__(self, block: Block) -> "Mapping[str, Tensor]":
         """The values [N] of every estimator; NaN where there is none for an image."""
 
-    def check(self, estimators: "Mapping[str, Estimator]") -> None:  # noqa: B027
-        """Refuse, before any work, estimators that cannot be scored."""
+    def missing(self, given: Given) -> str | None:
+        """Why it cannot be computed, as the end of a sentence that begins with its name; None if it can."""
+        if "masks" in self.needs and not given.masks:
+            return f"needs known masks of the objects: {given.data} has none"
+        if "labels" in self.needs and not given.labels:
+            return f"needs the true classes of the images: {given.data} has none"
+        return None
+
+    def only_by_name(self, given: Given) -> str | None:
+        """Why `all` leaves it out although it can be computed, likewise."""
+        return "explains again, so it is computed only when it is named" if "explain" in self.needs else None
+
+    def passes(self, given: Given) -> Passes:
+        """What it costs for each image."""
+        return Passes()
 
     def described(self) -> dict[str, Any]:
         """What tables and reports say about it; read back without the score."""
@@ -93,6 +189,12 @@ _SAYS = ("name", "title", "source", "higher_is_better")
 SCORES: dict[str, Score] = {}
 """The scores by name."""
 
+ALIASES = {"srg": "A", "abpc": "A", "aopc_morf": "aopc"}
+"""Other names that are in use for some of them."""
+
+ALL = "all"
+"""Stands for all scores that can be computed without explaining again."""
+
 
 def register(score: Score) -> Score:
     """Make a score known by its name; a class decorator would hide its settings, so it takes an object."""
@@ -101,17 +203,21 @@ def register(score: Score) -> Score:
 
 
 def get_scores(scores: "str | Score | Iterable[str | Score]" = ("A",)) -> tuple[Score, ...]:
-    """Scores by name, `module:NAME` for one's own, or themselves; each once.
+    """Scores by name, `all` of them, `module:NAME` for one's own, or themselves; each once.
 
-    >>> [score.name for score in get_scores("A")]
-    ['A']
+    >>> [score.name for score in get_scores(["srg", "deletion"])]
+    ['A', 'deletion']
     """
     chosen: dict[str, Score] = {}
     for entry in [scores] if isinstance(scores, (str, Score)) else scores:
-        score: Any = SCORES.get(entry, entry) if isinstance(entry, str) else entry
+        if entry == ALL:
+            chosen = SCORES | chosen
+            continue
+        name = ALIASES.get(entry, entry) if isinstance(entry, str) else entry
+        score: Any = SCORES.get(name, name) if isinstance(name, str) else name
         if isinstance(score, str):
             if ":" not in score:
-                raise unknown("score", score, [*SCORES, "module:NAME"])
+                raise unknown("score", score, [*SCORES, *ALIASES, ALL, "module:NAME"])
             score = load_object(score, "score")
             score = score() if isinstance(score, type) else score
         if not isinstance(score, Score):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fpa.evaluation.result import Result, Results
-from fpa.statistics.intervals import Floats
+from fpa.statistics.intervals import Floats, critical
 
 
 def groups(*several: Results) -> dict[str, list[str]]:
@@ -25,13 +25,24 @@ def measured(model: Result, score: str) -> dict[str, tuple[float, float]]:
     return {name: (summary.mean, summary.interval) for name, summary in model.scores[score].items()}
 
 
-def best(results: Results, model: Result, score: str = "A") -> str:
-    """The explanation with the best mean of a score; baselines take no part, unless there is nothing else."""
-    higher = score == "A" or results.score_titles[score]["higher_is_better"]
-    values = {name: mean if higher else -mean for name, (mean, _) in measured(model, score).items()}
-    known = [name for name, value in values.items() if math.isfinite(value)]
-    names = [name for name in known if name in results.signed] or known
-    return max(names, key=values.__getitem__, default="")
+def without_value(results: Results) -> list[str]:
+    """Scores that are missing and why, and those that have no value for some estimators or images."""
+    lines = dict[str, None]()
+    for model in results.models.values():
+        for score, reason in model.about.get("scores_left_out", {}).items():
+            lines[f"The score {score} {reason}."] = None
+        for score, by in model.scores.items():
+            if score not in results.score_titles:
+                continue
+            if none := [name for name, each in by.items() if not each.used]:
+                lines[f"{score} has no value for {', '.join(none)}."] = None
+            lacking = [model.fidelity[name].used - each.used for name, each in by.items() if each.used]
+            if (most := max(lacking, default=0)) and "images" not in results.score_titles[score]:
+                lines[f"{score} has no value for up to {most} images, which it leaves out."] = None
+            elif most:
+                asked = results.score_titles[score]["images"]
+                lines[f"{score} is computed for {asked} images, evenly over the data."] = None
+    return list(lines)
 
 
 def direction(score: dict[str, Any]) -> str:
@@ -79,7 +90,7 @@ def mean_curve(model: Result, side: str, estimator: str) -> tuple[Floats, Floats
     if fidelity.normalise == "each":
         curves = curves / curves[:, :1]
     spread = curves.std(axis=0, ddof=1) if len(curves) > 1 else np.full(curves.shape[1], np.nan)
-    return curves.mean(axis=0), 1.96 * spread / math.sqrt(len(curves))
+    return curves.mean(axis=0), critical(len(curves)) * spread / math.sqrt(len(curves))
 
 
 def removed_unit(results: Results) -> str:
@@ -152,10 +163,26 @@ def with_interval(mean: float, interval: float, digits: int | None = None) -> tu
 
 
 def doubts(results: Results) -> list[str]:
-    """What the accuracies of the models make doubtful, in words."""
-    texts = {name: each.evaluation.doubt(len(each.classes)) for name, each in results.models.items()}
+    """What the accuracies of the models and the offsets of their heads make doubtful, in words."""
+    texts = [(name, text) for name, each in results.models.items() for text in doubts_of(each)]
     several = len(results.models) > 1
-    return [f"{name}: {text}" if several else text for name, text in texts.items() if text]
+    return [f"{name}: {text}" if several else text for name, text in texts]
+
+
+def doubts_of(model: Result) -> list[str]:
+    """What to doubt about one model, and which of its estimators could not be scored."""
+    dead = [name for name in model.evaluation.never_finite if name not in model.fidelity]
+    texts = [f"estimator {name} has no finite curve and is left out" for name in dead]
+    return [text for text in (model.evaluation.doubt(), model.head and model.head.warning, *texts) if text]
+
+
+def heads(results: Results) -> list[str]:
+    """How far the heads of the models are from centred, in a sentence."""
+    shown = {name: model.head.offset for name, model in results.models.items() if model.head is not None}
+    each = (f"{name} " * (len(shown) > 1) + f"{100 * offset:.1f} %" for name, offset in shown.items())
+    listed = ", ".join(each)
+    what = "Offset of the head (the mean of all logits as a share of the centred logit)"
+    return [f"{what}: {listed}."] if listed else []
 
 
 def judges(results: Results) -> list[str]:

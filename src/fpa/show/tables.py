@@ -10,6 +10,7 @@ from rich.text import Text
 
 from fpa.auditing.rule import FEWEST_IMAGES
 from fpa.evaluation.result import Result, Results
+from fpa.evaluation.scored import best, worse_than_best
 from fpa.show import summary
 from fpa.show.names import estimator_names, model_name
 from fpa.show.rendering import rendered
@@ -36,9 +37,10 @@ def notes(results: Results) -> list[str]:
         "A is the area between the LIF and the MIF curve in percent: mean over images ± half-width of the "
         "paired 95 % interval."
     ]
-    lines += summary.judges(results)
+    lines += [*summary.judges(results), *summary.heads(results)]
     for name, about in results.score_titles.items():
         lines.append(f"{name} is {about['title']} ({summary.direction(about)}; {about['source']}).")
+    lines += summary.without_value(results)
     lines += [f"Integrated gradients start from {starts.get(at, at)}." for at in summary.references(results)]
     if summary.removed_unit(results) == "patches":
         lines.append(f"Patches of {results.first.plan['features']} px are removed, not pixels.")
@@ -59,6 +61,7 @@ def results_table(results: Results) -> "pd.DataFrame":
     measured = ("area", "interval", "interval_unpaired", "area_mif", "area_lif", "area_mean_then_divide")
     for name, model in results.models.items():
         scores = {score: summary.measured(model, score) for score in results.score_titles}
+        worse = {score: worse_than_best(model, score) for score in scores}
         for estimator in results.estimators:
             fidelity = model.fidelity[estimator]
             published, _ = results.published.get(name, {}).get(estimator, (None, None))
@@ -74,11 +77,13 @@ def results_table(results: Results) -> "pd.DataFrame":
                 **{column: getattr(fidelity, column) for column in measured},
                 "images_used": fidelity.used,
                 "images_left_out": fidelity.left_out,
+                "head_offset": None if model.head is None else model.head.offset,
                 "published_area": published,
                 "difference": None if published is None else fidelity.area - published,
             }
             for score, values in scores.items():
                 row[f"score_{score}"], row[f"score_{score}_interval"] = values[estimator]
+                row[f"score_{score}_p"] = worse[score].get(estimator)
             rows.append(row)
     return pd.DataFrame(rows)
 
@@ -108,7 +113,7 @@ def _rendered(template: str, results: Results) -> str:
 def terminal(results: Results) -> Group:
     """Headline, table and notes in a terminal of 80 columns, with rich."""
     parts: list[Table | Text] = [Text(headline(results), "bold")]
-    for heading, columns in _sheets(results):
+    for heading, columns in _narrow(_sheets(results)):
         table = Table("estimator", box=None, padding=(0, 2, 0, 0))
         for column in columns:
             table.add_column(Text(column.title), justify="right")
@@ -210,6 +215,13 @@ def _sheets(results: Results) -> list[tuple[str, list[Column]]]:
     return [(model_name(results.first.name), areas)]
 
 
+def _narrow(sheets: list[tuple[str, list[Column]]]) -> Iterator[tuple[str, list[Column]]]:
+    """The same in tables of at most four columns: 80 characters have room for no more."""
+    for heading, columns in sheets:
+        for start in range(0, len(columns), 4):
+            yield "" if start else heading, columns[start : start + 4]
+
+
 def column_of(results: Results, name: str | None, score: str = "A", *, interval: bool = True) -> Column:
     """A score of every estimator of a model, the best one marked; empty where there is none."""
     if name is None or score not in ("A", *results.score_titles):
@@ -220,10 +232,11 @@ def column_of(results: Results, name: str | None, score: str = "A", *, interval:
         trainings = {key: summary.trained_with(results, key) for key in results.models}
         if any(training not in ("", key) for key, training in trainings.items()):
             facts["trained with"] = model_name(trainings[name]) or "unknown"
-    best, cells = summary.best(results, model, score), {}
+    champion, cells = best(model, score), {}
     for key, values in summary.measured(model, score).items():
         value, half = summary.with_interval(*values, digits=1 if score == "A" else None)
-        cells[key] = Cell(f"{value} ± {half}" if interval else value, key == best)
+        shown = "–" if value == "nan" else f"{value} ± {half}" if interval else value
+        cells[key] = Cell(shown, key == champion)
     return Column(model_name(name), cells, facts, name)
 
 

@@ -74,6 +74,32 @@ def standard_error(values: Floats) -> float:
     return float(values.std(ddof=1)) / math.sqrt(values.size) if values.size > 1 else math.nan
 
 
+def critical(count: int) -> float:
+    """How many standard errors half a 95 % interval has: 1.96, under 30 values those of Student's t.
+
+    >>> critical(30), round(critical(29), 3), round(critical(5), 3)
+    (1.96, 2.048, 2.776)
+    """
+    from scipy.special import stdtrit
+
+    return float(stdtrit(count - 1, 0.975)) if 1 < count < 30 else 1.96
+
+
+def half_width(values: Floats) -> float:
+    """Half the width of the 95 % interval of a mean; NaN for a single value."""
+    return critical(values.size) * standard_error(values)
+
+
+def trimmed_mean(values: Floats, share: float = 0.05) -> float:
+    """The mean without the lowest and the highest `share` of the values, at least one of each from 3 on.
+
+    >>> trimmed_mean(np.array([1.0, 2.0, 3.0, 1000.0])), trimmed_mean(np.array([1.0, 3.0]))
+    (2.5, 2.0)
+    """
+    cut = min(math.ceil(share * values.size), (values.size - 1) // 2)
+    return float(np.sort(values)[cut : values.size - cut].mean())
+
+
 def resampled_means(values: Floats, draws: int, seed: int) -> Floats:
     """Means [draws, M] of the rows of `values` [M, n] over n columns drawn with replacement."""
     n = values.shape[1]
@@ -123,13 +149,12 @@ def floats(name: str, values: Any) -> Floats:
         raise InputError(f"{name} must be an array of numbers: {error}") from None
 
 
-def above_chance(accuracy: float, images: int, classes: int) -> bool:
-    """Whether an accuracy over so many images is above guessing by two standard errors.
+def above_chance(accuracy: float, images: int, chance: float) -> bool:
+    """Whether an accuracy over so many images is above that of guessing by two standard errors.
 
-    >>> above_chance(0.6, 100, 2), above_chance(0.61, 100, 2)
+    >>> above_chance(0.6, 100, 0.5), above_chance(0.61, 100, 0.5)
     (False, True)
     """
-    chance = 1 / classes
     return accuracy > chance + 2 * math.sqrt(chance * (1 - chance) / max(images, 1))
 
 

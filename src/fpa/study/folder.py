@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from fpa.errors import DamagedError, InputError, differences, first_line, same_format
-from fpa.evaluation.shards import DESCRIPTION, EXAMPLES, FILES, EvaluationFolder, read_examples
+from fpa.evaluation.examples import EXAMPLES, read_examples
+from fpa.evaluation.shards import DESCRIPTION, FILES, EvaluationFolder
 from fpa.files import (
     LOCK,
     clear_temporaries,
@@ -38,7 +39,7 @@ FORMAT = 2
 
 FIGURES = (
     "curves-signed", "curves-unsigned", "definition-of-area", "fidelity", "fpa-examples", "lif-over-scores",
-    "ranks", "sign-fluctuation",
+    "ranks", "score-agreement", "sign-fluctuation",
 )  # fmt: skip
 """Names of the figures a study may have."""
 

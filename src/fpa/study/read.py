@@ -7,8 +7,9 @@ from importlib import resources
 from pathlib import Path
 
 from fpa.errors import DamagedError, InputError, differences
+from fpa.evaluation.examples import read_examples
 from fpa.evaluation.result import Result, Results
-from fpa.evaluation.shards import DESCRIPTION, load_result, read_evaluation, read_examples
+from fpa.evaluation.shards import DESCRIPTION, load_result, read_evaluation
 from fpa.files import file_texts, read_json
 from fpa.schema import checked
 from fpa.scores.fidelity import common_images

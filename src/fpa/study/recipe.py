@@ -116,19 +116,25 @@ class EvaluationSettings(PlanSettings):
     """Explaining, perturbing and scoring.
 
     Attributes:
-        outputs: What is tracked; the first is scored: logit, probability, margin, accuracy.
-        scores: Names of scores, or module:NAME; A is always among them.
+        outputs: What is tracked: logit, centred, margin, log_odds, probability or accuracy; the first is
+            scored.
+        maps_of: The output that the maps explain; null: the one that is scored.
+        scores: Names of scores, module:NAME, or all; A is always among them.
+        score_images: Images that scores which explain again are computed for, evenly over the data.
         examples: Images shown with their maps in figures and report.
 
     """
 
     outputs: list[str] = field(default_factory=lambda: ["logit"])
+    maps_of: str | None = None
     scores: list[str] = field(default_factory=lambda: ["A"])
+    score_images: int = 100
     examples: int = 24
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least("evaluation.examples", self.examples, 1)
+        for name in ("score_images", "examples"):
+            at_least(f"evaluation.{name}", getattr(self, name), 1)
 
 
 @dataclass

@@ -12,10 +12,11 @@ from fpa.engine.devices import check_device, chosen_device
 from fpa.engine.engine import Engine
 from fpa.errors import DamagedError, InputError, at_least
 from fpa.evaluation.evaluator import describe_subject
-from fpa.evaluation.loop import check_plan, evaluate_blocks, made_with
+from fpa.evaluation.examples import EXAMPLES
+from fpa.evaluation.loop import evaluate_blocks, made_with, suited
 from fpa.evaluation.plan import Plan, make_plan
 from fpa.evaluation.result import Results
-from fpa.evaluation.shards import DESCRIPTION, EXAMPLES, EvaluationFolder, read_evaluation
+from fpa.evaluation.shards import DESCRIPTION, EvaluationFolder, read_evaluation
 from fpa.files import folder_lock
 from fpa.models.saved import fingerprint, load_model
 from fpa.progress import Display, curves_stage, training_stage
@@ -46,13 +47,15 @@ def run_study(
     data = load_recipe_data(recipe)
     check_data(recipe, data)
     how = recipe.evaluation
-    chosen: dict[str, Any] = {"masking": recipe.masking, "outputs": how.outputs, "scores": how.scores}
+    names = ("outputs", "maps_of", "scores", "score_images")
+    chosen: dict[str, Any] = {name: getattr(how, name) for name in names}
+    chosen["masking"] = recipe.masking
     plan = make_plan(seed=recipe.seed, **chosen, **how.plan(data.normalisation))
     if sum(each.sign != "baseline" for each in plan.estimators.values()) < 2:
         named = ", ".join(plan.estimators)
         raise InputError(f"evaluation.estimators must name at least two besides random, got {named}")
     at_least("data.evaluation_images", len(data.evaluation), 2)
-    check_plan(plan, image_source(data))
+    plan = suited(plan, image_source(data))
     variants = recipe.trainings()
     with folder_lock(folder), ExitStack() as parts:
         for name in variants:  # also a run into one of its parts is kept out

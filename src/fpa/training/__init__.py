@@ -8,7 +8,14 @@ from typing import Any
 
 from fpa.training.settings import FPASettings, RectangleSettings, TrainingSettings, suggested_fpa
 
-_HOME = {"FPA": "augment", "Rectangle": "augment", "Job": "run", "Trained": "run", "TrainingError": "run"}
+_HOME = {
+    "Cell": "augment",
+    "FPA": "augment",
+    "Rectangle": "augment",
+    "Job": "run",
+    "Trained": "run",
+    "TrainingError": "run",
+}
 _HOME |= {"finetune": "finetuning", "train_jobs": "trainer"}
 
 __all__ = ["FPASettings", "RectangleSettings", "TrainingSettings", "suggested_fpa", *_HOME]

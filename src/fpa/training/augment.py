@@ -1,8 +1,8 @@
-"""Feature perturbation augmentation (FPA) and the rectangle baseline, as batch transforms.
+"""Feature perturbation augmentation (FPA), the rectangle baseline and single cells, as batch transforms.
 
-Both draw random numbers in one place (`draw`) and turn them into a mask in another (`mask_of`), a pure
+All draw random numbers in one place (`draw`) and turn them into a mask in another (`mask_of`), a pure
 function: the same draws always give the same mask. Removing the pixels is `masking.py`'s job.
-Neither reads a value back from the device, so both can be captured in a CUDA graph, the coin included.
+None reads a value back from the device, so all can be captured in a CUDA graph, the coin included.
 """
 
 import inspect
@@ -299,6 +299,59 @@ class Rectangle(_BatchMasking):
         inside_rows = (rows >= top) & (rows < top + tall) & drawn
         inside_columns = (columns >= left) & (columns < left + wide)
         return torch.logical_and(inside_rows[:, :, None], inside_columns[:, None, :])
+
+
+def cell_numbers(height: int, width: int, grid: int = 4, device: torch.device | str = "cpu") -> Tensor:
+    """The number of the cell of every pixel, int64 [H, W]: a grid of `grid` x `grid` cells, row after row.
+
+    >>> cell_numbers(2, 4, grid=2).tolist()
+    [[0, 0, 1, 1], [2, 2, 3, 3]]
+    """
+    if grid > min(height, width):
+        raise InputError(f"a grid of {grid} x {grid} cells does not fit into {height} x {width} pixels")
+    down, across = (torch.arange(side, device=device) * grid // side for side in (height, width))
+    return down[:, None] * grid + across
+
+
+class Cell(_BatchMasking):
+    """Mask one random cell of a grid in some images: what single deletion (`fpa.scores`) does to a model.
+
+    Args:
+        p: Probability that an image loses a cell; one toss per image.
+        grid: Cells down and across.
+        masking: What removing a pixel means, `masking(images, mask) -> images`; default 0.
+        generator: Source of randomness, on any device; default PyTorch's global one.
+
+    >>> augment = Cell(p=1.0, generator=torch.Generator().manual_seed(0))
+    >>> augment.mask(torch.ones(3, 1, 8, 8)).float().mean((1, 2)).tolist()
+    [0.0625, 0.0625, 0.0625]
+
+    """
+
+    def __init__(
+        self,
+        p: float = 0.5,
+        grid: int = 4,
+        masking: MaskingLike | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__(p, masking, generator)
+        if isinstance(grid, bool) or not isinstance(grid, int) or grid < 1:
+            raise InputError(f"grid must be a whole number of at least 1, got {grid!r}")
+        self.grid = grid
+
+    def check(self, images: Tensor) -> None:  # noqa: D102
+        super().check(images)
+        cell_numbers(images.shape[2], images.shape[3], self.grid)
+
+    def _draws(self, shape: Shape, uniform: Callable[..., Tensor]) -> Draws:
+        coin, cell = uniform(2, shape[0])
+        return {"perturbed": coin < self.p, "cell": cell}
+
+    def mask_of(self, draws: Draws, shape: Shape) -> Tensor:  # noqa: D102
+        cell = (draws["cell"] * self.grid**2).floor().clamp(max=self.grid**2 - 1)
+        numbers = cell_numbers(shape[1], shape[2], self.grid, cell.device)
+        return (numbers == cell[:, None, None]) & draws["perturbed"][:, None, None]
 
 
 def _probability(name: str, value: float) -> float:

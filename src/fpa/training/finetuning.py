@@ -37,7 +37,7 @@ from fpa.models.wrap import class_count, classifier, input_channels, unwrapped
 from fpa.progress import Display
 from fpa.schema import checked
 from fpa.seeds import Stream, derive
-from fpa.training.augment import FPA
+from fpa.training.augment import FPA, Cell
 from fpa.training.batches import REMEDY, LoaderBatches
 from fpa.training.run import Job
 from fpa.training.settings import FPASettings, TrainingSettings, suggested_fpa
@@ -56,7 +56,7 @@ def finetune(
     epochs: int = 2,
     learning_rate: float = 0.003,
     batch_size: int = 64,
-    fpa: FPA | None = None,
+    fpa: FPA | Cell | None = None,
     targets: Targets = "auto",
     class_index: ClassIndex | None = None,
     normalisation: Normalisation | None = None,
@@ -86,7 +86,8 @@ def finetune(
     `class_index` is given or the classes are the model's, by name or, if it has no names, by their number;
     otherwise "model", also if the data have only some of its classes: it would forget the others.
 
-    `fpa` sets the perturbation and its masking; default: the paper's for the image size. `output` is a folder
+    `fpa` sets the perturbation and its masking; default: the paper's for the image size. `Cell` in its place
+    deletes single cells, for the score idsds. `output` is a folder
     for model.safetensors and training.csv, for models that fpa can rebuild (`load_model`); a stopped run
     continues from there. A loader is then read again from the start of the epoch, and batches that were
     already trained on are skipped. `inplace=True` changes and returns the model itself.
@@ -155,6 +156,8 @@ def finetune(
         index = list(range(outputs))
     augment = FPA(**asdict(suggested_fpa(*shape[1:]))) if fpa is None else fpa
     augment.check(first)
+    kind = "cell" if isinstance(augment, Cell) else "fpa"
+    named = ["p", "grid"] if kind == "cell" else [item.name for item in fields(FPASettings)]
     masking = masking_json(augment.masking)
     if output is not None:
         get_masking(masking)  # who reads the model file must be able to make it again
@@ -165,14 +168,14 @@ def finetune(
         "seed": seed,
         "data": origin,
         "training": asdict(settings),
-        "augmentation": "fpa",
-        "fpa": {item.name: getattr(augment, item.name) for item in fields(FPASettings)},
+        "augmentation": kind,
+        kind: {name: getattr(augment, name) for name in named},
         "start": fingerprint(tuned),
         "targets": "model" if index is None else "labels",
         "class_index": None if index == list(range(outputs)) else index,
     }
     job = Job(
-        "fpa",
+        kind,
         settings,
         seed,
         model=partial(copy.deepcopy, network) if classes is None else partial(_channels_last, network, shape),
@@ -180,7 +183,7 @@ def finetune(
         augment=augment,
         teacher=network if index is None else None,
         folder=None if output is None else Path(output),
-        card=None if card is None else replace(card, augmentation="fpa", variant=""),
+        card=None if card is None else replace(card, augmentation=kind, variant=""),
     )
     if classes is None:
         data = LoaderBatches(batches, steps, None if index is None else torch.tensor(index))

@@ -16,7 +16,7 @@ from fpa.files import write_text
 from fpa.models.saved import ModelCard, check_same_tensors, read_tensors, tensors_and_texts, write_tensors
 from fpa.progress import training_stage
 from fpa.seeds import Stream, derive
-from fpa.training.augment import FPA, Rectangle
+from fpa.training.augment import FPA, Cell, Rectangle
 from fpa.training.batches import LoaderBatches
 from fpa.training.settings import TrainingSettings
 
@@ -85,7 +85,7 @@ class Job:
     seed: int
     model: Callable[[], nn.Module]
     description: dict[str, Any]
-    augment: FPA | Rectangle | None = None
+    augment: FPA | Rectangle | Cell | None = None
     teacher: nn.Module | None = None
     folder: Path | None = None
     card: ModelCard | None = None

@@ -10,7 +10,7 @@ from torch.nn import functional
 from fpa.engine.devices import compiled
 from fpa.models.wrap import logits_of
 from fpa.seeds import Stream, derive
-from fpa.training.augment import FPA, Draws, Rectangle
+from fpa.training.augment import FPA, Cell, Draws, Rectangle
 from fpa.training.batches import Batches, FileBatches
 from fpa.training.run import Run
 
@@ -125,7 +125,7 @@ def next_batch(run: Run, precision: str, captured: bool = False) -> tuple[Tensor
 def prepare(
     images: Tensor,
     normalisation: Callable[[Tensor], Tensor],
-    augment: FPA | Rectangle | None,
+    augment: FPA | Rectangle | Cell | None,
     *,
     draws: Draws | None,
     noise: Tensor | None,

@@ -13,11 +13,12 @@ from fpa.show.figures.results import (
     perturbation_curves,
     rank_slopes,
     save_figures,
+    score_agreement,
 )
 from fpa.show.figures.style import save
 
 __all__ = [
     "all_figures", "definition_of_area", "fidelity_dots", "fpa_examples", "lif_over_scores", "overview",
-    "perturbation_curves", "rank_slopes", "save", "save_figures", "share_carrying", "sign_fluctuation",
-    "sign_panel", "truncated",
+    "perturbation_curves", "rank_slopes", "save", "save_figures", "score_agreement", "share_carrying",
+    "sign_fluctuation", "sign_panel", "truncated",
 ]  # fmt: skip

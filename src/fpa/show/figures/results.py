@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from fpa.errors import InputError, one_of
 from fpa.evaluation.result import Results
+from fpa.evaluation.scored import best, rank_correlations
 from fpa.show import summary
 from fpa.show.figures import style
 from fpa.show.figures.images import fpa_examples, of_model, sign_fluctuation
@@ -245,6 +246,32 @@ def rank_slopes(results: Results) -> Figure:
     return figure
 
 
+@style.styled
+def score_agreement(results: Results) -> Figure:
+    """How far the scores agree: a panel per model, the rank correlation of every two scores in its cells.
+
+    It is that of the orders in which the scores put the explanations, best to worst; grey: there is none.
+    """
+    matrices = {name: rank_correlations(model) for name, model in results.models.items()}
+    count = max(len(names) for names, _ in matrices.values())
+    side = 1.3 + 0.36 * count
+    figure = Figure(figsize=(side * len(matrices) + 0.6, side))
+    axes = figure.subplots(1, len(matrices), squeeze=False)[0]
+    for axis, (model, (names, matrix)) in zip(axes, matrices.items(), strict=True):
+        axis.set_facecolor(style.PALE)
+        drawn = axis.imshow(matrix, cmap=style.SIGNS, vmin=-1, vmax=1)
+        for (row, column), value in np.ndenumerate(matrix):
+            if np.isfinite(value):
+                ink = "white" if abs(value) > 0.7 else style.INK
+                axis.text(column, row, f"{value:.1f}", ha="center", va="center", size=6, color=ink)
+        axis.set_xticks(range(len(names)), names, rotation=90, size=7)
+        axis.set_yticks(range(len(names)), names if axis is axes[0] else [], size=7)
+        axis.tick_params(length=0)
+        axis.set_title(style.plain_model(model))
+    figure.colorbar(drawn, ax=axes, shrink=0.6, label="Rank correlation")
+    return figure
+
+
 def all_figures(results: Results) -> dict[str, Figure]:
     """All figures by the names of their files; those that need what the results do not have are left out."""
     with_fpa = [name for name in results.models if summary.trained_with(results, name) == "fpa"]
@@ -259,7 +286,7 @@ def all_figures(results: Results) -> dict[str, Figure]:
         names = [results.classes[label] if label >= 0 else "" for label in examples.labels[few]]
         images, fill, seed = examples.images[few], examples.fill[few], model.plan["seed"]
         figures["fpa-examples"] = fpa_examples(images, FPA(**settings), fill=fill, names=names, seed=seed)
-    finest, labels = summary.best(results, model), (_x_label(results), _y_label(results))
+    finest, labels = best(model), (_x_label(results), _y_label(results))
     curves = [evaluation.fractions, *(summary.mean_curve(model, side, finest)[0] for side in ("mif", "lif"))]
     title = f"{style.drawn_names(results)[finest]}, {_legend_title(results).lower()}: "
     title += style.plain_model(shown)
@@ -278,6 +305,8 @@ def all_figures(results: Results) -> dict[str, Figure]:
     figures["fidelity"] = fidelity_dots(results)
     if model.reliability.pairs:
         figures["ranks"] = rank_slopes(results)
+    if len(results.score_titles) > 1:
+        figures["score-agreement"] = score_agreement(results)
     return figures
 
 

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fpa.evaluation.result import Examples, Results
+from fpa.evaluation.examples import Examples
+from fpa.evaluation.result import Results
 from fpa.show.summary import removed_unit
 
 STEPS = 200

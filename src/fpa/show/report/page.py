@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from fpa.evaluation.result import Results
+from fpa.evaluation.result import Result, Results
+from fpa.evaluation.scored import best, rank_correlations, worse_than_best
 from fpa.show import summary
 from fpa.show.names import estimator_looks, estimator_names, model_looks, model_name
 from fpa.show.rendering import write_page
@@ -56,9 +57,11 @@ def write_report(results: Results, path: str | Path, command: str | None = None)
         names={name: Markup(text) for name, text in estimator_names(results, style="html").items()},
         plain_names=estimator_names(results),
         verdict=verdict(results),
-        best={name: summary.best(results, model) for name, model in models.items()},
+        best={name: best(model) for name, model in models.items()},
         published=any(map(results.published.get, models)),
         scores=scores,
+        surer={key: _surer(results, key) for key in scores},
+        agreement={name: _agreement(model) for name, model in models.items()} if len(scores) > 1 else {},
         disagreements=_disagreements(results),
         notes=_notes(results),
         model_looks=model_looks(models),
@@ -91,6 +94,23 @@ def _made_with(results: Results) -> dict[str, Any]:
     return facts
 
 
+def _surer(results: Results, score: str) -> list[str]:
+    """How surely the best explanation of every model is better than the others by a score."""
+    names, lines = estimator_names(results), []
+    for name, model in results.models.items():
+        if worse := worse_than_best(model, score):
+            first, surely = names[best(model, score)], sum(p < 0.05 for p in worse.values())
+            lines.append(
+                f"{model_name(name)}: {first} is surely better than {surely} of {len(worse)} others."
+            )
+    return [*lines, "(Paired t-tests over images, Holm-corrected, level 0.05.)"] if lines else []
+
+
+def _agreement(model: Result) -> tuple[list[str], list[list[float | None]]]:
+    names, matrix = rank_correlations(model)
+    return names, [numbers(row) for row in matrix]
+
+
 def _disagreements(results: Results) -> dict[tuple[str, str], dict[str, str]]:
     """Pairs in opposite order by MIF and by LIF for some model: for every model whether, and how surely."""
     states: dict[tuple[str, str], dict[str, str]] = {}
@@ -111,14 +131,14 @@ def _notes(results: Results) -> list[str]:
             for note in fidelity.notes:
                 by_note.setdefault(note, []).append(shown[estimator])
         incomplete = [] if model.evaluation.complete else ["the evaluation was not completed"]
-        doubt = model.evaluation.doubt(len(model.classes))
-        notes = [*([doubt] if doubt else []), *model.evaluation.problems, *incomplete]
+        notes = [*summary.doubts_of(model), *model.evaluation.problems, *incomplete]
         by_note |= {note: list(model.fidelity) for note in notes}
         for note, names in by_note.items():
             some = f" ({', '.join(names)})" if len(names) < len(model.fidelity) else ""
             reasons.setdefault(note, {})[name] = f"{model_name(name)}{some}"
     lines = [f"{', '.join(places.values())}: {reason}." for reason, places in reasons.items()]
-    return [*summary.judges(results), *lines]
+    told = (*summary.judges(results), *summary.heads(results), *summary.without_value(results))
+    return [*told, *lines]
 
 
 def _facts(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

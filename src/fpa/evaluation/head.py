@@ -1,0 +1,83 @@
+"""How far a model's logits are from centred, and what that does to A and to the pairs in opposite order."""
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from fpa.scores.fidelity import Fidelity
+from fpa.statistics.contradictions import Reliability, reliability
+from fpa.statistics.intervals import Estimate
+
+if TYPE_CHECKING:
+    from fpa.evaluation.result import Evaluation
+
+MOVED = 0.05
+"""A would be another where it moves by more than its interval, and by more than this share of the largest."""
+
+
+class Head(NamedTuple):
+    """What adding a number to all logits, which changes no probability, has done to an evaluation."""
+
+    offset: float
+    """The mean of all logits, over images, as a share of the mean centred logit; 0 is a centred head."""
+    areas: dict[str, tuple[float, float]]
+    """By estimator: A of the logit, and A of the centred logit along the same maps."""
+    moved: tuple[str, ...]
+    """The estimators whose A would be another."""
+    opposite: tuple[Estimate, Estimate]
+    """Signed-unsigned pairs in opposite order, by the logit and by the centred one."""
+
+    @property
+    def warning(self) -> str:
+        """What a reader must know, in a sentence; empty where A and the pairs are the same without offset."""
+        logit, centred = self.opposite
+        apart = logit.low > centred.high or centred.low > logit.high
+        if not self.moved and not apart:
+            return ""
+        largest = max(self.moved or self.areas, key=lambda name: abs(self.areas[name][0]))
+        return (
+            f"the mean of all logits is {100 * self.offset:.0f} % of the centred logit; a number added to "
+            f"all logits, which changes no prediction, changes A: that of {largest} is "
+            f"{self.areas[largest][0]:.1f} for the logit and {self.areas[largest][1]:.1f} for the centred "
+            f"one; opposite pairs: {logit.value:.0f} and {centred.value:.0f}: use --outputs centred"
+        )
+
+
+def offset(logit: Any, centred: Any) -> float:
+    """The mean of all logits as a share of the mean centred logit, from both of the unmasked images [N].
+
+    >>> offset([6.0, 9.0], [4.0, 6.0])
+    0.5
+    """
+    finite = np.isfinite(logit) & np.isfinite(centred)
+    means = [np.mean(np.asarray(each, dtype=np.float64)[finite]) for each in (logit, centred) if finite.any()]
+    return float(means[0] / means[1] - 1) if means and means[1] else math.nan
+
+
+def head_of(
+    evaluation: "Evaluation",
+    scores: Mapping[str, Fidelity],
+    agreement: Reliability,
+    signed: Mapping[str, bool],
+) -> Head | None:
+    """The head of a model whose logit was scored; None where the centred logit was not followed beside it."""
+    beside = evaluation.others.get("centred")
+    if beside is None or not evaluation.divided:
+        return None
+    centred = {name: beside.fidelity(name) for name in scores}
+    both = {name: (each.area, centred[name].area) for name, each in scores.items()}
+    least = MOVED * max(abs(area) for areas in both.values() for area in areas)
+    moved = [
+        name
+        for name, (logit, other) in both.items()
+        if abs(logit - other) > max(least, min(scores[name].interval, centred[name].interval))
+    ]
+    other = reliability(centred, signed).opposite["signed-unsigned"]
+    return Head(
+        offset=offset(evaluation.unmasked, beside.unmasked),
+        areas=both,
+        moved=tuple(moved),
+        opposite=(agreement.opposite["signed-unsigned"], other),
+    )

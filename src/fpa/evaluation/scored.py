@@ -1,0 +1,84 @@
+"""The scores of one model: which explanation is best, how surely, and which scores agree."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fpa.errors import InputError, one_of
+from fpa.statistics.intervals import Floats, PairedTest, holm, spearman, t_test
+
+if TYPE_CHECKING:
+    from fpa.evaluation.result import Result
+
+
+def values_of(result: "Result", estimator: str, score: str = "A") -> Floats:
+    """The value of every image, [N]; NaN where A leaves the image out, or the score has none."""
+    one_of("estimator", estimator, result.fidelity)
+    fidelity = result.fidelity[estimator]
+    if score == "A":
+        return np.asarray(fidelity.lif_areas - fidelity.mif_areas)
+    one_of("score", score, ["A", *result.evaluation.values])
+    values = result.evaluation.values[score][estimator]
+    return np.where(fidelity.kept & np.isfinite(values), values, np.nan)
+
+
+def paired_test(result: "Result", first: str, second: str, score: str = "A") -> PairedTest:
+    """Is a score of one estimator really larger than that of another, over the images that both have?"""
+    differences = values_of(result, first, score) - values_of(result, second, score)
+    known = differences[np.isfinite(differences)]
+    if known.size < 2:
+        raise InputError(f"a paired comparison needs at least 2 images with both values, got {known.size}")
+    return t_test(known)
+
+
+def higher_is_better(result: "Result", score: str) -> bool:
+    """The direction of a score."""
+    return score == "A" or bool(result.plan["scores"][score]["higher_is_better"])
+
+
+def goodness(result: "Result", score: str) -> dict[str, float]:
+    """The mean of a score by estimator, negated where lower is better; those without a value are left out."""
+    sign = 1 if higher_is_better(result, score) else -1
+    values = {name: values_of(result, name, score) for name in result.fidelity}
+    known = {name: each[np.isfinite(each)] for name, each in values.items()}
+    return {name: sign * float(each.mean()) for name, each in known.items() if each.size}
+
+
+def best(result: "Result", score: str = "A") -> str:
+    """The explanation with the best mean of a score; baselines take no part, unless there is nothing else."""
+    means = goodness(result, score)
+    names = [name for name in means if name in result.signed] or [*means]
+    return max(names, key=means.__getitem__, default="")
+
+
+def worse_than_best(result: "Result", score: str = "A") -> dict[str, float]:
+    """For every other explanation the p-value, Holm-corrected over them, that it is as good as the best one.
+
+    Two-sided paired t-tests over images; those without two images in common with the best are left out.
+    """
+    champion, tests = best(result, score), dict[str, float]()
+    for name in goodness(result, score):
+        if name != champion and name in result.signed:
+            try:
+                tests[name] = paired_test(result, champion, name, score).p
+            except InputError:
+                continue
+    return dict(zip(tests, holm(list(tests.values())).tolist(), strict=True))
+
+
+def rank_correlations(result: "Result") -> tuple[list[str], Floats]:
+    """The scores, and Spearman's correlation [S, S] of the orders in which they put the explanations.
+
+    1 where two scores put them in the same order, best to worst, whichever way each score is good. A pair is
+    over the explanations that have both; NaN where these are fewer than three, or all tie.
+    """
+    names = ["A", *(name for name in result.evaluation.values if name != "A")]
+    means = [goodness(result, name) for name in names]
+    matrix = np.full((len(names), len(names)), np.nan)
+    for row, first in enumerate(means):
+        for column, second in enumerate(means):
+            both = [name for name in first if name in second and name in result.signed]
+            if len(both) > 2:
+                values = [[each[name] for name in both] for each in (first, second)]
+                matrix[row, column] = spearman(*values)
+    return names, matrix

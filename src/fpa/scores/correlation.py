@@ -1,0 +1,108 @@
+"""What scores that remove sets of pixels share: sums of a map over the sets, and correlations."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from fpa.scores.score import Block
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def falls(block: Block, masks: "Tensor", name: str) -> "Tensor":
+    """How far the output falls without the pixels of each mask, [N or 1, R, H, W] -> float64 [N, R].
+
+    `name` is the score that asks, for the progress display.
+    """
+    from fpa.perturbation import OUTPUTS, outputs_without
+
+    start = OUTPUTS[block.output](block.logits, block.task.targets, block.truth)
+    without = outputs_without(block.task, masks, block.truth, block.output, name)
+    return start[:, None].double() - without.double()
+
+
+def sums(maps: "Mapping[str, Tensor]", masks: "Tensor") -> "dict[str, Tensor]":
+    """The sum of each map [N, H, W] over each mask of its image [N or 1, R, H, W], float64 [N, R] by name.
+
+    >>> import torch
+    >>> masks = torch.tensor([[[[True, False]], [[True, True]]]])
+    >>> sums({"map": torch.tensor([[[1.0, 2.0]]])}, masks)["map"].tolist()
+    [[1.0, 3.0]]
+    """
+    import torch
+
+    if not maps:
+        return {}
+    rows = torch.stack([values.flatten(1).double() for values in maps.values()], 2)
+    chosen = masks.to(rows.device).flatten(2).expand(len(rows), -1, -1)
+    at_once = max(1, (32 << 20) // (8 * chosen[0].numel()))  # 32 MiB of masks as numbers
+    parts = zip(torch.split(chosen, at_once), torch.split(rows, at_once), strict=True)
+    total = torch.cat([torch.bmm(mask.double(), values) for mask, values in parts])
+    return dict(zip(maps, total.unbind(2), strict=True))
+
+
+def pearson(x: "Tensor", y: "Tensor") -> "Tensor":
+    """Pearson's correlation of each row, [N, R] and [N, R] -> [N]; NaN where one side is constant.
+
+    >>> import torch
+    >>> pearson(torch.tensor([[1.0, 2, 3], [1, 1, 1]]), torch.tensor([[2.0, 4, 6], [1, 2, 3]])).tolist()
+    [1.0, nan]
+    """
+    import torch
+
+    a, b = (each.double() - each.double().mean(1, keepdim=True) for each in (x, y))
+    # Rounding must not make a variance of what is constant.
+    flat = torch.stack([each.amax(1) == each.amin(1) for each in (x, y)]).any(0)
+    spread = (a.square().sum(1) * b.square().sum(1)).sqrt().masked_fill(flat, torch.nan)
+    return ((a * b).sum(1) / spread).clamp(-1, 1)
+
+
+def mean_ranks(values: "Tensor") -> "Tensor":
+    """The rank of every value in its row [N, R]; equal values share their mean rank.
+
+    >>> import torch
+    >>> mean_ranks(torch.tensor([[5.0, 1.0, 5.0]])).tolist()
+    [[1.5, 0.0, 1.5]]
+    """
+    import torch
+
+    values = values.contiguous()
+    ordered = values.sort(1).values
+    below, upto = (torch.searchsorted(ordered, values, side=side) for side in ("left", "right"))
+    return (below + upto - 1).double() / 2
+
+
+def spearman(x: "Tensor", y: "Tensor") -> "Tensor":
+    """Spearman's correlation of each row, [N, R] and [N, R] -> [N]; NaN where one side is constant or NaN.
+
+    >>> import torch
+    >>> spearman(torch.tensor([[1.0, 2.0, 9.0]]), torch.tensor([[3.0, 5.0, 4.0]])).tolist()
+    [0.5]
+    """
+    import torch
+
+    known = (x.isfinite() & y.isfinite()).all(1)
+    return pearson(mean_ranks(x), mean_ranks(y)).masked_fill(~known, torch.nan)
+
+
+def random_subsets(block: Block, sizes: "Sequence[int]", each: int, stream: int) -> "Tensor":
+    """Random sets of pixels, bool [N, sizes * each, H, W]: `each` of every size, all sets equally likely.
+
+    They depend on the seed and the number of the image alone.
+    """
+    import torch
+
+    from fpa.seeds import by_image
+
+    images = block.task.images
+    shape, device = images.shape[2:], images.device
+    masks = torch.empty(len(images), len(sizes) * each, shape.numel(), dtype=torch.bool, device=device)
+    at_once = max(1, (64 << 20) // (8 * masks[0].numel()))  # 64 MiB of random numbers
+    for start in range(0, len(images), at_once):
+        part = block.task.indices[start : start + at_once]
+        numbers = by_image(masks.shape[1:], block.task.seed, part, stream, device=device, draw="integers")
+        for place, size in enumerate(sizes):
+            of_size = numbers[:, place * each : (place + 1) * each]
+            here = masks[start : start + at_once, place * each : (place + 1) * each]
+            here.copy_(of_size <= of_size.kthvalue(size, dim=2, keepdim=True).values)
+    return masks.view(len(images), -1, *shape)

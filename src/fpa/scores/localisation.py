@@ -1,0 +1,39 @@
+"""What scores of localisation share: the known pixels of the object that is explained."""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from fpa.scores.score import Block, Score
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Localisation(Score):
+    """Base of the scores that ask how far a map lies on the object.
+
+    An image has no value if nothing is known of its object, or if another class than the true one is
+    explained: then the object is not what the map should lie on. Where the true class is unknown, the object
+    counts.
+    """
+
+    higher_is_better = True
+    needs = frozenset({"masks"})
+
+    @abstractmethod
+    def value(self, block: Block, maps: "Tensor", masks: "Tensor") -> "Tensor":
+        """The values [N] of maps [N, H, W] for objects [N, H, W]."""
+
+    def __call__(self, block: Block) -> "Mapping[str, Tensor]":  # noqa: D102
+        import torch
+
+        assert block.masks is not None
+        masks = block.masks.to(block.task.images.device)
+        unknown = ~masks.flatten(1).any(1) | (block.truth != block.task.targets)
+        return {
+            name: self.value(block, maps, masks)
+            .double()
+            .masked_fill(unknown | ~maps.isfinite().flatten(1).all(1), torch.nan)
+            for name, maps in block.maps.items()
+        }

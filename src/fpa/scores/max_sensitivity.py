@@ -1,0 +1,49 @@
+"""Max-sensitivity: how much the map changes when the image hardly does."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from fpa.errors import at_least
+from fpa.scores.explaining import Explaining, noisy, spans
+from fpa.scores.score import Block, register
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class MaxSensitivity(Explaining):
+    r"""$\max_j \lVert a(x_j) - a(x) \rVert_2 / \lVert a(x) \rVert_2$ over copies $x_j$ near the image $x$.
+
+    Every value of a copy differs from the image's by at most `radius` times the image's range (max - min),
+    uniformly; the class explained, and what an estimator draws itself, stay the same. It says nothing about
+    whether a map is right: a map that is always the same has 0.
+    """
+
+    name = "max_sensitivity"
+    title = "largest relative change of the map under small changes of the image"
+    source = "Yeh et al. 2019"
+    higher_is_better = False
+
+    def __init__(self, radius: float = 0.02, samples: int = 10) -> None:
+        at_least("samples", samples, 1)
+        self.radius, self.samples = radius, samples
+
+    @property
+    def explanations(self) -> int:
+        """One for each copy."""
+        return self.samples
+
+    def values(self, block: Block) -> "Mapping[str, Tensor]":  # noqa: D102
+        import torch
+
+        images, size = block.task.images, self.radius * spans(block.task.images)
+        largest = {name: maps.new_zeros(len(maps)) for name, maps in block.maps.items()}
+        for offset in noisy(block, self.samples, "uniform"):
+            for name, maps in block.explain(images + size * offset).items():
+                change = (maps - block.maps[name]).flatten(1).norm(dim=1)
+                largest[name] = torch.maximum(largest[name], change)
+        norms = {name: maps.flatten(1).norm(dim=1) for name, maps in block.maps.items()}
+        return {name: each / norms[name].where(norms[name] > 0, torch.nan) for name, each in largest.items()}
+
+
+register(MaxSensitivity())

@@ -1,0 +1,136 @@
+"""Sanity checks: does the map change when what the model has learned is lost? (MPRT)"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from fpa.errors import at_least
+from fpa.scores.correlation import spearman
+from fpa.scores.explaining import Explaining, noisy, spans
+from fpa.scores.score import Block, register
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fpa.engine import Engine
+
+_RANDOMISED: "WeakKeyDictionary[Engine, dict[tuple[int, float], Engine]]" = WeakKeyDictionary()
+
+
+def randomised(engine: "Engine", share: float = 1.0, seed: int = 0) -> "Engine":
+    """The model with the first `share` of its layers as if untrained, the layers nearest to the image first.
+
+    Layers are initialised as PyTorch does it; parameters that belong to no such layer are shuffled.
+    """
+    import torch
+
+    from fpa.engine import Engine
+    from fpa.seeds import Stream, derive
+
+    kept = _RANDOMISED.setdefault(engine, {})
+    if (seed, share) not in kept:
+        model = engine.copy().cpu()  # the same numbers on every device
+        layers = [
+            layer for layer in model.modules() if next(layer.parameters(recurse=False), None) is not None
+        ]
+        for place, layer in enumerate(layers[: round(share * len(layers))]):
+            with torch.random.fork_rng(devices=[]), torch.no_grad():
+                torch.default_generator.manual_seed(derive(seed, Stream.RANDOMISED, place))
+                if callable(reset := getattr(layer, "reset_parameters", None)):
+                    reset()
+                    continue
+                for parameter in layer.parameters(recurse=False):
+                    order = torch.randperm(parameter.numel(), generator=torch.default_generator)
+                    parameter.copy_(parameter.flatten()[order].view_as(parameter))
+        kept[seed, share] = Engine(model.to(engine.device), precision=engine.precision)
+    return kept[seed, share]
+
+
+def entropy(maps: "Tensor", bins: int = 100) -> "Tensor":
+    """The entropy of the histogram of each map [N, H, W] between its smallest and its largest value, [N].
+
+    >>> import torch
+    >>> entropy(torch.tensor([[[0.0, 1.0, 0.0, 1.0]], [[5.0, 5.0, 5.0, 5.0]]])).round(decimals=3).tolist()
+    [0.693, 0.0]
+    """
+    import torch
+
+    values = maps.flatten(1).double()
+    low, high = values.amin(1, keepdim=True), values.amax(1, keepdim=True)
+    place = (
+        ((values - low) / (high - low).where(high > low, 1.0) * bins).nan_to_num(0).long().clamp(max=bins - 1)
+    )
+    share = (
+        values.new_zeros(len(values), bins).scatter_add_(1, place, torch.ones_like(values)) / values.shape[1]
+    )
+    return -torch.xlogy(share, share).sum(1)
+
+
+class SmoothMprt(Explaining):
+    r"""Mean over stages of Spearman's correlation of the map before and after layers are randomised.
+
+    The layers are randomised in four stages, from the image upwards until all are. Before maps are compared,
+    each is averaged over noisy copies of the image (normal, `sigma` times the image's range): shattered
+    gradients would make any two maps differ.
+    """
+
+    name = "mprt_smooth"
+    title = "rank correlation of the smoothed map with those of models with randomised layers"
+    source = "Adebayo et al. 2018; Hedström et al. 2024 (sMPRT)"
+    higher_is_better = False
+    other_model = True
+
+    def __init__(self, stages: int = 4, samples: int = 10, sigma: float = 0.1) -> None:
+        at_least("stages", stages, 1)
+        at_least("samples", samples, 1)
+        self.stages, self.samples, self.sigma = stages, samples, sigma
+
+    @property
+    def explanations(self) -> int:
+        """Every copy by the model itself, and at every stage."""
+        return self.samples * (1 + self.stages)
+
+    def values(self, block: Block) -> "Mapping[str, Tensor]":  # noqa: D102
+        engine = (block.explained or block.task).engine
+        images, size = block.task.images, self.sigma * spans(block.task.images)
+        copies = noisy(block, self.samples, "normal") * size + images
+
+        def smoothed(model: "Engine") -> "dict[str, Tensor]":
+            maps = [block.explain(copy, model) for copy in copies]
+            return {name: sum(each[name] for each in maps) for name in block.maps}  # type: ignore[misc]
+
+        first, totals = smoothed(engine), {name: images.new_zeros(len(images)) for name in block.maps}
+        for stage in range(1, self.stages + 1):
+            others = smoothed(randomised(engine, stage / self.stages, block.task.seed))
+            for name, maps in others.items():
+                totals[name] = totals[name] + spearman(first[name].flatten(1), maps.flatten(1)) / self.stages
+        return totals
+
+
+class EfficientMprt(Explaining):
+    r"""$(H(a_r) - H(a)) / H(a)$, with the `entropy` $H$ of the map $a$, and $a_r$ that of a randomised model.
+
+    A map of a model that has learned something is simpler than one of a model that has not. No two maps are
+    compared pixel by pixel.
+    """
+
+    name = "mprt_efficient"
+    title = "relative rise of the entropy of the map when all layers are randomised"
+    source = "Hedström et al. 2024 (eMPRT)"
+    higher_is_better = True
+    other_model = True
+    explanations = 1
+
+    def values(self, block: Block) -> "Mapping[str, Tensor]":  # noqa: D102
+        import torch
+
+        other = block.explain(model=randomised((block.explained or block.task).engine, seed=block.task.seed))
+        before = {name: entropy(maps) for name, maps in block.maps.items()}
+        return {
+            name: (entropy(maps) - before[name]) / before[name].where(before[name] > 0, torch.nan)
+            for name, maps in other.items()
+        }
+
+
+register(SmoothMprt())
+register(EfficientMprt())

@@ -1,0 +1,34 @@
+"""Pointing game: whether the most important pixel lies on the object."""
+
+from typing import TYPE_CHECKING
+
+from fpa.scores.localisation import Localisation
+from fpa.scores.score import Block, register
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def pointing_game(maps: "Tensor", masks: "Tensor") -> "Tensor":
+    """The share of the largest values of each map [N, H, W] that lie in its mask, [N]: 0 or 1 without ties.
+
+    >>> import torch
+    >>> pointing_game(torch.tensor([[[1.0, 5.0, 5.0]]]), torch.tensor([[[True, True, False]]])).tolist()
+    [0.5]
+    """
+    largest = maps == maps.amax((1, 2), keepdim=True)
+    return (largest & masks).sum((1, 2)) / largest.sum((1, 2))
+
+
+class PointingGame(Localisation):
+    """`pointing_game`, without a margin around the object."""
+
+    name = "pointing_game"
+    title = "share of images whose most important pixel lies on the object"
+    source = "Zhang et al. 2016"
+
+    def value(self, block: Block, maps: "Tensor", masks: "Tensor") -> "Tensor":  # noqa: D102
+        return pointing_game(maps, masks)
+
+
+register(PointingGame())

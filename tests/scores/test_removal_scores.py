@@ -1,0 +1,213 @@
+"""The scores that remove pixels with passes of their own: plain loops, scipy, Captum, a linear model."""
+
+import numpy as np
+import pytest
+import torch
+from captum.metrics import infidelity as captum_infidelity
+from scipy import stats
+from torch import nn
+
+import fpa
+from blocks import block_of, images, linear, scored
+from fpa.masking import Blur
+from fpa.scores import SCORES, Given
+from fpa.scores.correlation import random_subsets, spearman
+from fpa.scores.infidelity import random_squares
+from fpa.scores.single_deletion import GRID
+from fpa.seeds import Stream
+
+CORRELATIONS = ("sds", "faithfulness_correlation", "sensitivity_n")
+SIDE = 12
+
+
+@pytest.fixture(scope="module")
+def net():
+    """A small network that is not linear."""
+    torch.manual_seed(3)
+    layers = nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(4 * SIDE * SIDE, 3)
+    return nn.Sequential(*layers).double().eval()
+
+
+@pytest.fixture(scope="module")
+def batch():
+    return images(3, channels=2, side=SIDE)
+
+
+@pytest.fixture(scope="module")
+def maps():
+    return torch.randn(3, SIDE, SIDE, generator=torch.Generator().manual_seed(4)).double()
+
+
+@torch.no_grad()
+def fall(net, image, mask):
+    """What the logit of the class predicted loses without the pixels of a mask [H, W]."""
+    logits = net(image[None])[0]
+    return float((logits - net((image * ~mask)[None])[0])[logits.argmax()])
+
+
+def test_insertion_equals_a_plain_loop(net, batch, maps):
+    values = scored("insertion", block_of(net, batch, {"map": maps}, points=9))["map"]
+    for image, importance, value in zip(batch, maps, values, strict=True):
+        blurred, target = Blur().fill(image[None])[0], int(net(image[None]).argmax())
+        order = importance.flatten().argsort(descending=True)
+        curve = []
+        for share in np.linspace(0, 1, 9):
+            canvas = blurred.clone().flatten(1)
+            seen = order[: round(share * SIDE**2)]
+            canvas[:, seen] = image.flatten(1)[:, seen]
+            curve.append(net(canvas.view(1, 2, SIDE, SIDE)).softmax(1)[0, target].item())
+        assert value == pytest.approx(np.trapezoid(curve, dx=1 / 8), rel=1e-9)
+
+
+def subsets(block, score):
+    """The masks [N, R, H, W] that a score removes, in groups over which it correlates."""
+    if score == "sds":
+        cells = torch.arange(GRID**2).view(GRID, GRID).repeat_interleave(SIDE // GRID, 0)
+        masks = cells.repeat_interleave(SIDE // GRID, 1) == torch.arange(GRID**2)[:, None, None]
+        return [masks.expand(len(block.labels), -1, -1, -1)]
+    if score == "faithfulness_correlation":
+        return [random_subsets(block, [14], 100, Stream.SUBSETS)]
+    sizes = [1, 4, 13, 39, 115]
+    return random_subsets(block, sizes, 40, Stream.SIZES).split(40, 1)
+
+
+@pytest.mark.parametrize("score", CORRELATIONS)
+def test_correlations_equal_scipys(net, batch, maps, score):
+    block = block_of(net, batch, {"map": maps})
+    for row, value in enumerate(scored(score, block)["map"]):
+        parts = []
+        for masks in subsets(block, score):
+            told = [float(maps[row][mask].sum()) for mask in masks[row]]
+            seen = [fall(net, batch[row], mask) for mask in masks[row]]
+            correlation = stats.spearmanr if score == "sds" else stats.pearsonr
+            parts.append(correlation(told, seen).statistic)
+        assert value == pytest.approx(np.mean(parts), abs=1e-9)
+
+
+def test_random_sets_have_their_size_and_differ(net, batch, maps):
+    block = block_of(net, batch, {"map": maps})
+    for masks, size in zip(subsets(block, "sensitivity_n"), [1, 4, 13, 39, 115], strict=True):
+        assert (masks.sum((2, 3)) == size).all()
+    hit = subsets(block, "faithfulness_correlation")[0].float().mean((0, 1))
+    assert 0.02 < hit.min() < hit.max() < 0.25  # every pixel about one time in ten
+
+
+@pytest.mark.parametrize("score", CORRELATIONS)
+def test_on_a_linear_model_contributions_are_right_and_their_negatives_wrong(score):
+    net, batch = linear(side=SIDE), images(3, side=SIDE)
+    weight = net[1].weight.detach()[net(batch).argmax(1)].view(-1, SIDE, SIDE)
+    right = weight * batch[:, 0]
+    flat = torch.ones_like(right)
+    maps = {"right": right, "scaled": 3 * right, "negated": -right, "flat": flat}
+    values = scored(score, block_of(net, batch, maps))
+    for name, expected in {"right": 1, "scaled": 1, "negated": -1}.items():
+        np.testing.assert_allclose(values[name], expected, atol=1e-9)
+    assert np.isnan(values["flat"]).all()  # a sum that is the same for all sets says nothing
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_infidelity_equals_captums(net, batch, scaled):
+    name = "infidelity_scaled" if scaled else "infidelity"
+    block = block_of(net, batch, estimators=["vg_sum", "vgx_sum", "ig_abs", "sqsg_sum"])
+    values = scored(name, block)
+    masks = random_squares(block, 100)[:, :, None]
+    side = masks.flatten(2).sum(2).double().sqrt()
+    assert side.min() == 1
+    assert side.max() == SIDE // 2
+
+    def removed(inputs):  # Captum repeats every image for its perturbations
+        gone = inputs * masks.flatten(0, 1)
+        return gone, inputs - gone
+
+    def inside(inputs):  # for attributions that contain the input: which pixels, not by how much they change
+        return masks.flatten(0, 1).expand_as(inputs).double(), removed(inputs)[1]
+
+    perturbations = {"vg_sum": removed, "vgx_sum": inside, "ig_abs": inside}
+    for key, perturb in perturbations.items():
+        raw = block.raw_maps[key].expand_as(batch)
+        how = {"target": block.task.targets, "n_perturb_samples": 100, "normalize": scaled}
+        expected = captum_infidelity(net, perturb, batch, raw, **how)
+        np.testing.assert_allclose(values[key], expected.detach(), rtol=1e-8)
+    assert np.isnan(values["sqsg_sum"]).all()  # squares of gradients have no sign
+
+
+def test_on_a_linear_model_gradients_and_contributions_have_no_infidelity():
+    net, batch = linear(side=SIDE), images(2, side=SIDE)
+    block = block_of(net, batch, estimators=["vg_sum", "vg_abs", "ig_sum", "vgx_sum"])
+    for name in ("infidelity", "infidelity_scaled"):
+        for values in scored(name, block).values():
+            np.testing.assert_allclose(values, 0, atol=1e-18)
+    block.raw_maps["ig_sum"] = 2 * block.raw_maps["ig_sum"]
+    assert min(scored("infidelity", block)["ig_sum"]) > 1e-6
+    np.testing.assert_allclose(scored("infidelity_scaled", block)["ig_sum"], 0, atol=1e-18)
+
+
+@pytest.mark.parametrize("score", [*CORRELATIONS, "insertion", "infidelity", "infidelity_scaled"])
+def test_every_batch_size_and_every_part_of_the_images_gives_the_same(net, batch, score):
+    whole = scored(score, block_of(net, batch, estimators=["ig_sum", "random"]))
+    for engine, rows in ((fpa.Engine(net, batch_size=7), [0, 1, 2]), (net, [2, 0])):
+        part = block_of(engine, batch[rows], estimators=["ig_sum", "random"], indices=rows)
+        for name, values in scored(score, part).items():
+            np.testing.assert_allclose(values, np.array(whole[name])[rows], rtol=1e-6, atol=1e-9)
+
+
+def test_rank_scores_do_not_see_an_increasing_transform(net, batch, maps):
+    values = scored("insertion", block_of(net, batch, {"map": maps, "transformed": maps.exp()}))
+    assert values["map"] == values["transformed"]
+
+
+def test_ties_share_their_mean_rank():
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 4, (2, 5, 20)).astype(float)
+    expected = [stats.spearmanr(a, b).statistic for a, b in zip(x, y, strict=True)]
+    np.testing.assert_allclose(spearman(torch.tensor(x), torch.tensor(y)), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("score", "estimators", "about", "reason"),
+    [
+        ("sds", ["vg_abs", "random"], {}, "needs signed maps"),
+        ("idsds", ["ig_sum"], {"augmentation": "fpa"}, "needs a model fine-tuned with deleted cells"),
+        ("idsds", ["ig_sum"], {"augmentation": "cell"}, None),
+        ("infidelity", ["sqsg_sum", "random"], {}, "needs signed raw maps"),
+        ("infidelity", ["vg_abs"], {}, None),
+        (
+            "infidelity",
+            ["vg_abs"],
+            {"masking": fpa.get_masking(lambda images, mask: images)},
+            "needs a masking",
+        ),
+    ],
+)
+def test_what_cannot_be_had_says_why(score, estimators, about, reason):
+    facts = {"fractions": [0, 1], "masking": fpa.get_masking(), **about}
+    missing = SCORES[score].missing(Given(fpa.get_estimators(estimators), **facts))
+    assert missing is None if reason is None else missing.startswith(reason)
+
+
+def test_fine_tuning_with_cells_makes_single_deletion_in_domain(tmp_path):
+    torch.manual_seed(0)
+    batch, labels = torch.randn(16, 3, 8, 8), torch.arange(16) % 2
+    card = fpa.ModelCard("resnet-small", ["a", "b"], (3, 8, 8), mean=(0.5,) * 3, std=(0.5,) * 3)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 2))
+    model.card = card
+    chosen = {"points": 3, "examples": 0, "progress": False}
+    with pytest.raises(fpa.InputError, match="the score idsds needs a model fine-tuned with deleted cells"):
+        fpa.evaluate(model, batch, ["ig_sum", "vg_sum"], scores="idsds", **chosen)
+    tuned = fpa.finetune(model, (batch, labels), epochs=1, batch_size=8, fpa=fpa.Cell(), device="cpu")
+    assert tuned.card.augmentation == "cell"
+    assert tuned.card.recipe["cell"] == {"p": 0.5, "grid": 4}
+    result = fpa.evaluate(tuned, batch, ["ig_sum", "vg_sum"], scores="all", **chosen)
+    assert "idsds" in result.scores
+    assert result.about["scores_left_out"]["sds"] == "is called idsds on this model"
+
+
+def test_a_cell_is_removed_from_as_many_images_as_asked():
+    augment = fpa.Cell(p=0.5, generator=torch.Generator().manual_seed(0))
+    masks = augment.mask(torch.zeros(400, 1, 8, 12))
+    cells = masks.unfold(1, 2, 2).unfold(2, 3, 3).flatten(3)
+    assert (cells.all(3) == cells.any(3)).all()  # whole cells or nothing
+    lost = cells.all(3).flatten(1)
+    assert set(lost.sum(1).tolist()) == {0, 1}
+    assert 160 < lost.any(1).sum() < 240
+    assert lost.any(0).all()  # every cell in its turn

@@ -1,6 +1,7 @@
 """The one exception type that means: the input was wrong, here is what to change."""
 
 import difflib
+import unicodedata
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,20 @@ def shortened(text: str, most: int = 300) -> str:
     'aaa ... aaa'
     """
     return text if len(text) <= most else f"{text[: most // 2]} ... {text[-(most // 2) :]}"
+
+
+def printable(text: str) -> str:
+    r"""A name from somebody's file without characters that a terminal or an editor would obey.
+
+    >>> printable("red\x1b[31m\n")
+    'red\\x1b[31m '
+    """
+    spaced = (" " if each in "\n\t" else each for each in text)
+    return "".join(repr(each)[1:-1] if unicodedata.category(each) in _OBEYED else each for each in spaced)
+
+
+_OBEYED = ("Cc", "Cf", "Cs", "Zl", "Zp")
+"""Categories of characters that control something: escape bytes, changes of direction, halves of others."""
 
 
 def first_line(error: BaseException) -> str:

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from operator import attrgetter
@@ -22,6 +23,9 @@ from fpa.errors import DamagedError, InputError, first_line
 
 TEMPORARY = ".fpa-tmp-"
 """How the name of a file that is being written begins."""
+
+EXPANDED, RATIO = 256 << 20, 200
+"""Bytes that any archive may expand to, and how many times its own size a larger one may."""
 
 CHECKSUM = "checksum"
 """The field of a JSON file that guards the others."""
@@ -240,10 +244,23 @@ def read_arrays(path: Path) -> dict[str, Any]:
     import numpy as np
 
     try:
+        refuse_bomb(path)
         with np.load(path, allow_pickle=False) as file:
             return dict(file)
+    except InputError:
+        raise
     except Exception as error:  # damaged archives raise exceptions of many types
         raise InputError(f"{path} cannot be read as arrays, it is damaged or missing: {error}") from error
+
+
+def refuse_bomb(path: Path) -> None:
+    """Refuse a small archive that would expand to a very large one."""
+    if not zipfile.is_zipfile(path):
+        return
+    with zipfile.ZipFile(path) as archive:
+        expanded = sum(entry.file_size for entry in archive.infolist())
+    if expanded > max(EXPANDED, RATIO * path.stat().st_size):
+        raise InputError(f"{path} would expand to {expanded / 2**30:.1f} GiB: it is not opened")
 
 
 def load_object(spec: str, kind: str) -> Any:

@@ -129,7 +129,8 @@ def _in_words(kind: Any) -> str:
         return f"one of {', '.join(map(str, inner))}"
     if origin in (list, tuple, Sequence):
         return f"a list of {_in_words(inner[0]).removeprefix('a ')}s"
-    return _WORDS.get(kind) or _ORIGINS.get(origin) or f"a {getattr(kind, '__name__', kind)}"
+    name = {"Module": "torch.nn.Module"}.get(str(shorter := getattr(kind, "__name__", kind)), shorter)
+    return _WORDS.get(kind) or _ORIGINS.get(origin) or f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
 
 
 def shown(value: Any) -> str:

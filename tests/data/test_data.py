@@ -738,3 +738,12 @@ def test_a_class_whose_name_is_not_utf_8_is_refused_before_any_work(tmp_path):
         os.rename(folder / part / "cat", os.fsencode(folder / part) + b"/caf\xe9")
     with pytest.raises(InputError, match=r"caf\\xe9' is not UTF-8"):
         load_data(f"folder:{folder}", size=32)
+
+
+def test_an_image_beyond_pillows_limit_is_refused_by_name(tmp_path, monkeypatch):
+    folder = write_image_folder(tmp_path / "photos", suffix=".png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 200 * 200)
+    load_data(f"folder:{folder}", size=32)
+    Image.new("RGB", (210, 210)).save(folder / "train/cat/huge.png")
+    with pytest.raises(InputError, match=r"huge.png \(.*(Pillow's limit|exceeds limit of 40000 pixels)"):
+        load_data(f"folder:{folder}", size=32)

@@ -289,7 +289,10 @@ class TestBadInput:
             ({"training.learning_rate": -1.0}, "training.learning_rate must be positive"),
             ({"training.milestones": [30, 10]}, r"training.milestones must rise, got \[30, 10\]"),
             ({"training.schedule": "cosine", "training.milestones": [3]}, "belong to the schedule 'steps'"),
-            ({"name": "../elsewhere"}, "a recipe's name must not be a path, got '../elsewhere'"),
+            (
+                {"name": "../elsewhere"},
+                "name must be printable and not a path, got '../elsewhere'",
+            ),
             ({"augmentations": ["fpa", "cutout"]}, "unknown augmentation 'cutout'"),
             ({"augmentations": []}, "augmentations must be one or more different names"),
             ({"data.size": 1}, "data.size must be at least 8, got 1"),

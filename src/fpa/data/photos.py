@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import os
 import sys
 import warnings
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image
 from rich.console import Console
 from rich.progress import track
 from torch import Tensor
@@ -238,14 +240,16 @@ def _looks_whole(path: Path) -> bool:
     """Whether the file starts and ends as a JPEG or a PNG does, whatever its name."""
     try:
         with path.open("rb") as file:
-            start = file.read(8)
+            start = file.read(24)
             file.seek(-min(8, os.fstat(file.fileno()).st_size), os.SEEK_END)
             end = file.read()
     except OSError:
         return False
     if start.startswith(b"\xff\xd8\xff"):
         return end.endswith(b"\xff\xd9")
-    return start == b"\x89PNG\r\n\x1a\n" and end == b"IEND\xaeB`\x82"
+    sides = (int.from_bytes(start[16:20]), int.from_bytes(start[20:24]))
+    whole = start.startswith(b"\x89PNG\r\n\x1a\n") and end == b"IEND\xaeB`\x82"
+    return whole and sides[0] * sides[1] <= (Image.MAX_IMAGE_PIXELS or math.inf)
 
 
 def z_score(split: FileSplit, cache: Path) -> Normalisation:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fpa.errors import DamagedError, InputError, differences, first_line, same_format, shortened
+from fpa.errors import DamagedError, InputError, differences, first_line, printable, same_format, shortened
 from fpa.evaluation.examples import EXAMPLES, key_of, read_examples, write_examples
 from fpa.evaluation.result import Evaluation, Result
 from fpa.files import read_json, refuse_links, replacing, writable_folder, write_json
@@ -259,7 +259,7 @@ def load_result(folder: Path | str) -> Result:
     Everything in it is data: nothing can execute code.
     """
     evaluation, about = read_evaluation(folder)
-    return Result.of(about["name"], evaluation, about, examples=read_examples(Path(folder), about))
+    return Result.of(printable(about["name"]), evaluation, about, examples=read_examples(Path(folder), about))
 
 
 def write_result(result: Result, folder: Path) -> Path:

@@ -19,7 +19,7 @@ from fpa.engine import Engine, Work
 from fpa.engine.outputs import OUTPUTS, explained_output
 from fpa.errors import InputError, unknown
 from fpa.masking import Masking, MaskingLike, get_masking
-from fpa.schema import check_type, check_types
+from fpa.schema import check_type, check_types, shown
 
 Model = nn.Module | Engine
 """A classifier; an engine has it ready for many passes."""
@@ -130,9 +130,10 @@ MOST = 1_000_000
 
 def check_count(name: str, value: Any) -> None:
     """Refuse what is not a whole number of at least 1."""
-    check_type(name, value, int)
-    if not 1 <= value <= MOST:
-        raise InputError(f"{name} must be a whole number of at least 1 and at most {MOST:,}, got {value}")
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InputError(f"{name} must be a whole number of at least 1, got {shown(value)}")
+    if value > MOST:
+        raise InputError(f"{name} must be at most {MOST:,}, got {value}")
 
 
 @dataclass(frozen=True)
@@ -155,9 +156,9 @@ class Settings:
     that broadcasts to the images, or a masking."""
 
     def __post_init__(self) -> None:
-        check_types(self)
         check_count("ig_steps", self.ig_steps)
         check_count("sg_samples", self.sg_samples)
+        check_types(self)
         if not 0 <= self.sigma < float("inf"):
             raise InputError(f"sigma must be a finite number of at least 0, got {self.sigma}")
         if isinstance(self.reference, str) and self.reference not in ("masked", "black"):

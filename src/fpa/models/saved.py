@@ -22,7 +22,7 @@ from torchvision import models as torchvision_models
 from fpa.data.normalisation import Normalisation, as_normalisation
 from fpa.data.sets import is_plain_name
 from fpa.errors import InputError, first_line, shortened
-from fpa.files import first_bytes, replacing
+from fpa.files import first_bytes, refuse_bomb, replacing
 from fpa.models.architectures import ModelName, build, import_timm, parse_model_name, unknown_model
 from fpa.models.wrap import placed
 from fpa.schema import check_types, checked
@@ -346,6 +346,7 @@ def read_torch(path: Path, kind: str) -> Any:
     start = first_bytes(path, kind)
     if not start.startswith((b"PK", b"\x80")):  # neither a zip archive nor a pickle
         raise InputError(f"{path} is not a {kind}: it begins with {start[:16]!r}")
+    refuse_bomb(path)
     try:
         return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except pickle.UnpicklingError as error:

@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
-from fpa.errors import InputError, at_least, one_of, shortened, unknown
+from fpa.errors import InputError, at_least, one_of, printable, shortened, unknown
 from fpa.schema import check_types, checked
 from fpa.training.settings import FPASettings, RectangleSettings, TrainingSettings
 
@@ -198,8 +198,8 @@ class Recipe:
 
     def __post_init__(self) -> None:
         check_types(self)
-        if self.name in ("", ".", "..") or set(self.name) & {"/", "\\"}:
-            raise InputError(f"a recipe's name must not be a path, got {self.name!r}")
+        if self.name in ("", ".", "..") or set(self.name) & {"/", "\\"} or printable(self.name) != self.name:
+            raise InputError(f"a recipe's name must be printable and not a path, got {self.name!r}")
         for name in self.augmentations:
             one_of("augmentation", name, AUGMENTATIONS)
         names = [*self.augmentations, *self.variants]

@@ -220,6 +220,11 @@ def _checksum(values: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def file_checksum(path: Path) -> str:
+    """Of the content of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
 def file_texts(path: Path) -> dict[str, str]:
     """The texts that a safetensors file carries beside its tensors, read without torch."""
     from safetensors import SafetensorError, safe_open

@@ -79,7 +79,7 @@ def test_the_tree_it_leaves(finished):
         "lif-over-scores", "ranks", "sign-fluctuation",
     ]  # fmt: skip
     assert figures == sorted(f"figures/{stem}.{kind}" for stem in stems for kind in ("pdf", "png"))
-    assert sorted(FIGURES) == stems  # what --overwrite removes
+    assert sorted(FIGURES) == sorted([*stems, "score-agreement"])  # what --overwrite removes
 
 
 def test_the_manifest_tells_how_it_was_made(finished):
@@ -245,7 +245,7 @@ class TestBadInput:
             read_study(folder)
 
     @pytest.mark.parametrize(
-        "content", [b"", b"epoch,loss\n1,none\n", b"epoch,loss\n1\n", b"\xff\xfe\n", b"loss\n1\n"]
+        "content", [b"", b"epoch,loss\n1,none\n", b"\xff\xfe\n", b"loss\n1\n", b"epoch,loss\n1,0.5\n"]
     )
     def test_a_damaged_history_is_named_and_left_out(self, finished, tmp_path, content):
         folder = copied(finished[0], tmp_path / "copy")
@@ -327,7 +327,7 @@ class TestBadInput:
         (folder / "none/examples.npz").unlink()
         run_study(load_recipe("tiny"), folder, device="cpu")
         again = json.loads((folder / "manifest.json").read_text())
-        assert set(again["files"]) == {"tables", "figures", "report"}
+        assert set(again["files"]) == {"train", "tables", "figures", "report"}
         assert again["blocks"] == {"none": 32}
 
     def test_the_manifest_notes_what_else_took_part(self, finished, tmp_path):

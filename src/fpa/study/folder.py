@@ -9,7 +9,6 @@ figures/                             PNG and PDF
 report.html
 """
 
-import hashlib
 import json
 import os
 import time
@@ -24,6 +23,7 @@ from fpa.evaluation.shards import DESCRIPTION, FILES, EvaluationFolder
 from fpa.files import (
     LOCK,
     clear_temporaries,
+    file_checksum,
     file_texts,
     read_json,
     refuse_links,
@@ -149,11 +149,12 @@ class StudyFolder:
                     others[model] = differences(recipe.description(variant), card["recipe"])
             with suppress(DamagedError):
                 about = EvaluationFolder(described.parent).about() or {"name": name, "plan": {}}
-                seed = about["plan"].get("seed", recipe.seed)
+                asked = {"seed": recipe.seed, "points": recipe.evaluation.points}
+                plan = about["plan"]
+                made = {"seed": plan["seed"], "points": len(plan["fractions"])} if plan else asked
                 if about["name"] != name:
                     found[described] = f"it is the evaluation of {about['name']}"
-                elif seed != recipe.seed:
-                    others[described] = [f"seed: {seed} -> {recipe.seed}"]
+                others[described] = differences(asked, made)
         for path, changed in others.items():
             if changed:
                 settings = f"was made with other settings than recipe.yaml has ({'; '.join(changed)})"
@@ -255,10 +256,15 @@ class Manifest:
         names = sorted(str(path.relative_to(self.path.parent)) for path in paths)
         self.values["files"][stage] = self._checksums(names)
 
+    def note_histories(self, paths: Sequence[Path], *, again: bool) -> None:
+        """Remember the histories of the trainings, once, or again after one of them."""
+        if again or "train" not in self.values["files"]:
+            self.note_files("train", [path for path in paths if path.exists()])
+            self._write()
+
     def _checksums(self, names: Sequence[str] | dict[str, str]) -> dict[str, str]:
         paths = {name: self.path.parent / name for name in names}
-        contents = {name: path.read_bytes() for name, path in paths.items() if path.is_file()}
-        return {name: hashlib.sha256(content).hexdigest()[:16] for name, content in contents.items()}
+        return {name: file_checksum(path) for name, path in paths.items() if path.is_file()}
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:

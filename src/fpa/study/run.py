@@ -74,6 +74,7 @@ def run_study(
         with manifest.stage("train") if missing else nullcontext():
             # where none is missing, this still checks that the models there are the recipe's
             train(recipe, folder, data=data, device=device, **shown)
+        manifest.note_histories([folder / name / "training.csv" for name in variants], again=bool(missing))
         for name in variants:
             path = folder / name / "model.safetensors"
             model = load_model(path, chosen_device(device), architecture=recipe.model)

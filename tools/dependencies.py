@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "dependencies.md"
 HEAD = """# Dependencies
 
-What is installed with fpa, directly or by one of these, and under which licence; the extras `timm` and `captum`
+What is installed with fpa, directly or by one of these, and under which licence; the extras timm and captum
 only on request. Made by `python tools/dependencies.py --write`; `make lint` compares the names.
 
 | package | needed by | licence |

@@ -1,5 +1,9 @@
 """What is in the folder of an evaluation is continued, made again, or refused: never mixed up."""
 
+import random
+import threading
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -84,3 +88,38 @@ def test_maskings_of_one_name_differ_by_their_parameters(net, tmp_path):
     audit = fpa.audit(net, IMAGES, maskings=maskings, settings=settings, points=3, progress=False)
     assert audit.maskings == ("blur sigma=1", "blur sigma=2")
     audit.save(tmp_path / "audit.json")
+
+
+def test_flipped_bits_of_every_file_are_found_or_change_nothing(net, tmp_path):
+    whole = fpa.evaluate(net, IMAGES[:8], NAMES, folder=tmp_path, **QUICK)
+    chance, found = random.Random(0), 0
+    for path in sorted(path for path in tmp_path.rglob("*") if path.is_file()):
+        before = path.read_bytes()
+        for place in chance.sample(range(len(before)), 12):
+            content = bytearray(before)
+            content[place] ^= 1 << chance.randrange(8)
+            path.write_bytes(content)
+            try:
+                again = fpa.load_result(tmp_path)
+            except fpa.InputError as error:
+                assert path.name in str(error)  # noqa: PT017
+                found += 1
+                continue
+            assert again.about == whole.about
+            for name in NAMES:
+                assert np.array_equal(again.evaluation.mif[name], whole.evaluation.mif[name])
+                assert np.array_equal(again.examples.maps[name], whole.examples.maps[name])
+        path.write_bytes(before)
+    assert found > 20
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
+def test_evaluations_leave_nothing_open(net):
+    def opened():
+        return len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
+
+    fpa.evaluate(net, IMAGES[:4], NAMES, **QUICK)
+    before = opened()
+    for _ in range(5):
+        fpa.evaluate(net, IMAGES[:4], NAMES, **QUICK)
+    assert opened() == before

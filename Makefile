@@ -20,11 +20,17 @@ lint: $(VENV)/.lint
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python tools/house.py
+	$(BIN)/python tools/dependencies.py
 
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/augment.py
 	$(BIN)/python benchmarks/explain_cpu.py
 	$(BIN)/python benchmarks/scores.py --models "small net"
+
+# Kills, damage, full disks, hostile files and odd calls: minutes, so not part of the tests.
+attack: export OMP_NUM_THREADS = 1
+attack: $(VENV)/.test
+	$(BIN)/python tools/attack.py --write docs/results/reliability.md
 
 docs: $(VENV)/.docs
 	$(BIN)/mkdocs build --strict

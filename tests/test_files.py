@@ -5,12 +5,14 @@ import signal
 import subprocess
 import sys
 import threading
+import zipfile
 from pathlib import Path
 
 import pytest
 
+import fpa
 from fpa import InputError
-from fpa.files import LOCK, folder_lock, load_object, write_text
+from fpa.files import LOCK, folder_lock, load_object, read_arrays, write_text
 
 HOLD = """
 import sys
@@ -161,3 +163,16 @@ class TestLoadObject:
     def test_what_cannot_be_imported(self, spec, message):
         with pytest.raises(InputError, match=message):
             load_object(spec, "score")
+
+
+def test_a_small_archive_that_expands_to_a_large_one_is_not_opened(tmp_path):
+    with (
+        zipfile.ZipFile(tmp_path / "bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("images.npy", "w", force_zip64=True) as file,
+    ):
+        for _ in range(300):
+            file.write(bytes(1 << 20))
+    assert (tmp_path / "bomb.npz").stat().st_size < 1 << 20
+    for read in (read_arrays, lambda path: fpa.get_estimators(f"maps:{path}")):
+        with pytest.raises(InputError, match=r"bomb.npz would expand to 0.3 GiB: it is not opened"):
+            read(tmp_path / "bomb.npz")

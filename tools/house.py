@@ -20,7 +20,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "fpa"
 ROOMS = (
-    ("errors", "described", "files", "seeds", "progress"),
+    ("errors", "schema", "described", "files", "seeds", "progress"),
     ("imputation", "masking"),
     ("data",),
     ("models",),

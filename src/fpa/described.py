@@ -46,7 +46,8 @@ def described_fields(value: Any) -> dict[str, Any]:
 
 def shape_or_type(value: Any) -> str:
     """What an error says of a value: the shape of a tensor, the type of anything else."""
-    return str(list(value.shape)) if hasattr(value, "detach") else type(value).__name__
+    plain = hasattr(value, "detach") and not value.is_nested
+    return str(list(value.shape)) if plain else type(value).__name__
 
 
 def name_of(value: Any) -> str:

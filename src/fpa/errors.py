@@ -1,6 +1,7 @@
 """The one exception type that means: the input was wrong, here is what to change."""
 
 import difflib
+import unicodedata
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
     unknown recipe 'cifar': did you mean 'cifar10'? (known: cifar10, shapes)
     """
     known = sorted(known)
+    name = shortened(str(name))
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     hint = f": did you mean {' or '.join(map(repr, near))}?" if near else ""
     if not near or len(known) <= 16:
@@ -72,6 +74,8 @@ def differences(ours: dict[str, Any], theirs: dict[str, Any], prefix: str = "") 
 
 def at_least(name: str, value: float | None, least: float) -> None:
     """Refuse a setting that is smaller than it may be; None is one that was not made."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise InputError(f"{name} must be a number of at least {least}, got {value!r:.80}")
     if value is not None and not value >= least:
         raise InputError(f"{name} must be at least {least}, got {value}")
 
@@ -81,6 +85,29 @@ def same_format(path: Path, version: Any, ours: int, remedy: str) -> None:
     if version != ours:
         formats = f"format {version}, this one reads {ours}"
         raise InputError(f"{path} was written by another version of fpa ({formats}): {remedy}")
+
+
+def shortened(text: str, most: int = 300) -> str:
+    """A text that may be very long, with its middle left out.
+
+    >>> shortened("a" * 1000, 7)
+    'aaa ... aaa'
+    """
+    return text if len(text) <= most else f"{text[: most // 2]} ... {text[-(most // 2) :]}"
+
+
+def printable(text: str) -> str:
+    r"""A name from somebody's file without characters that a terminal or an editor would obey.
+
+    >>> printable("red\x1b[31m\n")
+    'red\\x1b[31m '
+    """
+    spaced = (" " if each in "\n\t" else each for each in text)
+    return "".join(repr(each)[1:-1] if unicodedata.category(each) in _OBEYED else each for each in spaced)
+
+
+_OBEYED = ("Cc", "Cf", "Cs", "Zl", "Zp")
+"""Categories of characters that control something: escape bytes, changes of direction, halves of others."""
 
 
 def first_line(error: BaseException) -> str:

@@ -1,6 +1,7 @@
 """Files that appear whole or not at all, and objects that users keep in files of their own."""
 
 import errno
+import hashlib
 import importlib
 import json
 import os
@@ -10,7 +11,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from operator import attrgetter
 from pathlib import Path
@@ -22,6 +24,12 @@ from fpa.errors import DamagedError, InputError, first_line
 TEMPORARY = ".fpa-tmp-"
 """How the name of a file that is being written begins."""
 
+EXPANDED, RATIO = 256 << 20, 200
+"""Bytes that any archive may expand to, and how many times its own size a larger one may."""
+
+CHECKSUM = "checksum"
+"""The field of a JSON file that guards the others."""
+
 LOCK = ".fpa-lock"
 """The name of the file by which a process holds a folder."""
 
@@ -32,6 +40,8 @@ def replacing(path: Path) -> Iterator[Path]:
 
     A reader sees the old file or the new one, never half of one, also after a crash or a full disk.
     """
+    if path.is_dir():
+        raise InputError(f"{path} is a folder: a file is to be written there")
     temporary = path.with_name(f"{TEMPORARY}{uuid4().hex}{path.suffix}")
     try:
         temporary.touch(exist_ok=False)  # with the permissions of any new file, unlike tempfile's
@@ -174,21 +184,56 @@ def first_bytes(path: Path, kind: str) -> bytes:
     return start
 
 
+def refuse_links(folder: Path, parts: Iterable[str]) -> None:
+    """Refuse to remove files of a folder where a part of it is a link: they would be somewhere else."""
+    if links := [path for path in (folder / part for part in parts) if path.is_symlink()]:
+        raise InputError(
+            f"{links[0]} is a link to another folder: nothing was removed; remove the link first"
+        )
+
+
 def clear_temporaries(folder: Path) -> None:
     """Remove what a killed process left of files it was writing in `folder`; nothing else is touched."""
     for leftover in folder.glob(f"{TEMPORARY}*"):
         leftover.unlink(missing_ok=True)
 
 
+def write_json(path: Path, values: Mapping[str, Any]) -> Path:
+    """Write a mapping with its checksum, in one piece; its path again."""
+    return write_text(path, json.dumps({**values, CHECKSUM: _checksum(values)}, indent=2) + "\n")
+
+
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON file written by fpa, or an error that names it."""
+    """A JSON file written by fpa, or an error that names it; where it carries a checksum, that is checked."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(values, dict):
             raise ValueError("it holds no mapping")
-    except (OSError, ValueError) as error:
-        raise DamagedError({path: error}) from error
+        if values.pop(CHECKSUM, None) not in (None, _checksum(values)):
+            raise ValueError("its content does not match its checksum")
+    except (OSError, ValueError, RecursionError) as error:
+        raise DamagedError({path: first_line(error)}) from error
     return values
+
+
+def _checksum(values: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def file_checksum(path: Path) -> str:
+    """Of the content of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def file_texts(path: Path) -> dict[str, str]:
+    """The texts that a safetensors file carries beside its tensors, read without torch."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="np") as file:
+            return dict(file.metadata() or {})
+    except (SafetensorError, OSError) as error:
+        raise DamagedError({path: first_line(error)}) from error
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
@@ -204,10 +249,23 @@ def read_arrays(path: Path) -> dict[str, Any]:
     import numpy as np
 
     try:
+        refuse_bomb(path)
         with np.load(path, allow_pickle=False) as file:
             return dict(file)
+    except InputError:
+        raise
     except Exception as error:  # damaged archives raise exceptions of many types
         raise InputError(f"{path} cannot be read as arrays, it is damaged or missing: {error}") from error
+
+
+def refuse_bomb(path: Path) -> None:
+    """Refuse a small archive that would expand to a very large one."""
+    if not zipfile.is_zipfile(path):
+        return
+    with zipfile.ZipFile(path) as archive:
+        expanded = sum(entry.file_size for entry in archive.infolist())
+    if expanded > max(EXPANDED, RATIO * path.stat().st_size):
+        raise InputError(f"{path} would expand to {expanded / 2**30:.1f} GiB: it is not opened")
 
 
 def load_object(spec: str, kind: str) -> Any:

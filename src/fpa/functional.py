@@ -10,11 +10,13 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from fpa.data.loaders import check_plain
 from fpa.explanation import Estimator, RawMap, make_task, raw_maps_of
 from fpa.explanation.paper import IntegratedGradients, SmoothGrad, SquaredSmoothGrad, VanillaGradient
 from fpa.explanation.raw import Model, Targets
 from fpa.masking import MaskingLike, check_mask, get_masking
 from fpa.perturbation import perturbation_curves, ranks
+from fpa.schema import checked
 
 __all__ = [
     "integrated_gradients", "perturbation_curves", "ranks", "reduce", "remove", "smooth_grad",
@@ -22,6 +24,7 @@ __all__ = [
 ]  # fmt: skip
 
 
+@checked
 def vanilla_gradient(model: Model, images: Tensor, targets: Targets = None) -> Tensor:
     """The gradient of the logit of `targets` [N] (by default the classes predicted), [N, C, H, W].
 
@@ -35,6 +38,7 @@ def vanilla_gradient(model: Model, images: Tensor, targets: Targets = None) -> T
     return _raw_map(VanillaGradient(), model, images, targets)
 
 
+@checked
 def integrated_gradients(
     model: Model,
     images: Tensor,
@@ -60,6 +64,7 @@ def integrated_gradients(
     return _raw_map(raw, model, images, targets, masking=masking, seed=seed, indices=indices)
 
 
+@checked
 def smooth_grad(
     model: Model,
     images: Tensor,
@@ -82,6 +87,7 @@ def smooth_grad(
     return _raw_map(SmoothGrad(samples, sigma), model, images, targets, seed=seed, indices=indices)
 
 
+@checked
 def squared_smooth_grad(
     model: Model,
     images: Tensor,
@@ -103,6 +109,7 @@ def squared_smooth_grad(
     return _raw_map(SquaredSmoothGrad(samples, sigma), model, images, targets, seed=seed, indices=indices)
 
 
+@checked
 def reduce(raw: Tensor, reduction: Literal["sum", "abs"] = "sum", *, times: Tensor | None = None) -> Tensor:
     """The map [N, H, W] of a raw map [N, C, H, W]: the sum over the channels, or of the absolute values.
 
@@ -117,6 +124,7 @@ def reduce(raw: Tensor, reduction: Literal["sum", "abs"] = "sum", *, times: Tens
     return estimator.reduce(raw if times is None else estimator.scaled(raw, times))
 
 
+@checked
 def remove(
     images: Tensor, mask: Tensor, masking: MaskingLike | None = None, *, noise: Tensor | None = None
 ) -> Tensor:
@@ -129,6 +137,8 @@ def remove(
     >>> remove(images, mask).tolist()
     [[[[0.0, 1.0], [1.0, 1.0]]]]
     """
+    for name, tensor in (("images", images), ("mask", mask)):
+        check_plain(name, tensor)
     check_mask(images, mask)
     return get_masking(masking)(images, mask, noise)
 

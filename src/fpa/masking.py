@@ -17,10 +17,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fpa.described import described, described_fields, name_of
-from fpa.errors import InputError, unknown
+from fpa.described import described, described_fields, name_of, shape_or_type
+from fpa.errors import InputError, first_line, unknown
 from fpa.files import load_object
 from fpa.imputation import harmonic
+from fpa.schema import checked
 from fpa.seeds import Stream, generator
 
 
@@ -60,7 +61,17 @@ class FunctionMasking(Masking):
     function: Callable[[Tensor, Tensor], Tensor]
 
     def __call__(self, images: Tensor, mask: Tensor, noise: Tensor | None = None) -> Tensor:  # noqa: D102
-        return self.function(images, mask)
+        if torch.compiler.is_compiling():
+            return self.function(images, mask)
+        try:
+            masked = self.function(images, mask)
+        except TypeError as error:
+            problem = f"{name_of(self.function)} cannot be a masking (images, mask) -> images"
+            raise InputError(f"{problem}: {first_line(error)}") from error
+        if not isinstance(masked, Tensor) or masked.shape != images.shape:
+            wanted = f"must return images {list(images.shape)}"
+            raise InputError(f"{name_of(self.function)} {wanted}, it returned {shape_or_type(masked)}")
+        return masked
 
     def described(self) -> Any:
         """Where the function is, and its parameters."""
@@ -260,6 +271,7 @@ ALIASES = {"zero": "constant", "noise": "uniform"}
 """Names people use for two of them."""
 
 
+@checked
 def get_masking(
     masking: MaskingLike | None = None, mean: Channels | None = None, std: Channels | None = None
 ) -> Masking:
@@ -293,7 +305,9 @@ def get_masking(
     accepted = list(inspect.signature(make).parameters)[0 if maker else 2 :]
     taken = ", ".join(accepted)
     if not set(parameters) <= set(accepted):
-        raise InputError(f"the masking {name} takes {taken or 'no parameters'}, got {', '.join(parameters)}")
+        raise InputError(
+            f"the masking {name} takes {taken or 'no parameters'}, got {', '.join(map(str, parameters))}"
+        )
     if not maker:
         return get_masking(partial(make, **parameters) if parameters else make)
     try:
@@ -342,6 +356,9 @@ def noise_by_image(masking: Masking, images: Tensor, seed: int, indices: Sequenc
 
 def check_mask(images: Tensor, mask: Tensor) -> None:
     """Refuse images that are not [N, C, H, W] and masks that are not bool [N, H, W] of the same sizes."""
+    for name, value in (("images", images), ("mask", mask)):
+        if not isinstance(value, Tensor):
+            raise InputError(f"{name} must be a tensor, got {type(value).__name__}")
     if images.ndim != 4:
         raise InputError(f"images must be [N, C, H, W], got shape {list(images.shape)}")
     expected = (images.shape[0], *images.shape[2:])

@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, Task, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from fpa.errors import printable
+
 
 def training_stage(augmentation: str, seed: int) -> str:
     """What the training of a model is called on the screen."""
@@ -70,7 +72,8 @@ class Display:
     def say(self, text: str) -> None:
         """A line that stays."""
         if not self.quiet:
-            self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+            lines = "\n".join(map(printable, text.split("\n")))
+            self.console.print(lines, highlight=False, markup=False, soft_wrap=True)
 
     def plan(self, *stages: Sequence[str]) -> None:
         """Show all that is to come, in this order; stages given together take about equally long."""
@@ -130,7 +133,9 @@ class Display:
 
     def _task(self, name: str) -> TaskID:
         if name not in self._tasks:
-            self._tasks[name] = self._progress.add_task(name, start=False, total=1.0, values="", left=None)
+            self._tasks[name] = self._progress.add_task(
+                printable(name), start=False, total=1.0, values="", left=None
+            )
         return self._tasks[name]
 
 

@@ -1,5 +1,7 @@
 """The command: help, versions, exit codes, and messages a person can act on."""
 
+import io
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +10,7 @@ import pytest
 
 from fpa import __version__
 from fpa.cli.main import COMMANDS, main
+from fpa.cli.streams import Patient
 from fpa.data.sets import DATA_SETS
 from fpa.explanation.raw import FAMILIES
 from fpa.masking import MASKINGS
@@ -278,3 +281,30 @@ def test_the_documentation_runs(tmp_path, monkeypatch):
             registry.clear()
             registry.update(content)
     assert ran > 0
+
+
+def test_a_terminal_of_ascii_and_a_reader_that_leaves_are_no_errors(tmp_path):
+    env = os.environ | {"PYTHONIOENCODING": "ascii", "COLUMNS": "200"}
+    code = "from fpa.cli.main import main; import sys; sys.exit(main(['recipes']))"
+    result = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, check=False)
+    assert (result.returncode, result.stderr) == (0, b"")
+    for words in ([sys.executable, "-c", code],):
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process.stdout.close()  # as `| head` does
+        assert (process.wait(), process.stderr.read()) == (0, b"")
+        closed = subprocess.run(words, stderr=subprocess.PIPE, preexec_fn=lambda: os.close(1), check=False)
+        assert (closed.returncode, closed.stderr) == (0, b"")
+
+
+def test_what_a_terminal_cannot_show_is_shown_in_simpler_characters():
+    raw = io.BytesIO()
+    stream = Patient(io.TextIOWrapper(raw, encoding="ascii"))
+    print("5 ± 2 … 中", file=stream, flush=True)
+    assert raw.getvalue() == b"5 +- 2 ... ?\n"
+
+
+def test_an_error_shows_no_escape_bytes_and_fits_a_screen(capsys):
+    assert main(["run", "\x1b]0;owned\x07" + "a" * 9000]) == 2
+    told = capsys.readouterr().err
+    assert "\x1b" not in told
+    assert len(told) < 4200

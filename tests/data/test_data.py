@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import os
 import pickle
 import tarfile
 import warnings
@@ -693,3 +694,56 @@ def test_names_that_cannot_be_registered(registered):
         registered("shapes", two_pairs)
     with pytest.raises(InputError, match="one word without a colon, got 'a:b'"):
         registered("a:b", two_pairs)
+
+
+def test_a_link_to_a_parent_folder_adds_no_images(tmp_path):
+    folder = write_image_folder(tmp_path / "photos")
+    linked = tmp_path / "elsewhere.jpg"
+    (folder / "train/cat/cat_0.jpg").rename(linked)
+    (folder / "train/cat/cat_0.jpg").symlink_to(linked)  # a link to a file is the file
+    before = load_data(f"folder:{folder}", size=32)
+    (folder / "train/cat/all").symlink_to(folder)
+    with pytest.warns(UserWarning, match=r"1 links to folders are left out, the first is .*train/cat/all"):
+        after = load_data(f"folder:{folder}", size=32)
+    assert list(before.train.paths) == list(after.train.paths)
+    assert len(after.train) == 12
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("../..", "class 'zoo' .* is a link to a folder that holds it"),
+        ("cat", "is a link to the same folder"),
+    ],
+)
+def test_a_class_that_is_a_link_to_others_is_refused(tmp_path, target, message):
+    folder = write_image_folder(tmp_path / "photos")
+    for part in ("train", "val"):
+        (folder / part / "zoo").symlink_to(target)
+    with pytest.raises(InputError, match=message):
+        load_data(f"folder:{folder}", size=32)
+
+
+def test_a_class_may_be_a_link_to_a_folder_elsewhere(tmp_path):
+    folder = write_image_folder(tmp_path / "photos")
+    for part in ("train", "val"):
+        (folder / part / "cat").rename(tmp_path / f"cats-{part}")
+        (folder / part / "cat").symlink_to(tmp_path / f"cats-{part}")
+    assert load_data(f"folder:{folder}", size=32).classes == ["cat", "dog"]
+
+
+def test_a_class_whose_name_is_not_utf_8_is_refused_before_any_work(tmp_path):
+    folder = write_image_folder(tmp_path / "photos")
+    for part in ("train", "val"):
+        os.rename(folder / part / "cat", os.fsencode(folder / part) + b"/caf\xe9")
+    with pytest.raises(InputError, match=r"caf\\xe9' is not UTF-8"):
+        load_data(f"folder:{folder}", size=32)
+
+
+def test_an_image_beyond_pillows_limit_is_refused_by_name(tmp_path, monkeypatch):
+    folder = write_image_folder(tmp_path / "photos", suffix=".png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 200 * 200)
+    load_data(f"folder:{folder}", size=32)
+    Image.new("RGB", (210, 210)).save(folder / "train/cat/huge.png")
+    with pytest.raises(InputError, match=r"huge.png \(.*(Pillow's limit|exceeds limit of 40000 pixels)"):
+        load_data(f"folder:{folder}", size=32)

@@ -1,5 +1,7 @@
 """The loaders people bring, as normalised batches."""
 
+import os
+import signal
 import warnings
 
 import pytest
@@ -287,3 +289,23 @@ def test_only_a_loader_that_draws_at_random_cannot_be_gone_on_with(how, drawn):
 def test_four_channels_at_the_end_stay_channels_where_the_model_says_nothing():
     image = torch.randn(10, 10, 4).numpy()
     assert next(iter(ImageBatches([image] * 3)))[0].shape == (3, 4, 10, 10)
+
+
+class Dying(Dataset):
+    """Data whose reading kills the process that reads, as the system does where the memory is full."""
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        if index == 5:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return torch.randn(3, 4, 4), 0
+
+
+def test_a_killed_worker_is_one_line_and_what_to_do():
+    loader = DataLoader(Dying(), batch_size=2, num_workers=1)
+    for images in (image_source(loader), ImageBatches(loader)):
+        batches = images.blocks(2) if hasattr(images, "blocks") else images
+        with pytest.raises(InputError, match=r"be read: .*(killed|died|exited).*: try fewer workers"):
+            list(batches)

@@ -297,7 +297,7 @@ def test_vision_transformer():
         (small(), images()[0], r"images must be a tensor \[N, C, H, W\], got \[3, 16, 16\]"),
         (small(), images()[:0], "empty batch"),
         (small(), images().byte(), "must be floating point"),
-        (lambda x: x, images(), "must be a torch.nn.Module, got function"),
+        (lambda x: x, images(), "must be a torch.nn.Module, got <function"),
     ],
 )
 def test_bad_input(model, given, message):

@@ -1,11 +1,16 @@
 """What is in the folder of an evaluation is continued, made again, or refused: never mixed up."""
 
+import random
+import threading
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import fpa
+from fpa.files import read_json
 
 NAMES = ["vg_abs", "ig_sum"]
 QUICK = {"settings": fpa.Settings(ig_steps=2, sg_samples=2), "points": 3, "examples": 2, "progress": False}
@@ -32,11 +37,24 @@ def test_a_block_without_its_scores_is_made_again(net, tmp_path):
         assert np.array_equal(before, after, equal_nan=True)
 
 
-def test_blocks_that_nothing_describes_are_named(net, tmp_path):
-    fpa.evaluate(net, IMAGES, NAMES, folder=tmp_path, **QUICK)
-    (tmp_path / "evaluation.json").unlink()
+@pytest.mark.parametrize("damage", ["lost", "not JSON", "one letter"])
+def test_good_blocks_outlive_their_description(net, tmp_path, monkeypatch, damage):
+    first = fpa.evaluate(net, IMAGES, NAMES, folder=tmp_path, **QUICK)
+    path = tmp_path / "evaluation.json"
+    content = path.read_text()
+    path.write_text({"lost": "", "not JSON": "{"}.get(damage, content.replace("vg_abs", "vh_abs", 1)))
+    if damage != "lost":
+        with pytest.raises(fpa.InputError, match=r"evaluation.json is damaged") as error:
+            fpa.evaluate(net, IMAGES, NAMES, folder=tmp_path, **QUICK)
+        assert "parquet" not in str(error.value)
+    path.unlink()
     with pytest.raises(fpa.InputError, match=r"block-000000.parquet is damaged \(no evaluation.json"):
-        fpa.evaluate(net, IMAGES, NAMES, folder=tmp_path, **QUICK)
+        fpa.evaluate(net, IMAGES, NAMES, folder=tmp_path, seed=1, **QUICK)  # they are of another plan
+    monkeypatch.setattr("fpa.evaluation.loop.curves_of", None)  # nothing is computed again
+    again = fpa.evaluate(net, IMAGES, NAMES, folder=tmp_path, **QUICK)
+    before, after = (each.evaluation.values["A"]["ig_sum"] for each in (first, again))
+    assert np.array_equal(before, after, equal_nan=True)
+    assert read_json(path)["plan"] == first.plan
 
 
 def test_a_saved_result_is_no_evaluation_to_continue(net, tmp_path):
@@ -70,3 +88,38 @@ def test_maskings_of_one_name_differ_by_their_parameters(net, tmp_path):
     audit = fpa.audit(net, IMAGES, maskings=maskings, settings=settings, points=3, progress=False)
     assert audit.maskings == ("blur sigma=1", "blur sigma=2")
     audit.save(tmp_path / "audit.json")
+
+
+def test_flipped_bits_of_every_file_are_found_or_change_nothing(net, tmp_path):
+    whole = fpa.evaluate(net, IMAGES[:8], NAMES, folder=tmp_path, **QUICK)
+    chance, found = random.Random(0), 0
+    for path in sorted(path for path in tmp_path.rglob("*") if path.is_file()):
+        before = path.read_bytes()
+        for place in chance.sample(range(len(before)), 12):
+            content = bytearray(before)
+            content[place] ^= 1 << chance.randrange(8)
+            path.write_bytes(content)
+            try:
+                again = fpa.load_result(tmp_path)
+            except fpa.InputError as error:
+                assert path.name in str(error)  # noqa: PT017
+                found += 1
+                continue
+            assert again.about == whole.about
+            for name in NAMES:
+                assert np.array_equal(again.evaluation.mif[name], whole.evaluation.mif[name])
+                assert np.array_equal(again.examples.maps[name], whole.examples.maps[name])
+        path.write_bytes(before)
+    assert found > 20
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
+def test_evaluations_leave_nothing_open(net):
+    def opened():
+        return len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
+
+    fpa.evaluate(net, IMAGES[:4], NAMES, **QUICK)
+    before = opened()
+    for _ in range(5):
+        fpa.evaluate(net, IMAGES[:4], NAMES, **QUICK)
+    assert opened() == before

@@ -4,7 +4,7 @@ import csv
 import io
 import re
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, groupby
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ from rich.console import Console
 
 from fpa.evaluation.result import Results
 from fpa.evaluation.scored import best, worse_than_best
-from fpa.show import STAGES, scope, show_all, summary, write_comparison
+from fpa.show import STAGES, scope, show_all, summary, tables, write_comparison
 from fpa.show.names import estimator_name
 from fpa.show.summary import opposite_pairs
 from fpa.show.tables import (
@@ -377,3 +377,48 @@ class TestRivals:
         shown = " ".join(printed(study).split())
         assert "Of 9 estimators 9 beat every model-free map (Random)." in shown
         assert shown.count("Random is a weak rival") == 1
+
+
+HOSTILE = "=cmd|'/c'!A1\\input{x} <img src=x>|\x1b]0;owned\x07\n$q %"
+
+
+@pytest.fixture(scope="module")
+def hostile():
+    study = made_up_evaluation(name=HOSTILE)
+    estimators = study.first.plan["estimators"]
+    label = {"name": HOSTILE, "prime": False, "reduction": "<b>\\x"}
+    changed = with_plan(study, estimators=estimators | {"ig_sum": estimators["ig_sum"] | {"label": label}})
+    return with_score(changed, title=HOSTILE, source=HOSTILE)
+
+
+def test_names_are_text_in_latex_and_nothing_else(hostile):
+    text = tables.latex(hostile)
+    assert "\\input" not in text
+    assert "\\textbackslash{}input" in text
+    assert "\x1b" not in text
+    assert not re.search(r"(?<!\\)\$q|(?<!\\)%(?! For)", text)
+
+
+def test_names_stay_in_their_cell_in_markdown_without_html(hostile):
+    text = tables.markdown(hostile)
+    assert "<" not in text
+    groups = groupby(text.splitlines(), lambda line: line.startswith("|"))
+    by_table = [list(rows) for is_table, rows in groups if is_table]
+    assert len(by_table) == 1 + len(hostile.models)  # that of A, and the paired tests of every model
+    for rows in by_table:
+        assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) == 1
+
+
+def test_no_cell_of_a_csv_file_is_a_formula(hostile):
+    text = tables.csv_text(tables.results_table(hostile))
+    cells = [cell for row in csv.reader(io.StringIO(text)) for cell in row]
+    assert f"'{HOSTILE}" in cells
+    assert not any(cell.startswith(("=", "+", "@")) for cell in cells)
+    assert not any(cell.startswith("-") and not cell[1:2].isdigit() for cell in cells)
+
+
+def test_no_escape_byte_of_a_name_reaches_the_terminal(hostile):
+    console = Console(file=io.StringIO(), force_terminal=True, width=80)
+    console.print(tables.terminal(hostile), tables.comparison([hostile, hostile]))
+    assert "\x1b]0" not in console.file.getvalue()
+    assert "\\x1b]0" in console.file.getvalue()

@@ -1,13 +1,15 @@
 """Recipes: the paper's settings, YAML and back, and every data set of the paper end to end in miniature."""
 
+import copy
 import json
+import random
 from typing import ClassVar
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from fpa import FPA, InputError, load_model
+from fpa import FPA, InputError, load_model, make_plan
 from fpa.data.splits import FileSplit
 from fpa.study.recipe import load_recipe, recipe_names
 from fpa.study.run import run_study
@@ -59,7 +61,7 @@ def test_yaml_and_back(name, tmp_path):
 
 def miniature(name, root):
     writers = {"cifar10": write_cifar10_binary, "food101": write_food101, "imagenet": write_imagenet}
-    writers[name.removesuffix("-64")](root)
+    writers[name.removesuffix("-64").removesuffix("-small")](root)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -287,7 +289,10 @@ class TestBadInput:
             ({"training.learning_rate": -1.0}, "training.learning_rate must be positive"),
             ({"training.milestones": [30, 10]}, r"training.milestones must rise, got \[30, 10\]"),
             ({"training.schedule": "cosine", "training.milestones": [3]}, "belong to the schedule 'steps'"),
-            ({"name": "../elsewhere"}, "a recipe's name must not be a path, got '../elsewhere'"),
+            (
+                {"name": "../elsewhere"},
+                "name must be printable and not a path, got '../elsewhere'",
+            ),
             ({"augmentations": ["fpa", "cutout"]}, "unknown augmentation 'cutout'"),
             ({"augmentations": []}, "augmentations must be one or more different names"),
             ({"data.size": 1}, "data.size must be at least 8, got 1"),
@@ -325,3 +330,80 @@ class TestBadInput:
         (tmp_path / "mine.yaml").write_text(json.dumps([1]))
         with pytest.raises(InputError, match="must be a mapping of recipe fields, got list"):
             load_recipe(str(tmp_path / "mine.yaml"))
+
+
+def mutated(values, chance):
+    """A recipe with one or two fields that were replaced, removed or renamed."""
+    odd = [None, True, "", "x", "a:b", -1, 0, 1.5, float("nan"), 10**30, [], [None], [[]], ["x"], {}, {1: 2}]
+    odd += [{"name": "blur", 1: 2}, {"name": []}, "1", "captum:X", "math:pi", "\0", "A" * 5000, 1e300]
+    values = copy.deepcopy(values)
+    for _ in range(chance.choice([1, 1, 2])):
+        inner = values
+        while True:
+            key = chance.choice([*inner])
+            if not isinstance(inner[key], dict) or not inner[key] or chance.random() < 0.1:
+                break
+            inner = inner[key]
+        kind = chance.random()
+        if kind < 0.9:
+            inner[key] = chance.choice(odd)
+        elif kind < 0.95:
+            del inner[key]
+        else:
+            inner[f"{key}x"] = chance.choice(odd)
+    return values
+
+
+class TestHostileFiles:
+    """Whatever a file holds, it ends in one line that is no longer than a screen, before any work."""
+
+    @staticmethod
+    def refused(path, content):
+        path.write_text(content, encoding="utf-8")
+        try:
+            load_recipe(str(path))
+            told = None
+        except InputError as error:
+            told = str(error)
+        assert told is None or len(told) < 1500
+        return told
+
+    def test_null_for_every_field(self, tmp_path):
+        values = load_recipe("tiny").to_dict()
+        nullable = {"train_images", "evaluation_images"}
+        for group in (values, *(part for part in values.values() if isinstance(part, dict))):
+            for key, value in group.items():
+                group[key] = None
+                told = self.refused(tmp_path / "mine.yaml", json.dumps(values))
+                assert (told is None) == (key in nullable), (key, told)
+                assert told is None or key in told
+                group[key] = value
+
+    def test_mutated_recipes(self, tmp_path):
+        values, chance = load_recipe("tiny").to_dict(), random.Random(0)
+        told = [self.refused(tmp_path / "mine.yaml", json.dumps(mutated(values, chance))) for _ in range(60)]
+        assert 2 < told.count(None) < 50
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            (
+                "a0: &a0 [1, 1]\n" + "".join(f"a{n}: &a{n} [{f'*a{n - 1}, ' * 9}]\n" for n in range(1, 9)),
+                "its aliases stand for too much",
+            ),
+            ("a: &a [*a]", "nested too deeply"),
+            ("[" * 20000, "nested too deeply"),
+            ("".join(f"key{n}: 1\n" for n in range(20000)), "at most 100,000 characters"),
+            ("".join(f"key{n}: 1\n" for n in range(5000)), "unknown recipe field 'key0'"),
+            ("masking: {name: blur, sigma: " + "[" * 200 + "]" * 200 + "}", "masking"),
+            ("seed: 2001-99-99", "month must be in 1..12"),
+            ("seed: !!python/object/apply:os.system [exit]", "could not determine a constructor"),
+        ],
+    )
+    def test_files_that_exhaust(self, tmp_path, content, message):
+        told = self.refused(tmp_path / "mine.yaml", content)
+        if message == "masking":  # the masking is looked at when the study is planned
+            with pytest.raises(InputError, match="sigma must be a finite number"):
+                make_plan(masking=load_recipe(str(tmp_path / "mine.yaml")).masking)
+        else:
+            assert message in told

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from html import unescape
@@ -24,8 +25,9 @@ import torch
 from fpa import InputError
 from fpa.cli.main import main
 from fpa.evaluation.shards import load_result
-from fpa.files import folder_lock
+from fpa.files import folder_lock, read_json
 from fpa.models.saved import load_model, model_path, read_card, save_model, shipped_models
+from fpa.progress import Display
 from fpa.scores.fidelity import Fidelity
 from fpa.show import write_comparison
 from fpa.study.folder import FIGURES, StudyFolder
@@ -196,7 +198,55 @@ class TestBadInput:
         assert (folder / "table.csv").read_bytes() == (finished[0] / "table.csv").read_bytes()
 
     @pytest.mark.parametrize(
-        "content", [b"", b"epoch,loss\n1,none\n", b"epoch,loss\n1\n", b"\xff\xfe\n", b"loss\n1\n"]
+        ("file", "reason"),
+        [
+            ("model.safetensors", "it is the model of the training fpa"),
+            ("evaluation.json", "it is the evaluation of fpa"),
+            ("examples.npz", "it is of another evaluation or another model"),
+            ("blocks/block-000001.parquet", "it is a block of another evaluation or another model"),
+        ],
+    )
+    def test_a_file_of_another_training_is_named_and_replaced_on_request(
+        self, finished, tmp_path, file, reason
+    ):
+        folder = copied(finished[0], tmp_path / "copy")
+        shutil.copy(folder / "fpa" / file, folder / "none" / file)
+
+        def claim(**how):
+            display = Display(quiet=True)
+            StudyFolder(folder).claim(
+                load_recipe("tiny"), display, **{"overwrite": False, "repair": False} | how
+            )
+
+        for read in (lambda: read_study(folder), claim):
+            with pytest.raises(InputError, match=rf"none/{file} is damaged \({reason}\).*--repair"):
+                read()
+        claim(repair=True)
+        assert files(folder) == [name for name in files(finished[0]) if name != f"none/{file}"]
+
+    def test_results_are_read_only_if_recipe_models_and_curves_belong_together(self, finished, tmp_path):
+        folder = copied(finished[0], tmp_path / "copy")
+        recipe = (folder / "recipe.yaml").read_text()
+        (folder / "recipe.yaml").write_text(recipe.replace("\nseed: 0", "\nseed: 1"))
+        with pytest.raises(
+            InputError, match=r"none/model.safetensors was made with other .*\(seed: 0 -> 1\)"
+        ):
+            read_study(folder)
+        for name in ("none", "rectangle", "fpa"):
+            (folder / name / "model.safetensors").rename(tmp_path / f"{name}.safetensors")
+        with pytest.raises(InputError, match=r"none/evaluation.json was made with other .*\(seed: 0 -> 1\)"):
+            read_study(folder)
+        (folder / "recipe.yaml").write_text(recipe)
+        read_study(folder)  # the models themselves are not needed
+        model, card = load_model(tmp_path / "none.safetensors"), read_card(tmp_path / "none.safetensors")
+        with torch.no_grad():
+            model.head.weight.mul_(-0.5)
+        save_model(model, card, folder / "none/model.safetensors")
+        with pytest.raises(InputError, match="none holds curves of other weights than those of its model"):
+            read_study(folder)
+
+    @pytest.mark.parametrize(
+        "content", [b"", b"epoch,loss\n1,none\n", b"\xff\xfe\n", b"loss\n1\n", b"epoch,loss\n1,0.5\n"]
     )
     def test_a_damaged_history_is_named_and_left_out(self, finished, tmp_path, content):
         folder = copied(finished[0], tmp_path / "copy")
@@ -263,7 +313,7 @@ class TestBadInput:
         (folder / "table.md").unlink()
         (folder / "report.html").write_text("")
         figure = folder / "figures" / "ranks.png"
-        figure.write_bytes(figure.read_bytes()[:1000])
+        figure.write_bytes(figure.read_bytes()[:-1] + b"\0")  # of the same size
         run_study(load_recipe("tiny"), folder, device="cpu")
         assert files(folder) == files(finished[0])
         assert (folder / "report.html").stat().st_size > 10000
@@ -271,19 +321,19 @@ class TestBadInput:
 
     def test_a_manifest_that_says_less(self, finished, tmp_path):
         folder = copied(finished[0], tmp_path / "copy")
-        stored = json.loads((folder / "manifest.json").read_text())
+        stored = read_json(folder / "manifest.json")
         for name in ("files", "compilation", "blocks"):
             del stored[name]
         (folder / "manifest.json").write_text(json.dumps(stored))
         (folder / "none/examples.npz").unlink()
         run_study(load_recipe("tiny"), folder, device="cpu")
         again = json.loads((folder / "manifest.json").read_text())
-        assert set(again["files"]) == {"tables", "figures", "report"}
+        assert set(again["files"]) == {"train", "tables", "figures", "report"}
         assert again["blocks"] == {"none": 32}
 
     def test_the_manifest_notes_what_else_took_part(self, finished, tmp_path):
         folder = copied(finished[0], tmp_path / "copy")
-        stored = json.loads((folder / "manifest.json").read_text())
+        stored = read_json(folder / "manifest.json")
         here = {name: stored[name] for name in ("versions", "device", "threads")}
         stored["device"] = "abacus"
         (folder / "manifest.json").write_text(json.dumps(stored))
@@ -385,6 +435,16 @@ class TestBadInput:
         StudyFolder(folder).clear()
         assert files(folder) == own
         assert not (folder / "rectangle").exists()
+
+    @pytest.mark.parametrize("part", ["none", "figures", "fpa/blocks"])
+    def test_overwriting_removes_nothing_where_a_part_is_a_link(self, finished, tmp_path, part):
+        folder = copied(finished[0], tmp_path / "copy")
+        (folder / part).rename(tmp_path / "elsewhere")
+        (folder / part).symlink_to(tmp_path / "elsewhere")
+        before = files(folder), files(tmp_path / "elsewhere")
+        with pytest.raises(InputError, match=rf"{part} is a link to another folder: nothing was removed"):
+            StudyFolder(folder).clear()
+        assert (files(folder), files(tmp_path / "elsewhere")) == before
 
     def test_a_report_does_not_replace_that_of_another_study(self, finished, tmp_path):
         other = copied(finished[0], tmp_path / "other")
@@ -613,3 +673,26 @@ def test_a_second_run_says_who_is_at_work_and_touches_nothing(finished, tmp_path
     assert second.returncode == 2
     assert f"is in use by process {os.getpid()} on " in second.stderr
     assert {name: (folder / name).read_bytes() for name in files(folder)} == before
+
+
+@pytest.mark.parametrize("part", ["", "none"])
+def test_a_study_and_a_run_into_one_of_its_parts_keep_each_other_out(finished, tmp_path, part):
+    folder = copied(finished[0], tmp_path / "copy")
+    held = threading.Event()
+    done = threading.Event()
+
+    def hold():
+        with folder_lock(folder / part):
+            held.set()
+            done.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    try:
+        with pytest.raises(InputError, match="is in use by another run in this process"):
+            run_study(load_recipe("tiny"), folder, device="cpu", overwrite=True)
+    finally:
+        done.set()
+        thread.join()
+    assert files(folder) == files(finished[0])

@@ -303,7 +303,7 @@ def test_p2_zero_makes_no_squares_and_p_zero_no_masks():
         (lambda: FPA(p2=float("nan")), "p2 must be a probability"),
         (lambda: FPA(s_max=0), "s_max must be a whole number of at least 1, got 0"),
         (lambda: FPA(s_max=2.5), "s_max must be a whole number"),
-        (lambda: FPA(squares="some"), "'selected' or 'everywhere', got 'some'"),
+        (lambda: FPA(squares="some"), "one of selected, everywhere, got 'some'"),
         (lambda: FPA(s_max=8)(torch.ones(1, 3, 8, 20)), r"s_max must be in 1..7 for images of 8x20, got 8"),
         (lambda: FPA()(torch.ones(8, 8)), r"\[C, H, W\], got shape \[8, 8\]"),
         (lambda: FPA()(torch.ones(1, 1, 3, 8, 8)), "got shape"),
@@ -312,7 +312,7 @@ def test_p2_zero_makes_no_squares_and_p_zero_no_masks():
         (lambda: Rectangle(p=2), "p must be a probability"),
         (lambda: Rectangle(area=(0.5, 0.1)), "area must be two rising shares"),
         (lambda: Rectangle(aspect=(0, 1)), "aspect must be two rising positive numbers"),
-        (lambda: Rectangle(coin="pixel"), "coin must be 'batch' or 'image'"),
+        (lambda: Rectangle(coin="pixel"), "coin must be one of batch, image"),
     ],
 )
 def test_bad_settings_are_explained(make, message):

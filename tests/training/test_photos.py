@@ -17,6 +17,7 @@ from fpa.errors import InputError
 from fpa.study.recipe import load_recipe
 from fpa.study.trainings import load_recipe_data, train
 from fpa.training.batches import FileBatches, PhotoBatches, training_batches
+from fpa.training.trainer import accuracy
 from miniatures import make_unreadable, write_class_folder
 
 CPU = torch.device("cpu")
@@ -197,3 +198,25 @@ def test_an_error_in_a_step_is_one_line(photos, tmp_path, monkeypatch, capsys):
     told = capsys.readouterr().err.splitlines()
     assert told[-1] == "fpa: RuntimeError: the device is on fire (--debug shows where)"
     assert not any(line.startswith("Traceback") for line in told)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_batch_that_cannot_be_read_at_all_is_no_matter_of_the_learning_rate(photos, kept, monkeypatch):
+    data = load_data(f"folder:{photos}", size=32, evaluation_images=4)
+
+    def gone(path):
+        raise splits.UnreadableImage(path, OSError("gone"))
+
+    monkeypatch.setattr(splits, "decode", gone)
+    monkeypatch.setattr("fpa.data.kept.decode", gone)
+    how = {"photos": keep_photos(data.train, CPU) if kept else None}
+    batches = training_batches(data, 4, 0, CPU, **how)
+
+    def first():
+        batches.start(0, 0)
+        batches.advance()
+
+    with pytest.raises(InputError, match=r"none of the 4 images of a batch can be read, one is .*run again"):
+        first()
+    with pytest.raises(InputError, match="none of the 4 test images can be read"):
+        accuracy(torch.nn.Flatten(), data, CPU)

@@ -26,7 +26,7 @@ from fpa.study.trainings import load_recipe_data, make_augment, train
 from fpa.training.batches import ArrayBatches, crop_and_flip, training_batches
 from fpa.training.run import TrainingError
 from fpa.training.settings import TrainingSettings
-from fpa.training.trainer import accuracy, train_jobs
+from fpa.training.trainer import Trainer, accuracy, train_jobs
 from training.several_processes import plain_job
 
 TINY = load_recipe("tiny")
@@ -395,7 +395,27 @@ class TestBadInput:
     def test_a_damaged_checkpoint_is_named(self, data, tmp_path):
         (tmp_path / "none").mkdir()
         (tmp_path / "none" / "checkpoint.safetensors").write_bytes(b"half a file")
-        with pytest.raises(InputError, match=r"checkpoint.safetensors is not a complete safetensors file"):
+        with pytest.raises(InputError, match=r"checkpoint.safetensors cannot be continued: .*not a complete"):
+            train(TINY, tmp_path, variants=["none"], data=data, device="cpu")
+
+    def test_a_flipped_bit_of_a_checkpoint_is_found(self, data, tmp_path):
+        recipe = load_recipe("tiny", {"training.learning_rate": 1e30})
+        with pytest.raises(TrainingError):  # which leaves a checkpoint
+            train(recipe, tmp_path, data=data, device="cpu")
+        path = tmp_path / "none" / "checkpoint.safetensors"
+        whole = path.read_bytes()
+        header = 8 + int.from_bytes(whole[:8], "little")
+        chance = random.Random(0)
+        for place in (*chance.sample(range(header, len(whole)), 12), *chance.sample(range(8, header), 12)):
+            content = bytearray(whole)
+            content[place] ^= 1 << chance.randrange(7)
+            path.write_bytes(content)
+            with pytest.raises(InputError, match=r"checkpoint.safetensors"):
+                train(recipe, tmp_path, data=data, device="cpu")
+
+    def test_too_little_memory_is_one_line_and_what_to_do(self, data, tmp_path, monkeypatch):
+        monkeypatch.setattr(Trainer, "_advance", lambda *_: torch.empty(2**58, device="cpu"))
+        with pytest.raises(InputError, match=r"not enough memory on cpu .* 32 images: .*training.batch_size"):
             train(TINY, tmp_path, variants=["none"], data=data, device="cpu")
 
     def test_a_full_disk_keeps_the_last_checkpoint(self, data, tmp_path, monkeypatch):

@@ -30,6 +30,7 @@ from fpa.explanation import Estimator, Estimators, Label, Settings, get_estimato
 from fpa.masking import Constant, Masking, get_masking
 from fpa.perturbation import check_fractions, features_of
 from fpa.progress import Tell
+from fpa.schema import checked
 from fpa.scores.fidelity import Fidelity
 from fpa.statistics import Estimate, beats, ranking_agreement, reliability, share_kept
 from fpa.training.settings import suggested_fpa
@@ -39,6 +40,7 @@ AUDITED = ("paper", "baselines", "twins")
 """The paper's ten, and what they must beat: no gradients, and curves under the masking judged only."""
 
 
+@checked
 @torch.inference_mode(False)
 def audit(
     model: nn.Module | Engine,

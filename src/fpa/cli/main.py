@@ -5,10 +5,12 @@ import shlex
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from importlib import import_module
 
 from fpa import __version__
-from fpa.errors import InputError, first_line, one_of
+from fpa.cli.streams import Patient
+from fpa.errors import InputError, first_line, one_of, printable, shortened
 
 COMMANDS = {
     "run": ("studies", "Run a whole study: train, explain, perturb, score, show."),
@@ -28,7 +30,11 @@ CONTINUED = ("run", "train", "evaluate", "audit", "finetune")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit code is 2 for bad input, 130 when interrupted, 1 for any other error."""
-    argv = list(sys.argv[1:] if arguments is None else arguments)
+    with redirect_stdout(Patient(sys.stdout)), redirect_stderr(Patient(sys.stderr)):
+        return _main(list(sys.argv[1:] if arguments is None else arguments))
+
+
+def _main(argv: list[str]) -> int:
     place = next((at for at, word in enumerate(argv) if not word.startswith("-")), len(argv))
     command, options = next(iter(argv[place:]), None), argv[:place] + argv[place + 1 :]
     try:
@@ -47,12 +53,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (InputError, OSError) as error:
         if "--debug" in argv:
             traceback.print_exc()
-        print(f"fpa: {error}", file=sys.stderr)
+        print(f"fpa: {printable(shortened(str(error), 4000))}", file=sys.stderr)
         return 2
     except Exception as error:
         if "--debug" in argv:
             raise
-        print(f"fpa: {type(error).__name__}: {first_line(error)} (--debug shows where)", file=sys.stderr)
+        full = ("DefaultCPUAllocator", "out of memory")
+        if isinstance(error, MemoryError) or any(words in str(error) for words in full):
+            remedy = "use smaller batches or images, fewer workers, or another device, and run again"
+            print(f"fpa: there is not enough memory ({first_line(error)}): {remedy}", file=sys.stderr)
+            return 2
+        reason = printable(shortened(first_line(error)))
+        print(f"fpa: {type(error).__name__}: {reason} (--debug shows where)", file=sys.stderr)
         return 1
 
 

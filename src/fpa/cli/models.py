@@ -13,7 +13,7 @@ from rich.console import Console
 import fpa
 from fpa.cli.options import AuditOptions, EvaluationOptions, ModelOptions, RunOptions, default_output, show
 from fpa.errors import InputError, at_least
-from fpa.files import folder_lock
+from fpa.files import folder_lock, refuse_links
 from fpa.progress import Display
 
 NO_TRAINING_IMAGES = (
@@ -72,7 +72,7 @@ def evaluate(
         card = getattr(other.model, "card", card)
     chosen: dict[str, Any] = {"outputs": outputs, "maps_of": maps_of, "scores": scores, "seed": how.seed}
     chosen["score_images"] = score_images
-    chosen["masking"] = masking or getattr(card, "recipe", {}).get("masking")
+    chosen["masking"] = masking or _known_masking(getattr(card, "recipe", {}).get("masking"))
     plan = fpa.make_plan(**chosen, **how.plan(subject.normalisation))
     source, note = images.images(subject, how.count)
     engine, source = open_subject(how.engine(subject.model, source, run.device), source, plan)
@@ -240,7 +240,8 @@ def finetune(
         what = "agreement with the original" if by_model else "test accuracy"
         if not has_own_test(data):
             what = f"{what.removeprefix('test ')} on the training images"
-        same = card is not None and card.recipe.get("data", {}).get("name") == data.name
+        seen = None if card is None else card.recipe.get("data")
+        same = isinstance(seen, dict) and seen.get("name") == data.name
         known = card.accuracy if card is not None and same and not by_model else None
         before = "" if known is None else f" (before: {100 * known:.1f}%)"
         print(f"{what} {100 * tuned.card.accuracy:.1f}%{before}  {output / 'model.safetensors'}")
@@ -272,8 +273,18 @@ def _remove_shown(folder: Path) -> None:
     """Remove what may have been made of an evaluation that was overwritten."""
     from fpa.study.folder import SHOWN_FILES
 
+    refuse_links(folder, ["figures"])
     for name in (*SHOWN_FILES, "audit.json", "audit.html"):
         (folder / name).unlink(missing_ok=True)
+
+
+def _known_masking(masking: Any) -> Any:
+    """The masking that a model file says it was trained with, if that is one of fpa's own."""
+    name = masking.get("name") if isinstance(masking, dict) else masking
+    if isinstance(name, str) and ":" in name:
+        problem = f"the model was trained with the masking {name}, which is not run because a file says so"
+        raise InputError(f"{problem}: name it yourself, with --masking, or another one")
+    return masking
 
 
 def _can_be_named(model: str) -> bool:

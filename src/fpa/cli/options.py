@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import fpa
-from fpa.errors import InputError, at_least
+from fpa.errors import InputError, at_least, printable
 from fpa.study.recipe import PlanSettings
 
 if TYPE_CHECKING:
@@ -209,5 +209,5 @@ def show(results: "fpa.Results", folder: Path, quiet: bool) -> int:
         from fpa.show.tables import terminal
 
         Console().print(terminal(results))
-        print(f"report: {folder / 'report.html'}")
+        print(printable(f"report: {folder / 'report.html'}"))
     return 0

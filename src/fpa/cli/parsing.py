@@ -18,7 +18,8 @@ import docstring_parser
 from jsonargparse import ArgumentError, ArgumentParser, Namespace
 
 import fpa
-from fpa.errors import InputError
+from fpa.errors import InputError, shortened
+from fpa.schema import check_type
 
 Command = Callable[..., int]
 
@@ -34,7 +35,7 @@ def call(function: Command, argv: Sequence[str], command: str) -> int:
     try:
         chosen = parser.instantiate(parser.parse_args(words))
     except ArgumentError as error:
-        raise InputError(_in_words(" ".join(str(error).split()), options)) from error
+        raise InputError(shortened(_in_words(" ".join(str(error).split()), options), 1000)) from error
     chosen["command"] = command
     return int(_filled(function, chosen))
 
@@ -94,6 +95,7 @@ def _filled(source: Callable[..., Any], chosen: Namespace) -> Any:
                 raise InputError(f"name one {name}: {start} {word}, or {start} --{name} {word}")
             arguments[name] = words[0]
         else:
+            check_type(f"--{name}", chosen[name], Any if name == "command" else kind)
             arguments[name] = chosen[name]
     return source(**arguments)
 

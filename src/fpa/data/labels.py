@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from fpa.data.splits import ImageData
-from fpa.errors import InputError
+from fpa.errors import InputError, shortened
 
 
 def class_numbers(
@@ -133,19 +133,23 @@ def _indexed_numbers(classes: Sequence[str], index: str) -> list[int]:
     path = Path(index)
     try:
         content = json.loads(path.read_text(encoding="utf-8") if path.is_file() else index)
-    except (OSError, ValueError) as error:
-        raise InputError(f"the class index must be like [0,217] or a JSON file, got {index!r}") from error
+    except (OSError, ValueError, RecursionError) as error:
+        shown = shortened(repr(index))
+        raise InputError(f"the class index must be like [0,217] or a JSON file, got {shown}") from error
     if isinstance(content, list):
-        if len(content) != len(classes) or not all(isinstance(number, int) for number in content):
+        if len(content) != len(classes) or not all(type(number) is int for number in content):
             raise InputError(f"the class index must be {len(classes)} whole numbers, one for each class")
         return content
     numbers: dict[str, int] = {}
     for key, value in content.items() if isinstance(content, dict) else ():
-        if isinstance(value, int):
-            numbers[_plain(str(key))] = value
-        elif str(key).isdigit():
-            words = [value] if isinstance(value, str) else value
-            numbers |= {_plain(str(word)): int(key) for word in words}
+        words = [value] if isinstance(value, str) else value
+        if type(value) is int:
+            numbers[_plain(key)] = value
+        elif key.isdecimal() and isinstance(words, list) and all(isinstance(word, str) for word in words):
+            numbers |= {_plain(word): int(key) for word in words}
+        else:
+            expected = "numbers by names, or names by numbers"
+            raise InputError(f"the class index {index} must hold {expected}: {key!r} is {value!r:.80}")
     if missing := [name for name in classes if _plain(name) not in numbers]:
         raise InputError(f"the class index {index} does not name the class {missing[0]!r}")
     return [numbers[_plain(name)] for name in classes]

@@ -14,7 +14,9 @@ from torch import Tensor
 from torch.utils import data as torch_data
 
 from fpa.data.normalisation import as_normalisation
+from fpa.data.splits import watched
 from fpa.errors import InputError
+from fpa.schema import shown
 
 IMAGE_KEYS = ("image", "images", "pixel_values", "img", "x", "input", "inputs")
 
@@ -125,10 +127,7 @@ def as_batch(pixels: Any, channels: int | None) -> Tensor:
     if isinstance(pixels, Image.Image):
         grey = channels == 1 or (channels is None and pixels.mode in ("L", "1"))
         pixels = np.array(pixels.convert("L" if grey else "RGB"))
-    try:
-        images = torch.as_tensor(pixels).detach()
-    except TypeError as error:
-        raise InputError(f"images must be numbers, got an array of {pixels.dtype}") from error
+    images = as_tensor("images", pixels)
     if images.ndim == 2:
         return images[None, None]
     if images.ndim == 3:
@@ -145,6 +144,28 @@ def as_batch(pixels: Any, channels: int | None) -> Tensor:
         images = images[..., :3]
     last = images.shape[-1] in (1, 3, channels) or (images.shape[-1] == 4 and channels is None)
     return images.permute(0, 3, 1, 2) if last else images
+
+
+def as_tensor(what: str, values: Any) -> Tensor:
+    """An array or a tensor as a plain tensor; anything else is refused by name."""
+    if isinstance(values, np.ndarray) and any(stride < 0 for stride in values.strides):
+        values = np.ascontiguousarray(values)  # such as those of [..., ::-1]
+    try:
+        tensor = torch.as_tensor(values).detach()
+    except (TypeError, ValueError, RuntimeError) as error:
+        kind = f"an array of {values.dtype}" if isinstance(values, np.ndarray) else type(values).__name__
+        raise InputError(f"{what} must be numbers, got {kind}") from error
+    return check_plain(what, tensor)
+
+
+def check_plain(what: str, tensor: Tensor) -> Tensor:
+    """The tensor, if it holds real numbers one by one; those that PyTorch stores otherwise are refused."""
+    kinds = {"on the meta device": tensor.is_meta, "nested": tensor.is_nested, "complex": tensor.is_complex()}
+    kinds["sparse"] = not tensor.is_nested and tensor.layout != torch.strided
+    kinds["quantised"] = tensor.is_quantized
+    if odd := [kind for kind, true in kinds.items() if true]:
+        raise InputError(f"{what} must be a plain tensor of real numbers, got one that is {odd[0]}")
+    return tensor
 
 
 def check_size(what: str, images: Tensor, expected: list[int]) -> None:
@@ -169,9 +190,9 @@ def whole_numbers(name: str, values: Any, count: int) -> Tensor:
     if values is None:
         return torch.full((count,), -1)
     try:
-        numbers = torch.as_tensor(values).detach().cpu()
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"{name} must be whole numbers, one for each image, got {values!r:.80}") from error
+        numbers = as_tensor(name, values).cpu()
+    except InputError as error:
+        raise InputError(f"{name} must be whole numbers, one for each image, got {shown(values)}") from error
     if numbers.ndim == 0 or numbers.shape == (count, 1):
         numbers = numbers.reshape(-1)
     if numbers.shape != (count,) or numbers.is_floating_point() or numbers.dtype == torch.bool:
@@ -260,7 +281,7 @@ class ImageBatches:
         """Whether the loader draws the images at random, in another order every time."""
         self.seen, self._shape = set[int](), list[int]()
         self._numbered = self._needed = self._warned = False
-        source = iter(self.source)
+        source = watched(iter(self.source))
         if not (taken := list(itertools.islice(source, 1))):
             raise InputError("there are no images: the loader yields nothing")
         self.first = self.converted(taken[0], 0, 0)[0]
@@ -282,7 +303,7 @@ class ImageBatches:
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         taken, self._taken = self._taken, []
         self.seen, at = set(), 0
-        for number, raw in enumerate(itertools.chain(taken, self.source)):
+        for number, raw in enumerate(itertools.chain(taken, watched(self.source))):
             batch = self.converted(raw, number, at)
             at += len(batch[0])
             yield batch

@@ -1,5 +1,6 @@
 """How the values of images are brought to what a model takes."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fpa.errors import InputError
+from fpa.schema import check_types
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,9 @@ class Normalisation:
     std: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        if len(self.mean) != len(self.std) or not self.mean or min(self.std) <= 0:
+        check_types(self)
+        fits = len(self.mean) == len(self.std) > 0 and all(map(math.isfinite, (*self.mean, *self.std)))
+        if not fits or min(self.std) <= 0:
             values = f"mean {list(self.mean)} and std {list(self.std)}"
             raise InputError(f"a normalisation needs a mean and a positive std for every channel: {values}")
 

@@ -2,22 +2,23 @@
 
 import hashlib
 import json
+import math
 import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image
 from rich.console import Console
 from rich.progress import track
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
-from torchvision.datasets.folder import IMG_EXTENSIONS, make_dataset
+from torchvision.datasets.folder import IMG_EXTENSIONS
 from torchvision.transforms import v2
 
 from fpa.data.crops import RandomCrop, side_before_crop
@@ -171,17 +172,35 @@ def subfolders(folder: Path) -> list[str]:
 
 def class_folders(folder: Path) -> list[str]:
     """The subfolders, of which there must be some."""
-    if names := subfolders(folder):
-        return names
-    raise InputError(f"{folder} has no subfolders: expected one for each class, with its images")
+    names = subfolders(folder)
+    if not names:
+        raise InputError(f"{folder} has no subfolders: expected one for each class, with its images")
+    places: dict[str, str] = {}
+    for name in names:
+        try:
+            name.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(f"the name of the folder {os.fsencode(folder / name)!r} is not UTF-8") from error
+        place = os.path.realpath(folder / name)
+        if Path(os.path.realpath(folder)).is_relative_to(place) or place in places:
+            other = f"the same folder as {places[place]!r}" if place in places else "a folder that holds it"
+            raise InputError(f"class {name!r} in {folder} is a link to {other}")
+        places[place] = name
+    return names
 
 
 def images_below(folder: Path, classes: list[str]) -> list[tuple[str, str]]:
     """(class, image file) for the files at any depth, relative to `folder`, sorted in each class."""
-    numbers = {name: number for number, name in enumerate(classes)}
-    files = make_dataset(folder, numbers, IMG_EXTENSIONS, allow_empty=True) if classes else []
-    files.sort(key=itemgetter(1, 0))
-    return [(classes[number], os.path.relpath(path, folder)) for path, number in files]
+    files, links = list[tuple[str, str]](), list[str]()
+    for name in classes:
+        for place, inner, names in os.walk(folder / name):  # links to folders are not followed: they may loop
+            links += [path for path in (os.path.join(place, each) for each in inner) if os.path.islink(path)]
+            images = (each for each in names if each.lower().endswith(IMG_EXTENSIONS))
+            files += [(os.path.join(place, each), name) for each in images]
+    if links:
+        shown = f"{len(links)} links to folders are left out, the first is {min(links)}"
+        warnings.warn(f"{shown}: images are looked for in real folders and in linked classes", stacklevel=2)
+    return [(name, os.path.relpath(path, folder)) for path, name in sorted(files)]
 
 
 def file_bytes(path: Path) -> bytes:
@@ -221,14 +240,16 @@ def _looks_whole(path: Path) -> bool:
     """Whether the file starts and ends as a JPEG or a PNG does, whatever its name."""
     try:
         with path.open("rb") as file:
-            start = file.read(8)
+            start = file.read(24)
             file.seek(-min(8, os.fstat(file.fileno()).st_size), os.SEEK_END)
             end = file.read()
     except OSError:
         return False
     if start.startswith(b"\xff\xd8\xff"):
         return end.endswith(b"\xff\xd9")
-    return start == b"\x89PNG\r\n\x1a\n" and end == b"IEND\xaeB`\x82"
+    sides = (int.from_bytes(start[16:20]), int.from_bytes(start[20:24]))
+    whole = start.startswith(b"\x89PNG\r\n\x1a\n") and end == b"IEND\xaeB`\x82"
+    return whole and sides[0] * sides[1] <= (Image.MAX_IMAGE_PIXELS or math.inf)
 
 
 def z_score(split: FileSplit, cache: Path) -> Normalisation:

@@ -18,6 +18,7 @@ from fpa.data import photos
 from fpa.data.splits import ArraySplit, DataRequest, ImageData, array_data
 from fpa.errors import InputError, first_line, unknown
 from fpa.files import call_object
+from fpa.schema import checked
 
 Load = Callable[[DataRequest], Any]
 """Loads a data set: an `ImageData`, or ((images, labels), (images, labels)) to train on and to test."""
@@ -48,6 +49,7 @@ def register(name: str, load: Load) -> None:
     DATA_SETS[name] = load
 
 
+@checked
 def load_data(
     name: str,
     root: Path | str = "data",
@@ -74,6 +76,7 @@ def load_data(
     return _load(DataRequest(name, Path(root), size, evaluation_images, check), photos.load_folder)
 
 
+@checked
 def load_evaluation_data(
     name: str, root: Path | str = "data", *, evaluation_images: int | None = None, size: int = 224
 ) -> ImageData:
@@ -86,6 +89,7 @@ def load_evaluation_data(
     return _load(DataRequest(name, Path(root), size, evaluation_images), photos.load_evaluation_folder)
 
 
+@checked
 def tuning_data(name: str, root: Path | str = "data", *, size: int = 224) -> ImageData:
     """A data set by name to fine-tune on: as `load_data`, but a folder needs no images for a test.
 

@@ -18,8 +18,9 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 from fpa.data.loaders import ImageBatches, Normaliser, in_order, is_batch, single_images
 from fpa.data.normalisation import Normalisation
 from fpa.data.sets import load_evaluation_data
-from fpa.data.splits import UNREADABLE, ImageData, read_batches, unreadable
+from fpa.data.splits import UNREADABLE, ImageData, read_batches, unreadable, watched
 from fpa.errors import InputError, at_least
+from fpa.schema import checked
 
 _PROBE = 16  # images that `first` holds at most
 _DECODED = 64  # files that one worker decodes at a time
@@ -74,6 +75,7 @@ class ImageSource(ABC):
     def check_numbers(self) -> None:  # noqa: B027
         """Refuse images that cannot be told apart by number, now or when a number repeats."""
 
+    @checked
     def blocks(self, size: int, wanted: Callable[[int], bool] = lambda number: True) -> Iterator[ImageBlock]:
         """The blocks of `size` images (the last may be smaller), in order.
 
@@ -138,6 +140,7 @@ class ImageSource(ABC):
         return np.asarray(unit.nan_to_num().mul(255).round().clamp(0, 255).byte())
 
 
+@checked
 def image_source(
     data: Any,
     *,
@@ -300,7 +303,7 @@ class _Batched(_Brought, _Indexed):
         same["generator"] = torch.Generator()  # leaves the global one alone
         pieces, ahead = tee(pieces)
         loader: Any = DataLoader(self._loader.dataset, batch_sampler=map(list, ahead), **same)
-        for raw, piece in zip(loader, pieces, strict=True):
+        for raw, piece in zip(watched(loader), pieces, strict=True):
             number = piece.start // self._size
             batch = self._batches.converted(raw, number, piece.start)
             if len(batch[0]) > len(piece):

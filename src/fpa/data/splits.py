@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -16,6 +16,8 @@ from fpa.data.crops import RandomCrop
 from fpa.data.normalisation import Normalisation, minus_one_to_one
 from fpa.errors import InputError, at_least
 from fpa.seeds import Stream, derive, generator
+
+T = TypeVar("T")
 
 UNREADABLE = -100  # the label of an image that could not be read: cross_entropy's default ignore_index
 
@@ -241,11 +243,33 @@ def next_batch_of(batches: Iterator[Any]) -> Any:
     except InputError:
         raise
     except Exception as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        reason = lines[-1 if lines[0].startswith("Caught ") else 0].strip().rstrip(".")
-        if any(word in str(error) for word in ("shared memory", "signal", "exited unexpectedly", "No space")):
-            reason += "; the memory, or the shared memory (/dev/shm), may be too small: try fewer workers"
-        raise InputError(f"the images cannot be read: {reason}") from error
+        raise unread(error) from error
+
+
+def unread(error: Exception) -> InputError:
+    """What went wrong in a DataLoader, in one line."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    reason = lines[-1 if lines[0].startswith("Caught ") else 0].strip().rstrip(".")
+    words = ("shared memory", "signal", "exited unexpectedly", "No space")
+    if isinstance(error, ConnectionError | EOFError):
+        reason = f"a worker process has died ({reason})"
+    if isinstance(error, ConnectionError | EOFError) or any(word in str(error) for word in words):
+        reason += "; the memory, or the shared memory (/dev/shm), may be too small: try fewer workers"
+    return InputError(f"the images cannot be read: {reason}")
+
+
+def watched(batches: Iterable[T]) -> Iterator[T]:
+    """The batches of somebody's loader; a worker that was killed is said in one line, and what to do."""
+    try:
+        # not "yield from", which would close a generator that is to be read on
+        for batch in batches:  # noqa: UP028
+            yield batch
+    except (ConnectionError, EOFError) as error:
+        raise unread(error) from error
+    except RuntimeError as error:
+        if "DataLoader worker" not in str(error):
+            raise
+        raise unread(error) from error
 
 
 def unreadable(split: Split, indices: Tensor, labels: Tensor) -> list[Path]:
@@ -255,10 +279,17 @@ def unreadable(split: Split, indices: Tensor, labels: Tensor) -> list[Path]:
     return [split.paths[index] for index in indices[(labels == UNREADABLE).to(indices.device)].tolist()]
 
 
+def check_pixels(width: int, height: int) -> None:
+    """Refuse an image with more pixels than Pillow takes for safe."""
+    if (limit := Image.MAX_IMAGE_PIXELS) is not None and width * height > limit:
+        raise ValueError(f"it has {width} x {height} pixels, more than Pillow's limit of {limit:,}")
+
+
 def decode(path: Path) -> Image.Image:
     """The RGB image in a file."""
     try:
         with Image.open(path) as image:
+            check_pixels(*image.size)
             return image.convert("RGB")
     except Exception as error:  # damaged files make Pillow raise exceptions of many types
         raise UnreadableImage(path, error) from error

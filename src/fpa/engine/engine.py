@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fpa.data.loaders import whole_numbers
+from fpa.data.loaders import check_plain, whole_numbers
 from fpa.described import shape_or_type
 from fpa.engine import forms
 from fpa.engine.devices import arithmetic_on, sent
@@ -26,6 +25,7 @@ from fpa.engine.forms import DEFAULT_PRECISION, Kind, Precision, Runner
 from fpa.engine.outputs import OUTPUTS, Output
 from fpa.errors import InputError, at_least
 from fpa.models.wrap import classifier, unwrapped
+from fpa.schema import checked
 
 _Result = TypeVar("_Result")
 
@@ -64,6 +64,7 @@ class Engine:
     torch.Size([2, 5])
     """
 
+    @checked
     def __init__(
         self,
         model: nn.Module,
@@ -159,12 +160,15 @@ class Engine:
         self._run("exact", [work])
         return torch.cat(parts)
 
-    def explained(self, logits: Tensor, targets: Tensor | int | None = None, name: str = "targets") -> Tensor:
+    def explained(
+        self, logits: Tensor, targets: Tensor | Sequence[int] | int | None = None, name: str = "targets"
+    ) -> Tensor:
         """The classes [N] to explain: those predicted, or `targets` once checked against the classes."""
         if targets is None:
             return logits.argmax(1)
         count, outputs = logits.shape
-        classes = whole_numbers(name, targets, count if np.ndim(targets) else 1).expand(count)
+        alone = isinstance(targets, int) or getattr(targets, "ndim", 1) == 0
+        classes = whole_numbers(name, targets, 1 if alone else count).expand(count)
         outside = ((classes < 0) | (classes >= outputs)).nonzero().flatten().tolist()
         if outside:
             more = f" (and {len(outside) - 1} more)" if len(outside) > 1 else ""
@@ -295,10 +299,11 @@ _MIXES = (
 
 def _checked(images: Tensor) -> Tensor:
     """The images, or the error that says what is wrong with them."""
-    if not isinstance(images, Tensor) or images.ndim != 4:
+    if not isinstance(images, Tensor) or images.is_nested or images.ndim != 4:
         raise InputError(f"images must be a tensor [N, C, H, W], got {shape_or_type(images)}")
-    if len(images) == 0:
-        raise InputError("there are no images: got an empty batch")
+    if images.numel() == 0:
+        raise InputError(f"there are no images: got an empty batch {list(images.shape)}")
+    check_plain("images", images)
     if not images.is_floating_point():
         raise InputError(f"images must be floating point, normalised for the model, got {images.dtype}")
     return images

@@ -54,7 +54,8 @@ def _graph(model: nn.Module) -> list[fx.Node]:
 
 
 def _hooked(module: nn.Module) -> bool:
-    return bool(module._forward_hooks or module._forward_pre_hooks)
+    hooks = (module._forward_hooks, module._forward_pre_hooks)
+    return any((*hooks, module._backward_hooks, module._backward_pre_hooks))
 
 
 def private_copy(model: nn.Module) -> nn.Module | None:

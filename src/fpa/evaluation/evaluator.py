@@ -19,8 +19,10 @@ from fpa.evaluation.shards import load_result
 from fpa.explanation import Estimators, Settings
 from fpa.models.wrap import Logits, check_head, classifier, input_channels, unwrapped
 from fpa.progress import Tell
+from fpa.schema import checked
 
 
+@checked
 @torch.inference_mode(False)
 def evaluate(
     model: nn.Module | Engine,

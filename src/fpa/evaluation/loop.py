@@ -10,7 +10,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,13 +25,13 @@ from fpa.data import ImageBlock, ImageSource, looks, same_images
 from fpa.engine.devices import sent
 from fpa.engine.engine import Engine
 from fpa.engine.outputs import NO_LABELS
-from fpa.errors import InputError, at_least
-from fpa.evaluation.examples import Examples
+from fpa.errors import DamagedError, InputError, at_least
+from fpa.evaluation.examples import Examples, read_examples, write_examples
 from fpa.evaluation.plan import Plan
-from fpa.evaluation.shards import DESCRIPTION, EXAMPLES, FORMAT, EvaluationFolder, StoredBlock, curve_columns
+from fpa.evaluation.shards import DESCRIPTION, FORMAT, EvaluationFolder, StoredBlock, curve_columns
 from fpa.explanation import Task, maps_of, raw_maps_of
 from fpa.explanation.raw import problems
-from fpa.files import clear_temporaries, folder_lock, write_arrays
+from fpa.files import clear_temporaries, folder_lock
 from fpa.masking import fully_masked, noise_by_image
 from fpa.models.saved import fingerprint
 from fpa.perturbation import Curves, check_left, curves_of, features_of, not_finite, ranks
@@ -148,7 +148,7 @@ def evaluate_blocks(
         forms = described["made_with"].get("forms", {}) | judging.forms_used | engine.forms_used
         described["made_with"] = {**described["made_with"], "forms": forms}
         stored.describe(described)
-        picker.write(stored.path, engine, source, plan)
+        picker.write(stored.path, engine, source, plan, described)
         tell.line(f"peak memory: {engine.peak_memory / 2**30:.2f} GiB")
     return described
 
@@ -356,9 +356,13 @@ class ExamplePicker:
                 self.kept.append((index, block.labels[row], block.images[row].clone(), mask))
         self.seen += len(block.indices)
 
-    def write(self, folder: Path, engine: Engine, source: ImageSource, plan: Plan) -> None:
+    def write(
+        self, folder: Path, engine: Engine, source: ImageSource, plan: Plan, about: Mapping[str, Any]
+    ) -> None:
         """Write the examples with the maps their curves are made of, unless the same ones are there."""
-        stored = Examples.read(folder / EXAMPLES)
+        stored = None
+        with suppress(DamagedError):  # those of another evaluation are replaced
+            stored = read_examples(folder, about)
         if not self.kept:
             return
         indices, *rest, masks = zip(*self.kept, strict=True)
@@ -386,4 +390,4 @@ class ExamplePicker:
             fill=source.pictures(fill.cpu(), like=images.cpu()),
             foreground=None if masks[0] is None else torch.stack(masks).numpy(),
         )
-        write_arrays(folder / EXAMPLES, examples.to_arrays())
+        write_examples(folder, examples, about)

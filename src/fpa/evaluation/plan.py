@@ -1,6 +1,6 @@
 """The plan of an evaluation: all that determines its numbers, with one check and one JSON form."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, get_args
 
@@ -12,6 +12,7 @@ from fpa.errors import InputError, at_least, one_of
 from fpa.explanation import Estimator, Estimators, Settings, get_estimators, passes
 from fpa.masking import Masking, get_masking, masking_json
 from fpa.perturbation import check_fractions
+from fpa.schema import checked
 from fpa.scores.score import ALL, Given, Score, get_scores
 
 
@@ -119,6 +120,7 @@ class Plan:
         return lines
 
 
+@checked
 def make_plan(
     estimators: Estimators = "paper",
     *,
@@ -130,7 +132,7 @@ def make_plan(
     features: str | int = "pixels",
     outputs: str | Sequence[str] = ("logit",),
     maps_of: str | None = None,
-    scores: Any = ("A",),
+    scores: str | Score | Iterable[Any] = ("A",),
     score_images: int = 100,
     seed: int = 0,
     precision: str | Precision | None = None,

@@ -11,29 +11,42 @@ weights, so that one from another evaluation is found.
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fpa.errors import DamagedError, InputError, differences, same_format
-from fpa.evaluation.examples import Examples
+from fpa.errors import DamagedError, InputError, differences, first_line, printable, same_format, shortened
+from fpa.evaluation.examples import EXAMPLES, key_of, read_examples, write_examples
 from fpa.evaluation.result import Evaluation, Result
-from fpa.files import read_json, replacing, writable_folder, write_arrays, write_text
+from fpa.files import read_json, refuse_links, replacing, writable_folder, write_json
+from fpa.schema import check_type, checked
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+T = TypeVar("T")
+
 FORMAT = 2
 """Version of the folder of an evaluation."""
 
-KINDS = {"format": int, "plan": dict, "model": str, "block": int, "images": int | None, "classes": list}
+KINDS: dict[str, Any] = {
+    "format": int, "plan": dict[str, Any], "model": str, "block": int, "images": int | None,
+    "classes": list[str], "name": str,
+}  # fmt: skip
 """What evaluation.json must have."""
 
-DESCRIPTION, EXAMPLES = "evaluation.json", "examples.npz"
+PLAN: dict[str, Any] = {
+    "estimators": dict[str, dict[str, Any]], "masking": dict[str, Any], "maskings": dict[str, Any],
+    "fractions": list[float], "outputs": list[str], "divided": dict[str, bool],
+    "scores": dict[str, dict[str, Any]], "seed": int, "features": str | int,
+}  # fmt: skip
+"""What its plan must have."""
+
+DESCRIPTION = "evaluation.json"
 FILES = (DESCRIPTION, "blocks/block-[0-9]*.parquet", "blocks/scores-[0-9]*.parquet", EXAMPLES)
 """The names of an evaluation's files, as patterns."""
 
@@ -70,29 +83,43 @@ class EvaluationFolder:
 
     def describe(self, about: Mapping[str, Any]) -> None:
         """Write evaluation.json."""
-        write_text(self.path / DESCRIPTION, json.dumps(about, indent=2) + "\n")
+        write_json(self.path / DESCRIPTION, about)
 
     def about(self, asked: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
-        """What evaluation.json says; None where there is none, and no block that it would have to describe.
+        """What evaluation.json says; None where there is none.
 
         If it is not of the plan and the model that are `asked` for, it is refused: the two must not be mixed.
+        Where it is lost, the blocks that are there say of themselves whether they are what is asked for.
         """
-        path, about, damaged = self.path / DESCRIPTION, None, dict[Path, object]()
+        path = self.path / DESCRIPTION
+        if not path.exists():
+            return self._described_by_blocks(asked) if asked is not None and self.blocks else None
+        about = read_json(path)
+        same_format(path, about.get("format", FORMAT), FORMAT, "evaluate into another folder")
         try:
-            about = read_json(path) if path.exists() else None
-        except DamagedError as error:
-            damaged |= error.reasons
-        if about is not None:
-            same_format(path, about.get("format", FORMAT), FORMAT, "evaluate into another folder")
-            if wrong := [name for name, kind in KINDS.items() if not isinstance(about.get(name, ()), kind)]:
-                damaged[path] = f"it has no valid {', '.join(map(repr, wrong))}"
-        if about is None or damaged:
-            damaged |= {self.file(number): f"no {DESCRIPTION} describes it" for number in self.blocks}
-        if damaged:
-            raise DamagedError(damaged)
-        if about is not None and asked is not None:
+            for values, kinds in ((about, KINDS), (about.get("plan", {}), PLAN)):
+                for name, kind in kinds.items():
+                    check_type(name, values.get(name), kind)
+            for name, each in about["plan"]["estimators"].items():
+                check_type(f"the sign of {name}", each.get("sign"), str)
+                check_type(f"the label of {name}", each.get("label"), dict[str, Any])
+        except (InputError, AttributeError) as error:
+            raise DamagedError({path: shortened(str(error))}) from error
+        if asked is not None:
             self._check_same(about, asked)
         return about
+
+    def _described_by_blocks(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """How many images a block holds, which evaluation.json would say; refuses blocks of anything else."""
+        foreign, sizes = dict[Path, object](), set[int]()
+        for path in map(self.file, self.blocks):
+            _, notes, key = _metadata(path)
+            sizes.add(notes.get("block", 0))
+            if key != key_of(asked) or 0 in sizes or len(sizes) > 1:
+                foreign[path] = f"no {DESCRIPTION} describes it, and it is not of this evaluation"
+        if foreign:
+            raise DamagedError(foreign)
+        return {"block": sizes.pop()}
 
     def _check_same(self, about: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
         """Refuse to mix another evaluation with the one that is here, and show how they differ."""
@@ -120,25 +147,34 @@ class EvaluationFolder:
             long[column] = pa.DictionaryArray.from_arrays(codes, texts)
         long["image"] = np.tile(block.columns["index"], len(block.values))
         long["value"] = np.concatenate([np.zeros(0), *block.values.values()])
-        _write(self.file(number, "scores"), pa.table(long), {}, _key(about))
+        _write(self.file(number, "scores"), pa.table(long), {}, about)
         table = pa.table({name: _column(each) for name, each in block.columns.items()})
-        _write(self.file(number), table, block.notes, _key(about))
+        _write(self.file(number), table, block.notes, about)
 
     def read(self) -> tuple[dict[str, Any] | None, list[StoredBlock]]:
         """evaluation.json, None where there is none, and the blocks; names all files that are damaged."""
-        about, blocks, damaged = self.about(), list[StoredBlock](), dict[Path, object]()
+        about = self.about()
+        return about, [] if about is None else self._each(lambda number: self.read_block(number, about))
+
+    def check_blocks(self) -> None:
+        """Name all blocks that are damaged, of whatever evaluation they are."""
+        self._each(lambda number: [_read(self.file(number, kind), None) for kind in ("scores", "block")])
+
+    def _each(self, read: Callable[[int], T]) -> list[T]:
+        """What `read` makes of every block; all that are damaged are named together."""
+        found, damaged = list[T](), dict[Path, object]()
         for number in self.blocks:
             try:
-                blocks.append(self.read_block(number, about or {}))
+                found.append(read(number))
             except DamagedError as error:
                 damaged |= error.reasons
         if damaged:
             raise DamagedError(damaged)
-        return about, blocks
+        return found
 
     def read_block(self, number: int, about: Mapping[str, Any]) -> StoredBlock:
         """A block of the evaluation that `about` describes."""
-        path, key = self.file(number), _key(about)
+        path, key = self.file(number), key_of(about)
         table, notes = _read(path, key)
         if missing := sorted(set(_columns(about["plan"])) - set(table.column_names)):
             lacks = ", ".join(missing[:3])
@@ -153,6 +189,7 @@ class EvaluationFolder:
 
     def clear(self) -> None:
         """Remove the files of an evaluation, and nothing else."""
+        refuse_links(self.path, ["blocks"])
         for pattern in reversed(FILES):
             for path in self.path.glob(pattern):
                 path.unlink()
@@ -165,6 +202,15 @@ def read_evaluation(folder: Path | str) -> tuple[Evaluation, dict[str, Any]]:
     about, blocks = EvaluationFolder(folder).read()
     if about is None or not blocks:
         raise InputError(f"{folder} holds no evaluation: run fpa evaluate with this folder first")
+    try:
+        return _evaluation(about, blocks), about
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        missing = f"what it describes is not in its blocks: {first_line(error)}"
+        raise DamagedError({Path(folder) / DESCRIPTION: missing}) from error
+
+
+def _evaluation(about: Mapping[str, Any], blocks: Sequence[StoredBlock]) -> Evaluation:
+    """The blocks of an evaluation as one."""
     plan, first = about["plan"], blocks[0]
     names, outputs = list(plan["estimators"]), plan["outputs"]
 
@@ -197,7 +243,7 @@ def read_evaluation(folder: Path | str) -> tuple[Evaluation, dict[str, Any]]:
             cut[f"shares_{side}"] = {name: shares[:, :points] for name, shares in own}
         return Evaluation(**shared | sides | cut, unmasked=start, divided=plan["divided"][output], **more)
 
-    evaluation = curves(
+    return curves(
         "",
         outputs[0],
         values={
@@ -208,23 +254,23 @@ def read_evaluation(folder: Path | str) -> tuple[Evaluation, dict[str, Any]]:
         others={output: curves("", output) for output in outputs[1:]},
         under={masking: curves(masking, outputs[0]) for masking in plan["maskings"]},
     )
-    return evaluation, about
 
 
+@checked
 def load_result(folder: Path | str) -> Result:
     """The result that `fpa.evaluate(folder=...)`, `fpa evaluate` or `Result.save` left in a folder.
 
     Everything in it is data: nothing can execute code.
     """
     evaluation, about = read_evaluation(folder)
-    return Result.of(about["name"], evaluation, about, examples=Examples.read(Path(folder) / EXAMPLES))
+    return Result.of(printable(about["name"]), evaluation, about, examples=read_examples(Path(folder), about))
 
 
 def write_result(result: Result, folder: Path) -> Path:
     """Write a result in memory to an empty folder, as one block."""
     evaluation, about = result.evaluation, result.about
     target = EvaluationFolder(writable_folder(folder))
-    if target.about() is not None:
+    if target.about() is not None or target.blocks:
         raise InputError(f"{folder} already holds an evaluation: choose another folder")
     columns: dict[str, Any] = {"index": evaluation.indices, "label": evaluation.labels}
     columns["target"] = evaluation.targets
@@ -238,17 +284,13 @@ def write_result(result: Result, folder: Path) -> Path:
         "importance": {name: [1, *values.tolist()] for name, values in evaluation.importance.items()},
     }
     values = {(score, name): each for score, by in evaluation.values.items() for name, each in by.items()}
+    images = len(evaluation.indices)
+    about = {**about, "block": max(images, 1), "images": images}
     target.write(0, StoredBlock(columns, values, notes), about)
     if result.examples is not None:
-        write_arrays(folder / EXAMPLES, result.examples.to_arrays())
-    target.describe({**about, "block": max(len(evaluation.indices), 1), "images": len(evaluation.indices)})
+        write_examples(folder, result.examples, about)
+    target.describe(about)
     return folder
-
-
-def _key(about: Mapping[str, Any]) -> str:
-    """What the blocks of one evaluation have in common: its plan and the model's weights."""
-    text = json.dumps([about["plan"], about["model"]], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def curve_column(masking: str, output: str, side: str, estimator: str) -> str:
@@ -307,10 +349,10 @@ def _array(table: Any, name: str) -> NDArray[Any]:
     return column.to_numpy()  # type: ignore[no-any-return]
 
 
-def _write(path: Path, table: Any, notes: Mapping[str, Any], key: str) -> None:
+def _write(path: Path, table: Any, notes: Mapping[str, Any], about: Mapping[str, Any]) -> None:
     import pyarrow.parquet as pq
 
-    text = json.dumps(notes)
+    text, key = json.dumps({**notes, "block": about["block"]}), key_of(about)
     # Parquet checks its columns alone.
     metadata = {"notes": text, "key": key, "checksum": _checksum(text, key)}
     with replacing(path) as temporary:
@@ -318,23 +360,34 @@ def _write(path: Path, table: Any, notes: Mapping[str, Any], key: str) -> None:
         pq.write_table(table.replace_schema_metadata(metadata), temporary, **how)
 
 
-def _read(path: Path, key: str) -> tuple[Any, dict[str, Any]]:
+def _metadata(path: Path) -> tuple[Any, dict[str, Any], str]:
+    """A block's file, opened, its notes, and the key of its evaluation."""
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(path, page_checksum_verification=True)
-        raw = table.schema.metadata or {}
+        file = pq.ParquetFile(path, page_checksum_verification=True)
+        raw = file.schema_arrow.metadata or {}
         metadata = {name.decode(): value.decode() for name, value in raw.items()}
         notes: dict[str, Any] = json.loads(metadata["notes"])
     except KeyError as error:
         raise DamagedError({path: f"it is not a block of an evaluation: it has no {error}"}) from error
     except Exception as error:  # damaged files raise exceptions of many types
-        raise DamagedError({path: error}) from error
+        raise DamagedError({path: first_line(error)}) from error
     if metadata.get("checksum") != _checksum(metadata["notes"], metadata.get("key", "")):
         raise DamagedError({path: "its content does not match its checksum"})
-    if metadata["key"] != key:
+    return file, notes, metadata["key"]
+
+
+def _read(path: Path, key: str | None) -> tuple[Any, dict[str, Any]]:
+    """The table of a block, of the evaluation with this key, and its notes."""
+    file, notes, stored = _metadata(path)
+    if key not in (None, stored):
         raise DamagedError({path: "it is a block of another evaluation or another model"})
-    return table, notes
+    try:
+        with file:
+            return file.read(), notes
+    except Exception as error:  # damaged files raise exceptions of many types
+        raise DamagedError({path: first_line(error)}) from error
 
 
 def _checksum(notes: str, key: str) -> str:

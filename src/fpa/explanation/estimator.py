@@ -13,6 +13,7 @@ from fpa.explanation import captum, paper  # noqa: F401 (captum fills FAMILIES)
 from fpa.explanation.baselines import SIDE_16, blurred
 from fpa.explanation.maps import as_raw_map
 from fpa.explanation.raw import FAMILIES, GradientMap, RawMap, Reduction, Settings
+from fpa.schema import checked
 
 Sign = Literal["signed", "unsigned", "baseline", "twin"]
 
@@ -200,6 +201,7 @@ Estimators = str | Iterable[Any] | Mapping[str, Any]
 """What `get_estimators` accepts."""
 
 
+@checked
 def get_estimators(
     estimators: Estimators = "paper", settings: Settings | None = None
 ) -> dict[str, Estimator]:

@@ -16,8 +16,10 @@ from torch import Tensor
 from fpa.explanation.estimator import Estimator, Estimators, get_estimators
 from fpa.explanation.raw import Model, RawMap, Settings, Targets, Task, gradient_maps, make_task, problems
 from fpa.masking import MaskingLike
+from fpa.schema import checked
 
 
+@checked
 @torch.inference_mode(False)
 def explain(
     model: Model,
@@ -51,7 +53,7 @@ def explain(
     maps = maps_of(task, named)
     bad = {("map", name): ~values.isfinite().flatten(1).all(1) for name, values in maps.items()}
     for problem in problems(bad, task.indices):
-        warnings.warn(problem, stacklevel=3)
+        warnings.warn(problem, stacklevel=4)
     return maps
 
 

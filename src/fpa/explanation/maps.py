@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from fpa.errors import InputError, unknown
 from fpa.explanation.raw import FAMILIES, RawMap, Reduction, Task, checked_map, in_parts, register
-from fpa.files import first_bytes
+from fpa.files import first_bytes, refuse_bomb
 from fpa.models.saved import read_torch
 from fpa.models.wrap import untouched
 
@@ -116,6 +116,7 @@ def _read(path: Path, array: str | None) -> Tensor:
     if path.suffix not in _FORMATS:
         raise InputError(f"maps are read from {', '.join(_FORMATS)} files, got {path}")
     first_bytes(path, "file of maps")
+    refuse_bomb(path)
     try:
         arrays = _arrays(path)
         if array is None and len(arrays) != 1:

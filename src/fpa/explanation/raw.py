@@ -13,16 +13,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fpa.data.loaders import as_tensor
 from fpa.described import described_fields, name_of, shape_or_type
 from fpa.engine import Engine, Work
 from fpa.engine.outputs import OUTPUTS, explained_output
 from fpa.errors import InputError, unknown
 from fpa.masking import Masking, MaskingLike, get_masking
+from fpa.schema import check_type, check_types, shown
 
 Model = nn.Module | Engine
 """A classifier; an engine has it ready for many passes."""
 
-Targets = Tensor | int | None
+Targets = Tensor | Sequence[int] | int | None
 """The classes to explain: [N], one for all images, or those predicted."""
 
 Reduction = Literal["sum", "abs"]
@@ -122,10 +124,16 @@ def problems(not_finite: Mapping[tuple[str, str], Tensor], indices: Sequence[int
     return lines
 
 
+MOST = 1_000_000
+"""Steps of integrated gradients, or noisy copies."""
+
+
 def check_count(name: str, value: Any) -> None:
     """Refuse what is not a whole number of at least 1."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
+        raise InputError(f"{name} must be a whole number of at least 1, got {shown(value)}")
+    if value > MOST:
+        raise InputError(f"{name} must be at most {MOST:,}, got {value}")
 
 
 @dataclass(frozen=True)
@@ -150,10 +158,20 @@ class Settings:
     def __post_init__(self) -> None:
         check_count("ig_steps", self.ig_steps)
         check_count("sg_samples", self.sg_samples)
+        check_types(self)
         if not 0 <= self.sigma < float("inf"):
             raise InputError(f"sigma must be a finite number of at least 0, got {self.sigma}")
         if isinstance(self.reference, str) and self.reference not in ("masked", "black"):
             raise unknown("reference", self.reference, ("masked", "black"))
+        if not isinstance(self.reference, str | float | int | Tensor | tuple | list | np.ndarray | Masking):
+            expected = "masked, black, a number, one number per channel, a tensor or a masking"
+            raise InputError(f"reference must be {expected}, got {type(self.reference).__name__}")
+        if isinstance(self.reference, tuple | list):
+            check_type("reference", self.reference, Sequence[float])
+        elif isinstance(self.reference, np.ndarray | Tensor):
+            as_tensor("reference", self.reference)
+        if isinstance(self.reference, np.ndarray):
+            object.__setattr__(self, "reference", as_tensor("reference", self.reference))
 
 
 class RawMap:

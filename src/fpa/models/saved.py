@@ -21,15 +21,22 @@ from torchvision import models as torchvision_models
 
 from fpa.data.normalisation import Normalisation, as_normalisation
 from fpa.data.sets import is_plain_name
-from fpa.errors import InputError, first_line
-from fpa.files import first_bytes, replacing
+from fpa.errors import InputError, first_line, shortened
+from fpa.files import first_bytes, refuse_bomb, replacing
 from fpa.models.architectures import ModelName, build, import_timm, parse_model_name, unknown_model
+from fpa.models.wrap import placed
+from fpa.schema import check_types, checked
 
 FORMAT = 1
 """Version of the metadata in a model file."""
 
+LARGEST = 65536
+"""The most channels, and pixels along a side, that a model file may speak of."""
+
 PRETRAINED = Path(__file__).parent / "pretrained"
 
+CHECKSUM, WEIGHTS = "fpa-checksum", "fpa-weights"
+"""What a model file says beside its card: a checksum of everything, and the fingerprint of the weights."""
 
 # Where training scripts keep the weights in a checkpoint, and what wrappers put before their names.
 CHECKPOINT_KEYS = ("state_dict", "model_state_dict", "model", "net", "weights")
@@ -66,17 +73,16 @@ class ModelCard:
 
     def __post_init__(self) -> None:
         """Refuse values that are not of their kind, as those of a forged file may be."""
-        words = [self.architecture, self.augmentation, *self.classes]
-        numbers = [*self.input_shape, *self.mean, *self.std, self.accuracy or 0.0]
-        channels, _, _ = self.input_shape
-        if not all(isinstance(word, str) for word in words) or not isinstance(self.recipe, dict):
-            raise InputError("names must be text, the recipe a mapping")
-        if not all(isinstance(number, int | float) for number in numbers):
-            raise InputError("sizes, mean, std and accuracy must be numbers")
-        if not len(self.mean) == len(self.std) == channels:
+        check_types(self)
+        for side in self.input_shape:
+            if not 1 <= side <= LARGEST:
+                raise InputError(f"input_shape must be in 1..{LARGEST} each, got {side}")
+        if len(Normalisation(self.mean, self.std).mean) != self.input_shape[0]:
+            channels = self.input_shape[0]
             raise InputError(f"mean and std must have {channels} numbers, one for each channel")
 
 
+@checked
 def save_model(model: nn.Module, card: ModelCard, path: Path | str, *, half: bool = False) -> None:
     """Write weights and card to one `.safetensors` file, whole or not at all.
 
@@ -87,9 +93,19 @@ def save_model(model: nn.Module, card: ModelCard, path: Path | str, *, half: boo
     if half:
         state = {name: value.half() if value.ndim > 1 else value for name, value in state.items()}
     text = json.dumps({"format": FORMAT, **asdict(card)})
-    metadata = {"fpa": text, "fpa-checksum": _checksum(state, text)}
-    with replacing(Path(path)) as temporary:
-        temporary.write_bytes(to_safetensors(state, metadata))
+    weights = _updated(hashlib.sha256(), _restored(state))[:16]  # as they will be when they are loaded
+    write_tensors(Path(path), state, {"fpa": text, WEIGHTS: weights})
+
+
+def _restored(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """What was rounded to float16, in float32 again."""
+    return {key: value.float() if value.dtype == torch.float16 else value for key, value in state.items()}
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor], texts: dict[str, str]) -> None:
+    """Write tensors, and texts by name, to a safetensors file with a checksum, whole or not at all."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(to_safetensors(tensors, texts | {CHECKSUM: _checksum(tensors, texts)}))
 
 
 def shipped_models() -> list[str]:
@@ -120,13 +136,15 @@ def read_card(path: Path | str) -> ModelCard:
     try:
         values = json.loads(text)
         if values.pop("format", None) == FORMAT:
-            tuples = {name: tuple(values[name]) for name in ("input_shape", "mean", "std")}
-            return ModelCard(**values | tuples)
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
-        raise InputError(f"{path} is damaged: its description of itself cannot be read ({error})") from error
+            lists = [name for name in ("input_shape", "mean", "std") if isinstance(values[name], list)]
+            return ModelCard(**values | {name: tuple(values[name]) for name in lists})
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+        reason = shortened(first_line(error))
+        raise InputError(f"{path} is damaged: its description of itself cannot be read ({reason})") from error
     raise InputError(f"{path} was written by another version of fpa (this one reads format {FORMAT})")
 
 
+@checked
 def load_model(
     path: Path | str, device: torch.device | str = "cpu", *, architecture: str | None = None
 ) -> nn.Module:
@@ -140,9 +158,9 @@ def load_model(
     >>> model.card.augmentation, model.card.classes[:2]
     ('fpa', ['disc', 'square'])
     """
-    path = model_path(path)
+    path, place = model_path(path), placed(device)
     card, state = read_card(path), read_tensors(path)
-    state = {key: value.float() if value.dtype == torch.float16 else value for key, value in state.items()}
+    state = _restored(state)
     name = parse_model_name(card.architecture)
     size = len(card.classes), card.input_shape[0]
     if name.kind == "function" and architecture != card.architecture:
@@ -158,7 +176,7 @@ def load_model(
         model = build(name, *size)
         model.load_state_dict(state)
     model.card = card  # type: ignore[assignment]
-    return model.to(device).eval()
+    return model.to(place).eval()
 
 
 def check_same_tensors(path: Path, model: str, expected: dict[str, Any], state: dict[str, Any]) -> None:
@@ -190,17 +208,22 @@ def open_tensors(path: Path) -> Any:
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """All tensors of a safetensors file; where it carries a checksum, damage is refused."""
+    return tensors_and_texts(path)[0]
+
+
+def tensors_and_texts(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """All tensors of a safetensors file, and its texts; where it carries a checksum, damage is refused."""
     with open_tensors(path) as file:
         state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        metadata = file.metadata() or {}
-    stored = metadata.get("fpa-checksum")
-    if stored is not None and stored != _checksum(state, metadata.get("fpa", "")):
+        texts: dict[str, str] = file.metadata() or {}
+    if texts.pop(CHECKSUM, None) not in (None, _checksum(state, texts)):
         raise InputError(f"{path} is damaged: its content does not match its checksum")
-    return state
+    return state, texts
 
 
-def _checksum(state: Mapping[str, Tensor], card: str) -> str:
-    return _updated(hashlib.blake2b(card.encode(), digest_size=16), state)
+def _checksum(state: Mapping[str, Tensor], texts: Mapping[str, str]) -> str:
+    joined = "".join(text for _, text in sorted(texts.items()))
+    return _updated(hashlib.blake2b(joined.encode(), digest_size=16), state)
 
 
 def _updated(digest: Any, state: Mapping[str, Tensor]) -> str:
@@ -232,6 +255,7 @@ class Opened:
     """The data set it was trained on, if it is a model of fpa."""
 
 
+@checked
 def open_model(
     spec: str,
     weights: Path | str | None = None,
@@ -322,6 +346,7 @@ def read_torch(path: Path, kind: str) -> Any:
     start = first_bytes(path, kind)
     if not start.startswith((b"PK", b"\x80")):  # neither a zip archive nor a pickle
         raise InputError(f"{path} is not a {kind}: it begins with {start[:16]!r}")
+    refuse_bomb(path)
     try:
         return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except pickle.UnpicklingError as error:

@@ -40,7 +40,7 @@ def classifier(
         note = "a float32 copy is evaluated, whose logits have more digits"
         warnings.warn(f"the model's weights are {kinds}: {note}", stacklevel=2)
         network = _copied(network).float()
-    if device is not None and any(p.device != _placed(device) for p in network.parameters()):
+    if device is not None and any(p.device != placed(device) for p in network.parameters()):
         network = (network if half else _copied(network)).to(device)
     if images is None:
         return network
@@ -143,7 +143,7 @@ def _copied(model: nn.Module) -> nn.Module:
         raise InputError(f"the model cannot be copied ({error}): {remedy}") from error
 
 
-def _placed(device: torch.device | str) -> torch.device:
+def placed(device: torch.device | str) -> torch.device:
     """The device with its number, as tensors on it say it."""
     try:
         return torch.empty(0, device=device).device

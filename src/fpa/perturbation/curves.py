@@ -13,6 +13,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from fpa.data.loaders import check_plain
 from fpa.described import shape_or_type
 from fpa.engine import Engine, Work
 from fpa.engine.devices import sent
@@ -21,6 +22,7 @@ from fpa.explanation.raw import Model, Targets, Task, make_task, problems
 from fpa.masking import Fill, Masking, MaskingLike, fully_masked, get_masking, noise_by_image
 from fpa.perturbation.features import Features, Pixels, features_of
 from fpa.perturbation.outputs import OUTPUTS, check_outputs
+from fpa.schema import check_type, checked
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Curves:
     """The curves of other outputs asked for: "centred", "margin", "log_odds", "probability", "accuracy"."""
 
 
+@checked
 @torch.inference_mode(False)
 def perturbation_curves(
     model: Model,
@@ -96,7 +99,7 @@ def perturbation_curves(
     curves = others.pop("logit")
     curves.others.update(others)
     for problem in problems(not_finite(images, maps, curves), task.indices):
-        warnings.warn(f"{problem}: left out (NaN)", stacklevel=3)
+        warnings.warn(f"{problem}: left out (NaN)", stacklevel=4)
     return curves
 
 
@@ -245,10 +248,14 @@ def check_maps(maps: Mapping[str, Tensor] | Tensor, images: Tensor) -> dict[str,
         raise InputError("there are no maps")
     shape = [len(images), *images.shape[2:]]
     for name, values in named.items():
-        if not isinstance(values, Tensor) or list(values.shape) != shape:
+        if not isinstance(values, Tensor) or list(check_plain(f"map {name}", values).shape) != shape:
             raise InputError(f"map {name} must be {shape} for these images, got {shape_or_type(values)}")
         named[name] = values.detach().to(images.device, torch.promote_types(values.dtype, torch.float32))
     return named
+
+
+MOST_POINTS = 10_000
+"""Of a curve."""
 
 
 def check_fractions(
@@ -262,10 +269,13 @@ def check_fractions(
     ([0.0, 0.5, 1.0], [0.0, 0.5, 0.95])
     """
     if fractions is None:
-        if points < 2:
-            raise InputError(f"a curve needs at least 2 points, got {points}")
+        check_type("points", points, int)
+        if not 2 <= points <= MOST_POINTS:
+            limit = "at least 2" if points < 2 else f"at most {MOST_POINTS:,}"
+            raise InputError(f"a curve needs {limit} points, got {points}")
         even = [step / (points - 1) for step in range(points)]
         return even if most == 1 else [*(share for share in even if share < most), most]
+    check_type("fractions", fractions, Sequence[float])
     shares = [float(fraction) for fraction in fractions]
     if not shares:
         raise InputError("there are no fractions")

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fpa.data.loaders import as_tensor
 from fpa.errors import InputError
 from fpa.explanation.raw import check_indices
 from fpa.seeds import Stream, by_image
@@ -118,7 +119,7 @@ def features_of(features: Features, images: Tensor) -> Pixels:
         across = -(-width // features)
         down, right = torch.arange(height) // features, torch.arange(width) // features
         return Segments(images, (down[:, None] * across + right).expand(len(images), -1, -1))
-    labels = torch.as_tensor(features)
+    labels = as_tensor("the label map", features)
     if labels.shape not in (images.shape[2:], (len(images), height, width)) or labels.is_floating_point():
         expected, kind = f"[{len(images)}, {height}, {width}] or [{height}, {width}]", list(labels.shape)
         raise InputError(f"the label map must be whole numbers {expected}, got {labels.dtype} {kind}")

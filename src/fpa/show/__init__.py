@@ -8,12 +8,10 @@ from pathlib import Path
 
 from fpa.evaluation.result import Results
 from fpa.files import writable_folder, write_text
-from fpa.show.tables import comparison_table, latex, markdown, results_table
+from fpa.show.tables import comparison_table, csv_text, latex, markdown, results_table
 from fpa.study.folder import SHOWN as STAGES
 
 __all__ = ["STAGES", "show_all", "write_comparison"]
-
-_CSV = {"index": False, "float_format": "%.6g"}
 
 
 def show_all(
@@ -27,7 +25,7 @@ def show_all(
     folder = writable_folder(Path(folder))
     written: dict[str, list[Path]] = {}
     if "tables" in only:
-        texts = {"csv": results_table(results).to_csv(**_CSV), "md": markdown(results), "tex": latex(results)}
+        texts = {"csv": csv_text(results_table(results)), "md": markdown(results), "tex": latex(results)}
         written["tables"] = [write_text(folder / f"table.{kind}", text) for kind, text in texts.items()]
     if "figures" in only:
         from fpa.show.figures import save_figures
@@ -45,7 +43,7 @@ def write_comparison(several: Sequence[Results], folder: str | Path) -> list[Pat
     from fpa.show.figures import overview, save
 
     folder = writable_folder(Path(folder))
-    written = [write_text(folder / "comparison.csv", comparison_table(several).to_csv(**_CSV))]
+    written = [write_text(folder / "comparison.csv", csv_text(comparison_table(several)))]
     for signed, kind in ((True, "signed"), (False, "unsigned")):
         stem = folder / f"overview-{kind}"
         if any(signed in results.signed.values() for results in several):

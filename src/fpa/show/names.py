@@ -1,20 +1,49 @@
 """How estimators and models are called and drawn, never by a colour alone."""
 
 import html
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
+from fpa.errors import printable
 from fpa.evaluation.result import Results
 from fpa.progress import shortened
 from fpa.show.summary import groups
 
 _VARIANTS = {"none": "None", "rectangle": "Rectangle", "fpa": "FPA"}
 
-_FORMS = {  # the prime, the reduction below the line, and what is escaped by a backslash
-    "text": ("'", "_{}", ""),
-    "mathtext": ("$'$", "$_\\mathrm{{{}}}$", "$"),
-    "html": ("′", "<sub>{}</sub>", ""),
-    "latex": ("$'$", "\\textsubscript{{{}}}", "&%$#_{}"),
+_TEX: dict[str, str | int | None] = {
+    **{each: f"\\{each}" for each in "&%$#_{}"},
+    "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "±": "$\\pm$",
+    "\n": " ",
+}  # fmt: skip
+_MARKDOWN: dict[str, str | int | None] = {
+    "|": "\\|", "<": "&lt;", ">": "&gt;", "`": "\\`", "[": "\\[", "\n": " ",
+}  # fmt: skip
+
+
+def tex(text: str) -> str:
+    r"""A text for LaTeX, none of which is a command.
+
+    >>> tex(r"50 % of \input{x}")
+    '50\\,\\% of \\textbackslash{}input\\{x\\}'
+    """
+    return text.translate(str.maketrans(_TEX)).replace(" \\%", "\\,\\%")
+
+
+def markdown_text(text: str) -> str:
+    r"""A text for a cell of a table in Markdown, without HTML, links or further cells.
+
+    >>> markdown_text("<b>|")
+    '&lt;b&gt;\\|'
+    """
+    return text.translate(str.maketrans(_MARKDOWN))
+
+
+_FORMS: dict[str, tuple[str, str, Callable[[str], str]]] = {  # the prime, the reduction, what escapes names
+    "text": ("'", "_{}", str),
+    "mathtext": ("$'$", "$_\\mathrm{{{}}}$", lambda text: text.replace("$", "\\$")),
+    "html": ("′", "<sub>{}</sub>", html.escape),
+    "latex": ("$'$", "\\textsubscript{{{}}}", tex),
 }
 
 
@@ -33,14 +62,11 @@ def estimator_name(
     >>> estimator_name("my_map<1>", "html"), estimator_name("my_map", "latex")
     ('my_map&lt;1&gt;', 'my\\_map')
     """
-    prime, below, special = _FORMS[style]
+    prime, below, escaped = _FORMS[style]
     parts = label or {"name": name}
-    escaped = {ord(each): f"\\{each}" for each in special}
-    if style == "latex":
-        escaped[ord("~")] = "\\textasciitilde{}"
-    text = shortened(str(parts["name"]), most).translate(escaped)
-    text = (html.escape(text) if style == "html" else text) + (prime if parts.get("prime") else "")
-    return text + (below.format(parts["reduction"]) if parts.get("reduction") else "")
+    text = escaped(shortened(printable(str(parts["name"])), most)) + (prime if parts.get("prime") else "")
+    reduction = escaped(printable(str(parts.get("reduction") or "")))
+    return text + (below.format(reduction) if reduction else "")
 
 
 def estimator_names(*several: Results, style: str = "text", most: int | None = None) -> dict[str, str]:
@@ -58,7 +84,7 @@ def model_name(name: str) -> str:
     >>> model_name("fpa"), model_name("mine")
     ('FPA', 'mine')
     """
-    return _VARIANTS.get(name, name)
+    return _VARIANTS.get(name, printable(name))
 
 
 # The colours of Okabe and Ito, which colour-blind people can tell apart; their order is that of report.css.

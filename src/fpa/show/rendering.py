@@ -6,7 +6,7 @@ from typing import Any
 
 from fpa.files import writable_folder, write_text
 from fpa.show import summary
-from fpa.show.names import model_name
+from fpa.show.names import markdown_text, model_name, tex
 
 
 def rendered(template: str, **values: Any) -> str:
@@ -21,7 +21,8 @@ def rendered(template: str, **values: Any) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"number": number, "model": model_name, "tenths": "{:.1f}".format, "latex": _latex}
+    environment.filters |= {"number": number, "model": model_name, "tenths": "{:.1f}".format}
+    environment.filters |= {"latex": tex, "md": markdown_text}
     return environment.get_template(template).render(values, summary=summary)
 
 
@@ -41,9 +42,3 @@ def number(value: float, digits: int = 1, sign: bool = False) -> str:
         return "–"
     rounded = round(value, digits) + 0.0  # no negative zero
     return f"{rounded:{'+' if sign else ''}.{digits}f}".replace("-", "−")
-
-
-def _latex(text: str) -> str:
-    for plain, escaped in ((" %", "\\,\\%"), ("±", "$\\pm$"), ("_", "\\_"), ("&", "\\&"), ("#", "\\#")):
-        text = text.replace(plain, escaped)
-    return text

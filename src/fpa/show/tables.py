@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fpa.auditing.rule import FEWEST_IMAGES
+from fpa.errors import printable
 from fpa.evaluation.result import Result, Results
 from fpa.evaluation.scored import tied, worse_than_best
 from fpa.show import rivals, scope, summary
@@ -25,7 +26,11 @@ COUNTED = "Signed-unsigned pairs that MIF and LIF rank in opposite order (signif
 def headline(results: Results) -> str:
     """How often MIF and LIF contradict each other over signed-unsigned pairs, for every model."""
     counts = _counted(results)
-    return f"{COUNTED}: {counts}" if counts else "There is no pair of a signed and an unsigned estimator."
+    return (
+        printable(f"{COUNTED}: {counts}")
+        if counts
+        else "There is no pair of a signed and an unsigned estimator."
+    )
 
 
 def notes(results: Results, *, scores: bool = True) -> list[str]:
@@ -58,7 +63,7 @@ def notes(results: Results, *, scores: bool = True) -> list[str]:
         lines.append(f"The model {model_name(name)} is no better than chance: there is nothing to explain.")
     if used < FEWEST_IMAGES:
         lines.append(f"{used} images are too few for conclusions: use {FEWEST_IMAGES} or more.")
-    return lines
+    return [*map(printable, lines)]
 
 
 def results_table(results: Results) -> "pd.DataFrame":
@@ -99,6 +104,13 @@ def results_table(results: Results) -> "pd.DataFrame":
                 row[f"score_{score}_p"] = worse[score].get(estimator)
             rows.append(row)
     return pd.DataFrame(rows)
+
+
+def csv_text(table: "pd.DataFrame") -> str:
+    """A table as CSV; a name that a spreadsheet would take for a formula begins with an apostrophe."""
+    formula = ("=", "+", "-", "@", "\t", "\r")
+    safe = table.map(lambda cell: f"'{cell}" if isinstance(cell, str) and cell.startswith(formula) else cell)
+    return str(safe.to_csv(index=False, float_format="%.6g"))
 
 
 def markdown(results: Results) -> str:
@@ -175,7 +187,8 @@ def comparison(several: Sequence[Results]) -> Group:
 
     What is compared stands side by side: one column for each, one block of rows for each training.
     """
-    titles, counts = summary.titles(several), [_counted(results) or "no such pairs" for results in several]
+    titles = [[*map(printable, title)] for title in summary.titles(several)]
+    counts = [_counted(results) or "no such pairs" for results in several]
     lines = [f"{' '.join(title)}: {count}" for title, count in zip(titles, counts, strict=True)]
     table = Table("estimator", box=None, padding=(0, 2, 0, 0))
     few = len(several) <= 4  # 80 columns have room for intervals then; the CSV file always has them
@@ -311,4 +324,4 @@ def _warnings(results: Results) -> list[str]:
     """What to doubt; what was left out and why, each reason once."""
     fidelities = [each for model in results.models.values() for each in model.fidelity.values()]
     left_out = sorted({note for each in fidelities for note in each.notes})
-    return [f"note: {note}" for note in (*summary.doubts(results), *left_out)]
+    return [printable(f"note: {note}") for note in (*summary.doubts(results), *left_out)]

@@ -9,7 +9,6 @@ figures/                             PNG and PDF
 report.html
 """
 
-import hashlib
 import json
 import os
 import time
@@ -18,10 +17,20 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from fpa.errors import DamagedError, InputError, differences, same_format
-from fpa.evaluation.examples import Examples
-from fpa.evaluation.shards import DESCRIPTION, EXAMPLES, FILES, EvaluationFolder
-from fpa.files import LOCK, clear_temporaries, read_json, writable_folder, write_text
+from fpa.errors import DamagedError, InputError, differences, first_line, same_format
+from fpa.evaluation.examples import EXAMPLES, read_examples
+from fpa.evaluation.shards import DESCRIPTION, FILES, EvaluationFolder
+from fpa.files import (
+    LOCK,
+    clear_temporaries,
+    file_checksum,
+    file_texts,
+    read_json,
+    refuse_links,
+    writable_folder,
+    write_json,
+    write_text,
+)
 from fpa.progress import Display
 from fpa.study.recipe import AUGMENTATIONS, Recipe, load_recipe
 
@@ -67,6 +76,7 @@ class StudyFolder:
         others = self.path.exists() and any(path.name != LOCK for path in self.path.iterdir())
         if others and not (self.path / "recipe.yaml").exists():
             raise InputError(f"{self.path} is not empty and holds no study: nothing was removed")
+        refuse_links(self.path, self.parts[1:])
         for path in self.files:
             path.unlink()
         self.clear_temporaries()
@@ -79,17 +89,37 @@ class StudyFolder:
         for part in self.parts:
             clear_temporaries(self.path / part)
 
-    def damaged(self) -> dict[Path, object]:
-        """The files that cannot be read, and blocks that nothing describes, with the reasons."""
+    def damaged(self, recipe: Recipe | None = None) -> dict[Path, object]:
+        """The files that cannot be read or, in a study of `recipe`, are foreign, with the reasons."""
         from fpa.models.saved import read_tensors
 
         for path in self.files:
             if not os.access(path, os.R_OK):  # to be read by someone else, and not to be removed
                 raise InputError(f"{path} cannot be read: you lack permission")
 
+        foreign = {} if recipe is None else self.foreign(recipe)
+
+        def evaluation(path: Path) -> None:
+            stored, about = EvaluationFolder(path.parent), None
+            if path.parent / DESCRIPTION not in foreign:  # which would make all others foreign
+                with suppress(DamagedError):
+                    about = stored.about()
+            if path.name == EXAMPLES:
+                read_examples(path.parent, about)
+            elif about is None:
+                reasons: dict[Path, object] = {}
+                for check in (stored.check_blocks, stored.about):
+                    try:
+                        check()
+                    except DamagedError as error:
+                        reasons |= error.reasons
+                if reasons:
+                    raise DamagedError(reasons)
+            else:
+                stored.read()
+
         readers: dict[str, Callable[[Path], Any]] = dict.fromkeys(TRAINED[:2], read_tensors)
-        readers |= {"manifest.json": read_json, EXAMPLES: Examples.read}
-        readers[DESCRIPTION] = lambda path: EvaluationFolder(path.parent).read()
+        readers |= {"manifest.json": read_json, EXAMPLES: evaluation, DESCRIPTION: evaluation}
         # also where it is missing: there may be blocks
         descriptions = (self.path / name / DESCRIPTION for name in self.variants)
         damaged: dict[Path, object] = {}
@@ -101,7 +131,35 @@ class StudyFolder:
                 damaged |= error.reasons
             except InputError as error:
                 damaged[path] = error
-        return damaged
+        return damaged | foreign
+
+    def foreign(self, recipe: Recipe) -> dict[Path, object]:
+        """Models and evaluations of another training than the one in whose folder they are.
+
+        Those of other settings than the recipe's are refused: it may be the recipe that was changed.
+        """
+        found, others = dict[Path, object](), dict[Path, list[str]]()
+        for name, variant in recipe.trainings().items():
+            model, described = self.path / name / TRAINED[0], self.path / name / DESCRIPTION
+            with suppress(DamagedError):  # damage is found elsewhere
+                card = _card(model)
+                if card.get("variant", "") not in ("", name):
+                    found[model] = f"it is the model of the training {card['variant']}"
+                elif card:
+                    others[model] = differences(recipe.description(variant), card["recipe"])
+            with suppress(DamagedError):
+                about = EvaluationFolder(described.parent).about() or {"name": name, "plan": {}}
+                asked = {"seed": recipe.seed, "points": recipe.evaluation.points}
+                plan = about["plan"]
+                made = {"seed": plan["seed"], "points": len(plan["fractions"])} if plan else asked
+                if about["name"] != name:
+                    found[described] = f"it is the evaluation of {about['name']}"
+                others[described] = differences(asked, made)
+        for path, changed in others.items():
+            if changed:
+                settings = f"was made with other settings than recipe.yaml has ({'; '.join(changed)})"
+                raise InputError(f"{path} {settings}: restore recipe.yaml, or start afresh with --overwrite")
+        return found
 
     def claim(self, recipe: Recipe, display: Display, *, overwrite: bool, repair: bool) -> None:
         """Take the folder for this recipe, or refuse what is there; damaged files are removed on request."""
@@ -117,11 +175,11 @@ class StudyFolder:
                 )
         else:
             self.refuse_others()
-        damaged = self.damaged()
+        damaged = self.damaged(recipe if path.exists() else None)
         if damaged and not (repair and path.exists()):  # without a recipe they may be of something else
             raise DamagedError(damaged)
         for file, reason in damaged.items():
-            display.say(f"removed a damaged file: {file} ({reason})")
+            display.say(f"removed a damaged or foreign file: {file} ({reason})")
             file.unlink(missing_ok=True)
         writable_folder(self.path)
         self.clear_temporaries()
@@ -145,6 +203,17 @@ class StudyFolder:
                 f"{self.path} holds no study (there is no recipe.yaml), but files that would be overwritten: "
                 f"{', '.join(others[:5])}{more}; choose another --output, {remedy}"
             )
+
+
+def _card(path: Path) -> dict[str, Any]:
+    """What a model file says of itself; empty where it is not there or says nothing."""
+    try:
+        card = json.loads(file_texts(path).get("fpa", "{}")) if path.exists() else {}
+        if not card or (isinstance(card["recipe"], dict) and isinstance(card.get("variant", ""), str)):
+            return dict(card)
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise DamagedError({path: first_line(error)}) from error
+    raise DamagedError({path: "its description of itself cannot be read"})
 
 
 def check_format(folder: Path) -> None:
@@ -187,10 +256,15 @@ class Manifest:
         names = sorted(str(path.relative_to(self.path.parent)) for path in paths)
         self.values["files"][stage] = self._checksums(names)
 
+    def note_histories(self, paths: Sequence[Path], *, again: bool) -> None:
+        """Remember the histories of the trainings, once, or again after one of them."""
+        if again or "train" not in self.values["files"]:
+            self.note_files("train", [path for path in paths if path.exists()])
+            self._write()
+
     def _checksums(self, names: Sequence[str] | dict[str, str]) -> dict[str, str]:
         paths = {name: self.path.parent / name for name in names}
-        contents = {name: path.read_bytes() for name, path in paths.items() if path.is_file()}
-        return {name: hashlib.sha256(content).hexdigest()[:16] for name, content in contents.items()}
+        return {name: file_checksum(path) for name, path in paths.items() if path.is_file()}
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -207,4 +281,4 @@ class Manifest:
         self._write()
 
     def _write(self) -> None:
-        write_text(self.path, json.dumps(self.values, indent=2) + "\n")
+        write_json(self.path, self.values)

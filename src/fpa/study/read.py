@@ -6,16 +6,18 @@ import warnings
 from importlib import resources
 from pathlib import Path
 
-from fpa.errors import InputError, differences
-from fpa.evaluation.examples import Examples
+from fpa.errors import DamagedError, InputError, differences
+from fpa.evaluation.examples import read_examples
 from fpa.evaluation.result import Result, Results
-from fpa.evaluation.shards import DESCRIPTION, EXAMPLES, load_result, read_evaluation
-from fpa.files import read_json
+from fpa.evaluation.shards import DESCRIPTION, load_result, read_evaluation
+from fpa.files import file_checksum, file_texts, read_json
+from fpa.schema import checked
 from fpa.scores.fidelity import common_images
-from fpa.study.folder import check_format, stored_recipe
+from fpa.study.folder import StudyFolder, check_format, stored_recipe
 from fpa.study.recipe import Recipe, load_recipe, recipe_names
 
 
+@checked
 def read_results(folder: Path | str) -> Results:
     """The results in a folder: those of a study, or those of one evaluation."""
     folder = Path(folder)
@@ -38,18 +40,28 @@ def read_study(folder: Path | str) -> Results:
         raise InputError(f"{folder} holds no study: there is no recipe.yaml")
     check_format(folder)
     recipe, manifest = stored_recipe(folder / "recipe.yaml"), read_json(folder / "manifest.json")
-    for key in ("files", "also"):  # for continuing the study; they say nothing about its results
-        manifest.pop(key, None)
+    known = manifest.pop("files", {}).get("train", {})
+    manifest.pop("also", None)  # for continuing the study; it says nothing about its results
+    if foreign := StudyFolder(folder, [*recipe.trainings()]).foreign(recipe):
+        raise DamagedError(foreign)
     evaluations = {name: read_evaluation(folder / name) for name in recipe.trainings()}
-    for name, (evaluation, _) in evaluations.items():
+    for name, (evaluation, about) in evaluations.items():
         if not evaluation.complete:
             raise InputError(f"{folder / name} is not complete: run the study again to continue")
+        if (model := folder / name / "model.safetensors").exists():
+            weights = file_texts(model).get("fpa-weights")  # none where an earlier version wrote it
+            if weights not in (None, about["model"]):
+                wrong = "holds curves of other weights than those of its model"
+                raise InputError(f"{folder / name} {wrong}: run the study again to make them anew")
     several = [evaluation for evaluation, _ in evaluations.values()]
     keep = common_images(*(each.unmasked for each in several)) if several[0].divided else None
     models = {}
     for name, (evaluation, about) in evaluations.items():
         part = folder / name
-        examples, history = Examples.read(part / EXAMPLES), read_history(part / "training.csv")
+        examples, history = (
+            read_examples(part, about),
+            read_history(part / "training.csv", known.get(f"{name}/training.csv")),
+        )
         models[name] = Result.of(name, evaluation, about, keep=keep, examples=examples, history=history)
     return Results(recipe.name, models, manifest, published(recipe), recipe=recipe.to_dict(), folder=folder)
 
@@ -70,11 +82,13 @@ def published(recipe: Recipe) -> dict[str, dict[str, tuple[float, float]]]:
     }
 
 
-def read_history(path: Path) -> dict[str, list[float | None]]:
-    """The columns of a training's history; empty where the file is missing or cannot be understood."""
+def read_history(path: Path, checksum: str | None = None) -> dict[str, list[float | None]]:
+    """The columns of a training's history; empty where the file is missing, damaged or another's."""
     if not path.exists():
         return {}
     try:
+        if checksum not in (None, file_checksum(path)):
+            raise ValueError("its content does not match its checksum")
         names, *rows = csv.reader(path.read_text(encoding="utf-8").splitlines(), strict=True)
         if "epoch" not in names:
             raise ValueError("it has no column epoch")

@@ -4,14 +4,17 @@ import copy
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from functools import reduce
 from importlib import resources
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
-from fpa.errors import InputError, at_least, one_of, unknown
+from fpa.errors import InputError, at_least, one_of, printable, shortened, unknown
+from fpa.schema import check_types, checked
 from fpa.training.settings import FPASettings, RectangleSettings, TrainingSettings
 
 if TYPE_CHECKING:
@@ -21,6 +24,9 @@ Augmentation = Literal["none", "rectangle", "fpa"]
 AUGMENTATIONS: tuple[Augmentation, ...] = get_args(Augmentation)
 
 RECIPES = resources.files("fpa.study") / "recipes"
+
+LARGEST = 100_000
+"""Characters of a recipe, and values that it may stand for."""
 
 RESERVED = ("curves", "figures", "variations")
 """Names of other folders, which no training may have."""
@@ -48,6 +54,7 @@ class DataSettings:
     workers: int = 8
 
     def __post_init__(self) -> None:
+        check_types(self, "data.")
         for name, least in (("size", 8), ("workers", 0), ("train_images", 1), ("evaluation_images", 1)):
             at_least(f"data.{name}", getattr(self, name), least)
 
@@ -84,6 +91,7 @@ class PlanSettings:
     precision: Literal["auto", "float32", "tf32", "bfloat16"] = "auto"
 
     def __post_init__(self) -> None:
+        check_types(self)
         for name, least in (("ig_steps", 1), ("sg_samples", 1), ("points", 2)):
             at_least(name, getattr(self, name), least)
         if not 0 <= self.sigma < math.inf:
@@ -148,7 +156,7 @@ class Variant:
     rectangle: RectangleSettings | None = None
 
     def __post_init__(self) -> None:
-        one_of("augmentation", self.augmentation, AUGMENTATIONS)
+        check_types(self)
         at_least("seed", self.seed, 0)
 
     @property
@@ -190,8 +198,9 @@ class Recipe:
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
 
     def __post_init__(self) -> None:
-        if self.name in ("", ".", "..") or set(self.name) & {"/", "\\"}:
-            raise InputError(f"a recipe's name must not be a path, got {self.name!r}")
+        check_types(self)
+        if self.name in ("", ".", "..") or set(self.name) & {"/", "\\"} or printable(self.name) != self.name:
+            raise InputError(f"a recipe's name must be printable and not a path, got {self.name!r}")
         for name in self.augmentations:
             one_of("augmentation", name, AUGMENTATIONS)
         names = [*self.augmentations, *self.variants]
@@ -268,28 +277,47 @@ def recipe_values(name: str) -> dict[str, Any]:
         missing = InputError(f"there is no recipe file {source}")
         raise missing if name.endswith((".yaml", ".yml")) else unknown("recipe", name, recipe_names())
     try:
-        text = source.read_text(encoding="utf-8")
+        with source.open(encoding="utf-8") as file:
+            text = file.read(LARGEST + 1)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"the recipe file {source} cannot be read: {error}") from error
+    if len(text) > LARGEST:
+        raise InputError(f"{name} is no recipe, which has at most {LARGEST:,} characters")
 
     class Unique(yaml.SafeLoader):
         """Refuses a field that is given twice, of which YAML would take the last."""
 
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-            keys = [key.value for key, _ in node.value]
-            if twice := [key for key in keys if keys.count(key) > 1]:
+            keys = Counter(str(key.value) for key, _ in node.value)
+            if twice := [key for key, times in keys.items() if times > 1]:
                 raise yaml.YAMLError(f"{twice[0]} is given twice")
             return super().construct_mapping(node, deep)
 
+    def count(node: Any) -> int:
+        """Nodes of a document, those behind an alias as often as they are referred to."""
+        if id(node) not in counted:
+            parts = node.value if isinstance(node, yaml.CollectionNode) else ()
+            parts = chain(*parts) if isinstance(node, yaml.MappingNode) else parts
+            counted[id(node)] = 1 + sum(map(count, parts))
+        return counted[id(node)]
+
+    counted: dict[int, int] = {}
     try:
-        values = yaml.load(text, Unique)
-    except yaml.YAMLError as error:
-        raise InputError(f"{name} is not valid YAML: {' '.join(str(error).split())}") from error
+        loader = Unique(text)
+        document = loader.get_single_node()
+        if document is not None and count(document) > LARGEST:
+            raise yaml.YAMLError("its aliases stand for too much")
+        values = None if document is None else loader.construct_document(document)
+    except RecursionError as error:
+        raise InputError(f"{name} is not valid YAML: it is nested too deeply") from error
+    except Exception as error:  # of many types, for odd dates and numbers
+        raise InputError(f"{name} is not valid YAML: {shortened(' '.join(str(error).split()))}") from error
     if not isinstance(values, dict):
         raise InputError(f"{name} must be a mapping of recipe fields, got {type(values).__name__}")
     return values
 
 
+@checked
 def load_recipe(name: str, overrides: dict[str, Any] | None = None) -> Recipe:
     """A recipe by name or path, with single fields changed.
 
@@ -309,7 +337,7 @@ def load_recipe(name: str, overrides: dict[str, Any] | None = None) -> Recipe:
         namespace = parser.parse_object(copy.deepcopy(values))  # which it would change
         return recipe_from(parser.instantiate(namespace), namespace.name)
     except ArgumentError as error:
-        raise InputError(f"recipe {name!r}: {' '.join(str(error).split())}") from error
+        raise InputError(f"recipe {name!r}: {shortened(' '.join(str(error).split()))}") from error
 
 
 def recipe_from(namespace: Any, name: str) -> Recipe:
@@ -320,11 +348,11 @@ def recipe_from(namespace: Any, name: str) -> Recipe:
 def _check_fields(kind: type, values: Any, prefix: str) -> None:
     """Refuse unknown fields, in settings and in variants too, and settings that are no mapping."""
     if not isinstance(values, dict):
-        raise InputError(f"recipe field {prefix[:-1]} must be a mapping, got {values!r}")
+        raise InputError(f"recipe field {prefix[:-1]} must be a mapping, got {shortened(repr(values))}")
     known = {item.name: item.type for item in fields(kind)}
     for key, value in values.items():
         if key not in known:
-            raise unknown("recipe field", f"{prefix}{key}", [f"{prefix}{name}" for name in known])
+            raise unknown("recipe field", shortened(f"{prefix}{key}"), [f"{prefix}{name}" for name in known])
         inner = next((part for part in (known[key], *get_args(known[key])) if is_dataclass(part)), None)
         if isinstance(inner, type) and get_origin(known[key]) is dict and isinstance(value, dict):
             for name, part in value.items():

@@ -1,7 +1,7 @@
 """A whole study: train, explain, perturb, score and show, in stages that are skipped when they are done."""
 
 import shlex
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,21 +10,24 @@ import torch
 from fpa.data import ImageData, image_source
 from fpa.engine.devices import check_device, chosen_device
 from fpa.engine.engine import Engine
-from fpa.errors import InputError, at_least
+from fpa.errors import DamagedError, InputError, at_least
 from fpa.evaluation.evaluator import describe_subject
+from fpa.evaluation.examples import EXAMPLES
 from fpa.evaluation.loop import evaluate_blocks, made_with, suited
 from fpa.evaluation.plan import Plan, make_plan
 from fpa.evaluation.result import Results
-from fpa.evaluation.shards import DESCRIPTION, EXAMPLES, EvaluationFolder, read_evaluation
+from fpa.evaluation.shards import DESCRIPTION, EvaluationFolder, read_evaluation
 from fpa.files import folder_lock
 from fpa.models.saved import fingerprint, load_model
 from fpa.progress import Display, curves_stage, training_stage
+from fpa.schema import checked
 from fpa.study.folder import SHOWN, Manifest, StudyFolder
 from fpa.study.read import read_results, read_study
 from fpa.study.recipe import Recipe
 from fpa.study.trainings import check_data, load_recipe_data, train
 
 
+@checked
 def run_study(
     recipe: Recipe,
     output: Path | str,
@@ -54,8 +57,13 @@ def run_study(
     at_least("data.evaluation_images", len(data.evaluation), 2)
     plan = suited(plan, image_source(data))
     variants = recipe.trainings()
-    with folder_lock(folder):
+    with folder_lock(folder), ExitStack() as parts:
+        for name in variants:  # also a run into one of its parts is kept out
+            if (folder / name).is_dir():
+                parts.enter_context(folder_lock(folder / name))
         StudyFolder(folder, [*variants]).claim(recipe, display, overwrite=overwrite, repair=repair)
+        for name in variants:
+            parts.enter_context(folder_lock(folder / name))
         manifest = Manifest(folder, recipe.seed, circumstances(device))
         stages = {name: training_stage(name, variant.seed or 0) for name, variant in variants.items()}
         display.plan([*stages.values()], [*map(curves_stage, variants)], *([stage] for stage in SHOWN))
@@ -66,6 +74,7 @@ def run_study(
         with manifest.stage("train") if missing else nullcontext():
             # where none is missing, this still checks that the models there are the recipe's
             train(recipe, folder, data=data, device=device, **shown)
+        manifest.note_histories([folder / name / "training.csv" for name in variants], again=bool(missing))
         for name in variants:
             path = folder / name / "model.safetensors"
             model = load_model(path, chosen_device(device), architecture=recipe.model)
@@ -89,10 +98,16 @@ def _evaluated(engine: Engine, plan: Plan, data: ImageData, folder: Path, displa
     """Whether the folder holds all the curves of this model; those of another model are removed."""
     stored = EvaluationFolder(folder)
     about, asked = stored.about(), {"plan": plan.to_json(engine), "model": fingerprint(engine.model)}
-    if about is not None and about["model"] != asked["model"]:
+    other = about is not None and about["model"] != asked["model"]
+    if about is None:
+        try:
+            stored.about(asked)
+        except DamagedError:  # blocks that nothing describes, and not of this model
+            other = True
+    if other:
         display.say(f"{folder.name}: the curves were made with another model; making them again")
         stored.clear()
-    if not (stored.about(asked) and stored.blocks and (folder / EXAMPLES).exists()):
+    if about is None or not (stored.about(asked) and stored.blocks and (folder / EXAMPLES).exists()):
         return False
     evaluation, _ = read_evaluation(folder)
     return evaluation.complete and evaluation.indices.tolist() == data.evaluation.tolist()

@@ -19,8 +19,10 @@ from torchvision import tv_tensors
 from torchvision.transforms import v2
 from torchvision.transforms.v2.functional import is_pure_tensor
 
+from fpa.data.loaders import check_plain
 from fpa.errors import InputError
 from fpa.masking import MaskingLike, get_masking
+from fpa.schema import checked
 from fpa.seeds import generator as seeded
 
 Draws = dict[str, Tensor]
@@ -39,6 +41,7 @@ class _BatchMasking(v2.Transform):
 
     _transformed_types: ClassVar[tuple[Any, ...]] = (is_pure_tensor, tv_tensors.Image, PIL.Image.Image)
 
+    @checked
     def __init__(self, p: float, masking: MaskingLike | None, generator: torch.Generator | None) -> None:
         super().__init__()
         self.p = _probability("p", p)
@@ -71,6 +74,7 @@ class _BatchMasking(v2.Transform):
 
     def check(self, images: Tensor) -> None:
         """Refuse what cannot be perturbed."""
+        check_plain("images", images)
         name, shape = type(self).__name__, list(images.shape)
         if images.ndim != 4:
             raise InputError(f"{name} needs images [N, C, H, W] or one image [C, H, W], got shape {shape}")
@@ -82,7 +86,7 @@ class _BatchMasking(v2.Transform):
             raise InputError(f"{type(self).__name__} needs normalised tensors, got a PIL image: {_REMEDY}")
 
     def transform(self, inpt: Tensor, params: dict[str, Any]) -> Tensor:
-        images = inpt.as_subclass(Tensor)
+        images = check_plain("images", inpt).as_subclass(Tensor)
         batch, generator = images[None] if images.ndim == 3 else images, self._own_generator()
         mask = self.mask(batch, generator)
         masked = self.masking(batch, mask, self.masking.noise(batch, generator)).reshape(images.shape)
@@ -141,6 +145,7 @@ class FPA(_BatchMasking):
 
     """
 
+    @checked
     def __init__(
         self,
         p: float = 0.5,
@@ -155,8 +160,6 @@ class FPA(_BatchMasking):
         self.p1_max, self.p2 = _probability("p1_max", p1_max), _probability("p2", p2)
         if isinstance(s_max, bool) or not isinstance(s_max, int) or s_max < 1:
             raise InputError(f"s_max must be a whole number of at least 1, got {s_max!r}")
-        if squares not in ("selected", "everywhere"):
-            raise InputError(f"squares must be 'selected' or 'everywhere', got {squares!r}")
         self.s_max, self.squares = s_max, squares
 
     def check(self, images: Tensor) -> None:  # noqa: D102
@@ -260,6 +263,7 @@ class Rectangle(_BatchMasking):
 
     ATTEMPTS: ClassVar[int] = 64
 
+    @checked
     def __init__(
         self,
         p: float = 0.5,
@@ -274,8 +278,6 @@ class Rectangle(_BatchMasking):
             raise InputError(f"area must be two rising shares in (0, 1], got {tuple(area)}")
         if not 0 < aspect[0] <= aspect[1] < math.inf:
             raise InputError(f"aspect must be two rising positive numbers, got {tuple(aspect)}")
-        if coin not in ("batch", "image"):
-            raise InputError(f"coin must be 'batch' or 'image', got {coin!r}")
         self.area, self.aspect, self.coin = tuple(area), tuple(aspect), coin
 
     def _draws(self, shape: Shape, uniform: Callable[..., Tensor]) -> Draws:

@@ -90,6 +90,12 @@ def training_batches(
     return FileBatches(data, batch_size, seed, mine=mine, device=device, workers=workers)
 
 
+def nothing_readable(path: Path, count: int) -> InputError:
+    """The error for a batch without a single image that can be read: there is nothing to learn from."""
+    gone = "are the files still there? run again to continue"
+    return InputError(f"none of the {count} images of a batch can be read, one is {path}: {gone}")
+
+
 def _order(images: int, batch_size: int, seed: int, epoch: int) -> Tensor:
     """The images of every step of an epoch, [steps, batch_size]; those left over wait for another epoch."""
     steps = images // batch_size
@@ -170,6 +176,8 @@ class PhotoBatches(HeldBatches):
         crop, photos = self.photos.crop, self.photos
         uniform = crop.uniform(derive(self.seed, Stream.WORKERS), epoch, range(len(photos)))
         self._boxes.copy_(crop.boxes(uniform, photos.heights, photos.widths))
+        if photos.unreadable and bool((photos.labels[self._order] == UNREADABLE).all(1).any()):
+            raise nothing_readable(min(photos.unreadable), self.batch_size)
 
     def batch(self, draws: torch.Generator) -> tuple[Tensor, Tensor]:  # noqa: D102
         rows, photos = self.next_rows()[self.mine], self.photos
@@ -208,10 +216,13 @@ class FileBatches(Batches):
 
     def advance(self) -> bool:  # noqa: D102
         images, labels, indices = next_batch_of(self._next)
-        self.unreadable.update(unreadable(self.split, indices, labels))
+        bad = unreadable(self.split, indices, labels)
+        self.unreadable.update(bad)
+        if len(bad) == len(labels) > 1:
+            raise nothing_readable(bad[0], len(bad))
         self._images.copy_(images, non_blocking=True)
         self._labels.copy_(labels, non_blocking=True)
-        return True
+        return len(bad) < len(labels)
 
     def close(self) -> None:  # noqa: D102
         self._next = iter(())

@@ -35,6 +35,7 @@ from fpa.masking import get_masking, masking_json
 from fpa.models.saved import ModelCard, fingerprint
 from fpa.models.wrap import class_count, classifier, input_channels, unwrapped
 from fpa.progress import Display
+from fpa.schema import checked
 from fpa.seeds import Stream, derive
 from fpa.training.augment import FPA, Cell
 from fpa.training.batches import REMEDY, LoaderBatches
@@ -46,6 +47,8 @@ Targets = Literal["auto", "labels", "model"]
 ClassIndex = Mapping[str, int] | Sequence[int]
 
 
+@checked
+@torch.inference_mode(False)
 def finetune(
     model: nn.Module | Engine,
     data: Any,

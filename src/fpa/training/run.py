@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
 
 from fpa.data.splits import ImageData
-from fpa.errors import InputError, differences
-from fpa.files import replacing, write_text
-from fpa.models.saved import ModelCard, check_same_tensors, open_tensors, read_tensors
+from fpa.errors import InputError, differences, first_line
+from fpa.files import write_text
+from fpa.models.saved import ModelCard, check_same_tensors, read_tensors, tensors_and_texts, write_tensors
 from fpa.progress import training_stage
 from fpa.seeds import Stream, derive
 from fpa.training.augment import FPA, Cell, Rectangle
@@ -218,8 +217,7 @@ class Run:
             tensors = fetch()
             if checkpoint is None or not all(bool(value.isfinite().all()) for value in tensors.values()):
                 return
-            with replacing(checkpoint) as temporary:
-                temporary.write_bytes(to_safetensors(tensors | states, {"checkpoint": card}))
+            write_tensors(checkpoint, tensors | states, {"checkpoint": card})
             write_history(history, checkpoint.with_name("training.csv"))
 
         return write
@@ -229,17 +227,21 @@ class Run:
         path = self.checkpoint
         if path is None or not path.exists():
             return
-        with open_tensors(path) as file:
-            stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            card = json.loads((file.metadata() or {}).get("checkpoint", "null"))
-        if card is None:
-            raise InputError(f"{path} is not a checkpoint written by fpa")
-        self.job.refuse_other(card["description"], path)
+        try:
+            stored, texts = tensors_and_texts(path)
+            if "checkpoint" not in texts:
+                raise InputError(f"{path} is not a checkpoint written by fpa")
+            card = json.loads(texts["checkpoint"])
+            description, position = card["description"], (card["epoch"], card["step"])
+            history = [Epoch(**row) for row in card["history"]]
+        except (InputError, ValueError, KeyError, TypeError) as error:
+            remedy = "remove it, or --overwrite, to train from the start"
+            raise InputError(f"{path} cannot be continued: {first_line(error)}; {remedy}") from error
+        self.job.refuse_other(description, path)
         self.random = {name: stored.pop(name) for name in list(stored) if name.startswith("random.")}
         check_same_tensors(path, str(self.job.description.get("model")), self.tensors(), stored)
         self.load(stored)
-        self.epoch, self.step = card["epoch"], card["step"]
-        self.history = [Epoch(**row) for row in card["history"]]
+        (self.epoch, self.step), self.history = position, history
 
     @property
     def checkpoint(self) -> Path | None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from fpa.errors import InputError, at_least
+from fpa.schema import check_types, checked
 
 WARM = 0.1
 """The share of a training over which the learning rate of the schedule `warm-cosine` rises."""
@@ -47,6 +48,7 @@ class TrainingSettings:
     checkpoint_seconds: float = 30.0
 
     def __post_init__(self) -> None:
+        check_types(self, "training.")
         counts = dict.fromkeys(("epochs", "batch_size", "test_every"), 1)
         for name, least in {**counts, "warmup_epochs": 0, "checkpoint_seconds": 0}.items():
             at_least(f"training.{name}", getattr(self, name), least)
@@ -115,7 +117,11 @@ class FPASettings:
     s_max: int = 3
     squares: Literal["selected", "everywhere"] = "selected"
 
+    def __post_init__(self) -> None:
+        check_types(self, "fpa.")
 
+
+@checked
 def suggested_fpa(height: int, width: int) -> FPASettings:
     """The settings of FPA for images of this size: the paper's at 32 and 224 px, a power law through both.
 
@@ -151,3 +157,6 @@ class RectangleSettings:
     area: tuple[float, float] = (0.02, 0.4)
     aspect: tuple[float, float] = (0.3, 1 / 0.3)
     coin: Literal["batch", "image"] = "batch"
+
+    def __post_init__(self) -> None:
+        check_types(self, "rectangle.")

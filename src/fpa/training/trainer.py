@@ -18,11 +18,12 @@ import torch
 from torch import Tensor, nn
 
 from fpa.data.kept import KeptPhotos, keep_images, keep_photos
-from fpa.data.splits import ArraySplit, FileSplit, ImageData, read_batches
+from fpa.data.splits import UNREADABLE, ArraySplit, FileSplit, ImageData, read_batches
 from fpa.engine.devices import arithmetic_on, check_device
+from fpa.engine.forms import out_of_memory
 from fpa.errors import InputError, unknown
-from fpa.files import clear_temporaries, folder_lock, is_main_process, writable_folder
-from fpa.models.saved import read_card, save_model
+from fpa.files import clear_temporaries, folder_lock, is_main_process, refuse_links, writable_folder
+from fpa.models.saved import read_card, read_tensors, save_model
 from fpa.models.wrap import class_count, untouched
 from fpa.progress import Display
 from fpa.training.batches import Batches, FileBatches, LoaderBatches, training_batches
@@ -67,8 +68,11 @@ def train_jobs(
             if is_main_process():
                 clear_temporaries(job.folder)
             if job.path.exists() and not overwrite:
+                read_tensors(job.path)  # refuses one that is damaged
                 card = read_card(job.path)
                 job.refuse_other(card.recipe, job.path)
+                if job.locked and card.variant not in ("", job.name):
+                    raise InputError(f"{job.path} is the model of another training, {card.variant}")
                 if is_main_process():
                     (job.folder / "checkpoint.safetensors").unlink(missing_ok=True)
                 finished[id(job)] = job.trained(card.accuracy)
@@ -77,11 +81,22 @@ def train_jobs(
             trainer = Trainer(missing[0].settings, device, output=missing[0].locked, **how)
             assert data is not None
             check_jobs(missing, data)
-            for job in missing:
-                if overwrite and job.folder is not None and is_main_process():
-                    for file in ("model.safetensors", "checkpoint.safetensors", "training.csv"):
-                        (job.folder / file).unlink(missing_ok=True)
-            finished |= zip(map(id, missing), trainer.train(missing, data), strict=True)
+            again = [job.folder for job in missing if overwrite and job.folder and is_main_process()]
+            for folder in again:
+                if missing[0].locked:  # it is a part of a study
+                    refuse_links(folder.parent, [folder.name])
+            for folder in again:
+                for file in ("model.safetensors", "checkpoint.safetensors", "training.csv"):
+                    (folder / file).unlink(missing_ok=True)
+            try:
+                finished |= zip(map(id, missing), trainer.train(missing, data), strict=True)
+            except (RuntimeError, MemoryError) as error:
+                if not out_of_memory(error):
+                    raise
+                full = f"not enough memory on {trainer.device} to train with batches of"
+                remedy = "choose a smaller training.batch_size, smaller images or fewer data.workers"
+                size = missing[0].settings.batch_size
+                raise InputError(f"there is {full} {size} images: {remedy}, and run again") from error
             if timings is not None and trainer.compile_seconds:
                 timings["train"] = round(trainer.compile_seconds, 2)
         return [finished[id(job)] for job in jobs]
@@ -304,6 +319,8 @@ def accuracy(
 ) -> float:
     """Share of the evaluation images that the model classifies correctly, in float32."""
     predicted, labels = predictions(model, data, device, batch_size=batch_size, workers=workers)
+    if bool((labels == UNREADABLE).all()):
+        raise InputError(f"none of the {len(labels)} test images can be read: the folder may be gone")
     return int((predicted == labels).sum()) / max(int((labels >= 0).sum()), 1)
 
 

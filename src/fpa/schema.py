@@ -1,0 +1,143 @@
+"""Types as the one schema of all that people pass: settings, options and arguments, checked at the door."""
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
+from functools import cache, wraps
+from numbers import Integral, Real
+from types import NoneType, UnionType
+from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
+
+from fpa.errors import InputError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def check_types(settings: Any, prefix: str = "") -> None:
+    """Refuse a dataclass whose values are not of the types of its fields.
+
+    >>> from dataclasses import make_dataclass
+    >>> check_types(make_dataclass("Curve", [("points", int), ("name", str | None)])(21, None))
+    """
+    for item in fields(settings):
+        check_type(f"{prefix}{item.name}", getattr(settings, item.name), item.type)
+
+
+def checked(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, which refuses arguments that are not of the types it declares.
+
+    >>> @checked
+    ... def double(number: int) -> int:
+    ...     return 2 * number
+    >>> double("two")
+    Traceback (most recent call last):
+    fpa.errors.InputError: number must be a whole number, got 'two'
+    """
+    signature = inspect.signature(function)
+
+    @cache
+    def kinds() -> dict[str, Any]:
+        return {name: _resolved(each.annotation, function) for name, each in signature.parameters.items()}
+
+    @wraps(function)
+    def calling(*arguments: P.args, **named: P.kwargs) -> R:
+        bound = signature.bind(*arguments, **named)
+        for name, value in bound.arguments.items():
+            parameter = signature.parameters[name]
+            several = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+            if several or value is parameter.default:
+                continue
+            if type(value).__module__ == "numpy" and getattr(value, "ndim", 1) == 0:
+                bound.arguments[name] = value = value.item()  # a number like any other
+            check_type(name, value, kinds()[name])
+        return function(*bound.args, **bound.kwargs)
+
+    return calling
+
+
+def check_type(name: str, value: Any, kind: Any) -> None:
+    """Refuse a value that is not of a type, in words.
+
+    >>> check_type("points", None, int)
+    Traceback (most recent call last):
+    fpa.errors.InputError: points must be a whole number, got None
+    """
+    if not _fits(value, kind):
+        raise InputError(f"{name} must be {_in_words(kind)}, got {shown(value)}")
+
+
+def _resolved(annotation: Any, function: Callable[..., Any]) -> Any:
+    """The type that an annotation stands for; anything, where it is known to type checkers only."""
+    if not isinstance(annotation, str):
+        return Any if annotation is inspect.Parameter.empty else annotation
+    try:
+        return eval(annotation, getattr(function, "__globals__", {}))
+    except NameError:
+        return Any
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return any(_fits(value, each) for each in inner)
+    if origin is Literal:
+        return any(type(value) is type(each) and value == each for each in inner)
+    if origin is Sequence and _is_array(value):
+        return _dimensions(value) == 1 and all(_fits(each, inner[0]) for each in value.tolist())
+    if origin in (list, Sequence):
+        held = isinstance(value, origin) and not isinstance(value, (str, bytes))
+        return held and all(_fits(each, inner[0]) for each in value)
+    if origin is tuple:
+        kinds = inner[:1] * len(value) if inner[-1:] == (...,) and isinstance(value, (list, tuple)) else inner
+        fits = isinstance(value, (list, tuple)) and len(value) == len(kinds)
+        return fits and all(map(_fits, value, kinds))
+    if origin in (dict, Mapping):
+        items = value.items() if isinstance(value, Mapping) else ()
+        return isinstance(value, Mapping) and all(_fits(k, inner[0]) and _fits(v, inner[1]) for k, v in items)
+    if kind in (int, float):
+        number = isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
+        return number and not (isinstance(value, Integral) and abs(int(value)) >= 2**63)
+    if origin is Iterable:
+        return _dimensions(value) > 0 if _is_array(value) else isinstance(value, Iterable)
+    if kind is Any or isinstance(kind, TypeVar | ParamSpec):
+        return True
+    return callable(value) if origin is Callable else isinstance(value, origin or kind)
+
+
+def _is_array(value: Any) -> bool:
+    return hasattr(value, "ndim") and hasattr(value, "dtype")
+
+
+def _dimensions(value: Any) -> int:
+    """Of an array or a tensor; -1 where its numbers cannot be looked at."""
+    try:
+        return -1 if getattr(value, "is_meta", False) else int(value.ndim)
+    except RuntimeError:  # of a nested tensor
+        return -1
+
+
+_WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false", NoneType: "null"}
+_ORIGINS = {dict: "a mapping", Mapping: "a mapping", Callable: "a function", Iterable: "several of them"}
+
+
+def _in_words(kind: Any) -> str:
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return " or ".join(dict.fromkeys(map(_in_words, inner)))
+    if origin is Literal:
+        return f"one of {', '.join(map(str, inner))}"
+    if origin in (list, tuple, Sequence):
+        return f"a list of {_in_words(inner[0]).removeprefix('a ')}s"
+    name = {"Module": "torch.nn.Module"}.get(str(shorter := getattr(kind, "__name__", kind)), shorter)
+    return _WORDS.get(kind) or _ORIGINS.get(origin) or f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
+
+
+def shown(value: Any) -> str:
+    """What an error says of a value: the kind and shape of an array, the beginning of anything else."""
+    try:
+        if _is_array(value):
+            return f"{type(value).__name__} {value.dtype} {list(value.shape)}"
+        return " ".join(repr(value).split())[:80]
+    except Exception:  # of objects that cannot even be shown
+        return type(value).__name__

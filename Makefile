@@ -25,6 +25,7 @@ lint: $(VENV)/.lint
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/augment.py
 	$(BIN)/python benchmarks/explain_cpu.py
+	$(BIN)/python benchmarks/scores.py --models "small net"
 
 # Kills, damage, full disks, hostile files and odd calls: minutes, so not part of the tests.
 attack: export OMP_NUM_THREADS = 1

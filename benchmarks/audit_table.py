@@ -1,8 +1,9 @@
 """The verdicts and the evidence of several audits as one table.
 
-    python benchmarks/audit_table.py docs/results/audit/*.json
+    python benchmarks/audit_table.py docs/results/audit/*.json --before docs/results/audit/before
 
-Each file is an audit.json that `fpa audit` wrote; its name is the name of the row.
+Each file is an audit.json that `fpa audit` wrote; its name is that of the row. With `--before` a column has
+the verdict of the file of the same name there.
 """
 
 import argparse
@@ -13,10 +14,16 @@ from typing import Any
 MASKINGS = ("mean", "blur", "uniform")
 
 
-def row(path: Path) -> list[str]:
+def row(path: Path, before: Path | None = None) -> list[str]:
     audit = json.loads(path.read_text(encoding="utf-8"))
-    evidence = audit["evidence"]
-    cells = [path.stem, audit["verdict"], f"{evidence['opposite']['value']:.0f} of {evidence['pairs']}"]
+    evidence, cells = audit["evidence"], [path.stem]
+    if before is not None:
+        old = before / path.name
+        cells.append(json.loads(old.read_text(encoding="utf-8"))["verdict"] if old.exists() else "")
+    cells.append(audit["verdict"])
+    if audit["format"] > 1:  # since then the centred logit is judged
+        cells += [audit["verdict_of_raw_logit"], f"{100 * evidence['offset']:.1f} %"]
+    cells.append(f"{evidence['opposite']['value']:.0f} of {evidence['pairs']}")
     cells.append(f"{evidence['opposite']['low']:.0f} to {evidence['opposite']['high']:.0f}")
     cells += [percent(evidence["kept"][share]) for share in ("10", "25", "50")]
     cells += [percent(evidence["right"][share]) for share in ("0", "10", "25", "50")]
@@ -30,18 +37,23 @@ def percent(found: dict[str, Any]) -> str:
     return f"{100 * found['value']:.0f}"
 
 
-def table(paths: list[Path]) -> list[str]:
-    head = ["model", "verdict", "opposite pairs", "95 % interval", "logit kept at 10 %", "25 %", "50 %"]
+def table(paths: list[Path], before: Path | None = None) -> list[str]:
+    new = json.loads(paths[0].read_text(encoding="utf-8"))["format"] > 1
+    head = ["model", *(["before"] if before else []), "verdict"]
+    head += ["by the raw logit", "offset of the head"] if new else []
+    head += ["opposite pairs", "95 % interval", "logit kept at 10 %", "25 %", "50 %"]
     head += ["accuracy at 0 %", "10 %", "25 %", "50 %", "signed LIF that rise"]
     head += [f"ranking, {name}" for name in MASKINGS]
     lines = ["| " + " | ".join(head) + " |", "|---|---|" + "---:|" * (len(head) - 2)]
-    return lines + ["| " + " | ".join(row(path)) + " |" for path in paths]
+    return lines + ["| " + " | ".join(row(path, before)) + " |" for path in paths]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", nargs="+", type=Path)
-    print("\n".join(table(parser.parse_args().files)))
+    parser.add_argument("--before", type=Path)
+    chosen = parser.parse_args()
+    print("\n".join(table(chosen.files, chosen.before)))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
-"""Check each conclusion of the paper over the stored results of the CIFAR-10 studies.
+"""Check each conclusion of the paper over the stored results of studies.
 
     python benchmarks/cifar10_conclusions.py [docs/results/cifar10]
+    python benchmarks/cifar10_conclusions.py docs/results/food101
 
 Prints every conclusion for every seed and puts all tables into the page beside the folder (cifar10.md, at
-its marks). Exit code 1 if a conclusion does not hold for a seed. The claims are only stated: each with a
-paired test over images, Holm-corrected where it has several parts, whatever comes out.
+its marks). The accuracies asked for are those of CIFAR-10. Exit code 1 if a conclusion does not hold for a
+seed. The claims are only stated: each with a paired test over images, Holm-corrected where it has several
+parts, whatever comes out.
 """
 
 import argparse
@@ -17,7 +19,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import yaml
 
+from cifar10_results import published_areas
 from fpa.explanation import PAPER
 from fpa.scores.fidelity import Fidelity
 from fpa.show.names import model_name
@@ -27,8 +31,7 @@ from fpa.statistics.intervals import holm, paired_test, spearman
 SIGNED = [name for name, estimator in PAPER.items() if estimator.signed and name != "random"]
 UNSIGNED = [name for name, estimator in PAPER.items() if not estimator.signed and name != "random"]
 KINDS = {name: name in SIGNED for name in (*SIGNED, *UNSIGNED)}
-AUGMENTATIONS = ("none", "rectangle", "fpa")
-LEAST_ACCURACY = {"none": 0.923, "rectangle": 0.924, "fpa": 0.920}
+LEAST_ACCURACY = {"cifar10": {"none": 0.923, "rectangle": 0.924, "fpa": 0.920}}
 LEAST_RATIO = {"ig_sum": 3.0, "vgx_sum": 3.0, "sgx_sum": 1.6}
 
 
@@ -42,6 +45,7 @@ class Results:
     """The stored results of one seed."""
 
     seed: int
+    data: str
     table: pd.DataFrame
     curves: pd.DataFrame
     scores: dict[str, dict[str, Fidelity]]
@@ -57,8 +61,7 @@ class Results:
         return curves[rows & (curves.order == order)].sort_values("fraction")
 
     def published(self, augmentation: str) -> dict[str, float]:
-        rows = self.table[self.table.augmentation == augmentation]
-        return dict(zip(rows.estimator, rows.published_area, strict=True))
+        return published_areas(self.data)[augmentation]
 
 
 @dataclass
@@ -81,17 +84,19 @@ def read_results(folder: Path) -> Results:
         ]
         return Fidelity.from_curves(*lines, [0, 1], normalise="none")
 
-    scores = {name: {one: score(name, one) for one in PAPER} for name in AUGMENTATIONS}
+    recipe = yaml.safe_load((folder / "recipe.yaml").read_text())
+    scores = {name: {one: score(name, one) for one in PAPER} for name in recipe["augmentations"]}
     seed = json.loads((folder / "manifest.json").read_text())["seeds"]["seed"]
     table, curves = pd.read_csv(folder / "table.csv"), pd.read_csv(folder / "curves.csv")
-    return Results(seed, table, curves, scores, {name: reliability(scores[name], KINDS) for name in scores})
+    reliable = {name: reliability(scores[name], KINDS) for name in scores}
+    return Results(seed, recipe["data"]["name"], table, curves, scores, reliability=reliable)
 
 
 def conclusions(results: Results) -> list[Finding]:
     """What the paper concludes and the stored results must show."""
     found = []
     table = results.table
-    for name, least in LEAST_ACCURACY.items():
+    for name, least in LEAST_ACCURACY.get(results.data, {}).items():
         accuracy = float(table[table.augmentation == name].accuracy.iloc[0])
         statement = f"accuracy, {model_name(name)}: at least {100 * least:.1f} %"
         found.append(Finding(statement, accuracy >= least, f"{100 * accuracy:.2f} %"))
@@ -118,7 +123,7 @@ def conclusions(results: Results) -> list[Finding]:
         ratio = fpa[name] / results.area("none", name)
         statement = f"FPA raises A of {estimator_name(name)} at least {least:g}-fold"
         found.append(Finding(statement, ratio >= least, f"{ratio:.2f}-fold"))
-    for name in AUGMENTATIONS:
+    for name in results.scores:
         first = {one: results.curve(name, one, "lif").iloc[1] for one in SIGNED}
         rises = name == "fpa"
         holds = all(
@@ -130,7 +135,7 @@ def conclusions(results: Results) -> list[Finding]:
         )
         seen = ", ".join(f"{estimator_name(one)} {row['mean']:.3f}" for one, row in first.items())
         found.append(Finding(statement, holds, f"at 5 %: {seen}"))
-    random = {name: results.area(name, "random") for name in AUGMENTATIONS}
+    random = {name: results.area(name, "random") for name in results.scores}
     found.append(
         Finding(
             "A of random is within 0.5 of 0",
@@ -144,7 +149,7 @@ def conclusions(results: Results) -> list[Finding]:
         correlation = float(spearman(ours, [published[one] for one in PAPER]))
         statement = f"rank correlation with the published A at least 0.9, {model_name(name)}"
         found.append(Finding(statement, correlation >= 0.9, f"{correlation:.3f}"))
-    for name in AUGMENTATIONS:
+    for name in results.scores:
         pairs = [pair for pair in results.reliability[name].pairs if pair.kind == "signed-unsigned"]
         count = sum(pair.contradiction for pair in pairs)
         holds = count <= 2 if name == "fpa" else count >= 12
@@ -157,7 +162,7 @@ def conclusions(results: Results) -> list[Finding]:
 def claims(results: Results) -> list[Finding]:
     """Further claims of the paper, stated plainly with a paired test."""
     found = []
-    for name in AUGMENTATIONS:
+    for name in results.scores:
         scores = results.scores[name]
         rivals = [one for one in UNSIGNED if one != "sqsg_sum"]
         tests = {one: paired_test(scores["sqsg_sum"], scores[one]) for one in rivals}
@@ -166,11 +171,11 @@ def claims(results: Results) -> list[Finding]:
         one: paired_test(results.scores["fpa"][one], results.scores["none"][one], of="mif") for one in PAPER
     }
     found.append(_all_of("MIF curves fall more slowly with FPA", tests))
-    for name in AUGMENTATIONS:
+    for name in results.scores:
         scores = results.scores[name]
         tests = {one: paired_test(scores[one], scores["random"]) for one in PAPER if one != "random"}
         found.append(_all_of(f"every estimator beats random, {model_name(name)}", tests))
-    for name in AUGMENTATIONS:
+    for name in results.scores:
         # An image's normalised curve minus its own start, 1, at every point; the images are many.
         points = pd.concat(
             [results.curve(name, one, "lif").iloc[1:-1].assign(estimator=one) for one in UNSIGNED]
@@ -212,9 +217,11 @@ def markdown(title: str, findings: dict[int, list[Finding]]) -> list[str]:
     seeds = list(findings)
     lines = [f"| {title} | " + " | ".join(f"seed {seed}" for seed in seeds) + " |"]
     lines.append("|---" * (len(seeds) + 1) + "|")
-    for row in zip(*findings.values(), strict=True):
-        cells = [f"{'holds' if one.holds else '**does not hold**'}: {one.seen}" for one in row]
-        lines.append(f"| {row[0].statement} | " + " | ".join(cells) + " |")
+    by_seed = {seed: {one.statement: one for one in found} for seed, found in findings.items()}
+    for statement in next(iter(by_seed.values())):
+        row = [found.get(statement) for found in by_seed.values()]
+        cells = [one and f"{'holds' if one.holds else '**does not hold**'}: {one.seen}" for one in row]
+        lines.append(f"| {statement} | " + " | ".join(cell or "not run" for cell in cells) + " |")
     return lines
 
 
@@ -228,7 +235,7 @@ def spread_table(folder: Path) -> list[str]:
     for row in table.to_dict("records"):
         cells = [model_name(row["augmentation"]), estimator_name(row["estimator"])]
         shown = [*seeds, "spread_over_seeds", "interval_over_images", "mean_then_divide"]
-        cells += [f"{round(row[name], 1) + 0.0:.1f}" for name in shown]  # no minus sign before a zero
+        cells += [f"{round(row[name], 1) + 0.0:.1f}".replace("nan", "") for name in shown]  # no "-0.0"
         published = row["published"]
         cells += (
             ["", ""]
@@ -290,7 +297,7 @@ def main() -> int:
     page = chosen.folder.with_suffix(".md")
     if page.exists():
         tables["spread"] = spread_table(chosen.folder)
-        for name in ("none", "fpa"):
+        for name in ("none", "fpa") if (chosen.folder / "variations.csv").exists() else ():
             table = variations_table(chosen.folder, name, studies[0].published(name))
             tables[f"variations {name}"] = table
         page.write_text(filled(page.read_text(encoding="utf-8"), tables), encoding="utf-8")

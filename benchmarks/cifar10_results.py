@@ -1,6 +1,7 @@
-"""Put the results of CIFAR-10 studies into a folder of small files: no weights, no images but in figures.
+"""Put the results of studies into a folder of small files: no weights, no images but in figures.
 
     python benchmarks/cifar10_results.py runs/cifar10 runs/cifar10-seed1 --commit $(git rev-parse HEAD)
+    python benchmarks/cifar10_results.py runs/food101-64 --commit ... --output docs/results/food101
 
 For every study: recipe, manifest, tables, training histories, mean curves with intervals, and each image's
 areas under its MIF and LIF curves, from which every number and test can be made again. For all together:
@@ -10,6 +11,7 @@ the spread of A over the seeds beside the interval over images. `cifar10_conclus
 import argparse
 import json
 import shutil
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -51,18 +53,29 @@ def image_areas(study: Results) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
+def published_areas(data: str) -> dict[str, dict[str, float]]:
+    """The paper's A of a data set, by augmentation and estimator; at 224 px for food101."""
+    numbers = json.loads((resources.files("fpa.study") / "published.json").read_text(encoding="utf-8"))
+    return {
+        augmentation: {name: area for name, (area, _) in zip(numbers["estimators"], rows, strict=True)}
+        for augmentation, rows in numbers.get(data, {}).items()
+    }
+
+
 def spread(studies: list[Results]) -> pd.DataFrame:
     """A of every seed, its spread (standard deviation over seeds) and the distance to the published A."""
-    rows = []
+    rows, known = [], published_areas(studies[0].recipe["data"]["name"])
     for augmentation in studies[0].models:
         for estimator in studies[0].estimators:
-            scores = [study.models[augmentation].fidelity[estimator] for study in studies]
+            there = [study for study in studies if augmentation in study.models]
+            scores = [study.models[augmentation].fidelity[estimator] for study in there]
             areas = np.array([score.area for score in scores])
-            published, _ = studies[0].published.get(augmentation, {}).get(estimator, (np.nan, np.nan))
-            difference, over = areas.mean() - published, areas.std(ddof=1)
+            published = known.get(augmentation, {}).get(estimator, np.nan)
+            difference = areas.mean() - published
+            over = areas.std(ddof=1) if len(areas) > 1 else np.nan
             rows.append(
                 {"augmentation": augmentation, "estimator": estimator}
-                | {f"seed_{study.recipe['seed']}": a for study, a in zip(studies, areas, strict=True)}
+                | {f"seed_{study.recipe['seed']}": a for study, a in zip(there, areas, strict=True)}
                 | {
                     "mean": areas.mean(),
                     "spread_over_seeds": over,
@@ -70,7 +83,7 @@ def spread(studies: list[Results]) -> pd.DataFrame:
                     "mean_then_divide": np.mean([score.area_mean_then_divide for score in scores]),
                     "published": published,
                     "difference": difference,
-                    "to_explain": abs(difference) > max(5, 3 * over),
+                    "to_explain": abs(difference) > np.nanmax([5, 3 * over]),
                 }
             )
     return pd.DataFrame(rows)

@@ -2,9 +2,12 @@
 
     python benchmarks/cifar10_variations.py runs/cifar10 --data data
     python benchmarks/cifar10_variations.py runs/cifar10 --data data --train everywhere no-crop 90-epochs
+    python benchmarks/cifar10_variations.py runs/cifar10 --data data --only "public code"
 
 Evaluated anew with the study's own models (without augmentation and with FPA): the noise of SmoothGrad, its
-number of samples, the reference of integrated gradients, and the mean of the curves before the division.
+number of samples, the reference of integrated gradients, the mean of the curves before the division, and
+what the authors' public code does: integrated gradients from zeros (the default here), 50 samples of
+SmoothGrad, and steps of 51 pixels up to 99.6 % (`--only` runs some of these).
 Trained anew with `--train`: squares at every pixel (Algorithm 1 as printed), no random crop, 90 epochs.
 Every A is over the same images, the first `--count` of the test set. Rows are added to `--output`.
 """
@@ -55,13 +58,17 @@ class Variations:
         if output.exists():
             self.rows = pd.read_csv(output).to_dict("records")
 
-    def evaluate(self, engine: Engine, estimators: str | list[str], settings: Settings) -> Evaluation:
+    def evaluate(
+        self,
+        engine: Engine,
+        estimators: str | list[str],
+        settings: Settings,
+        shares: list[float] | None = None,
+    ) -> Evaluation:
         if self.tiny:
             settings = replace(settings, ig_steps=3, sg_samples=2)
-        result = fpa.evaluate(
-            engine, (self.images, self.labels), estimators, settings=settings, examples=0, progress=False
-        )
-        return result.evaluation
+        how: dict[str, Any] = {"settings": settings, "fractions": shares, "examples": 0, "progress": False}
+        return fpa.evaluate(engine, (self.images, self.labels), estimators, **how).evaluation
 
     def add(self, variation: str, augmentation: str, found: Evaluation, began: float) -> None:
         scores = {
@@ -90,21 +97,24 @@ class Variations:
         pd.DataFrame(self.rows).to_csv(self.output, index=False, float_format="%.4f")
         print(f"{augmentation:9} {variation:12} {time.perf_counter() - began:6.1f} s", flush=True)
 
-    def of_settings(self, model: Path, augmentation: str) -> None:
-        """The study's own model with other settings of the estimators."""
+    def of_settings(self, model: Path, augmentation: str, only: list[str]) -> None:
+        """The study's own model with other settings of the estimators, or with some of them."""
         engine = Engine(load_model(model, self.device), expected_rows=10**7 if not self.tiny else 0)
-        for variation, estimators, settings in self.settings():
-            began = time.perf_counter()
-            self.add(variation, augmentation, self.evaluate(engine, estimators, settings), began)
+        for variation, estimators, settings, shares in self.settings():
+            if not only or variation in only:
+                began = time.perf_counter()
+                found = self.evaluate(engine, estimators, settings, shares)
+                self.add(variation, augmentation, found, began)
 
-    def settings(self) -> Iterator[tuple[str, str | list[str], Settings]]:
+    def settings(self) -> Iterator[tuple[str, str | list[str], Settings, list[float] | None]]:
         normalisation = self.data.normalisation
         black: Any = get_masking("black", normalisation.mean, normalisation.std)
-        yield "default", "paper", Settings()
+        yield "default", "paper", Settings(), None
         for sigma in (0.05, 0.1, 0.2, 0.3):
-            yield f"sigma {sigma:g}", SMOOTH, Settings(sigma=sigma)
-        yield "n 50", SMOOTH, Settings(sg_samples=50)
-        yield "black", INTEGRATED, Settings(reference=black)
+            yield f"sigma {sigma:g}", SMOOTH, Settings(sigma=sigma), None
+        yield "n 50", SMOOTH, Settings(sg_samples=50), None
+        yield "black", INTEGRATED, Settings(reference=black), None
+        yield "public code", "paper", Settings(sg_samples=50), [51 * step / 1024 for step in range(21)]
 
     def of_training(self, name: str, recipe: Recipe, folder: Path) -> None:
         """Models trained in another way, with the default settings of the estimators."""
@@ -127,6 +137,7 @@ def main() -> None:
     parser.add_argument("--data", default="data", help="folder that holds CIFAR-10")
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--train", nargs="*", default=[], choices=list(TRAINED))
+    parser.add_argument("--only", nargs="*", default=[], help="settings to run; default: all")
     parser.add_argument("--output", type=Path, default=Path("variations.csv"))
     parser.add_argument("--tiny", action="store_true", help="few images and steps, to see that it runs")
     chosen = parser.parse_args()
@@ -135,7 +146,8 @@ def main() -> None:
     variations = Variations(data, 3 if chosen.tiny else chosen.count, device, chosen.tiny, chosen.output)
     if not chosen.train:
         for augmentation in ("none", "fpa"):
-            variations.of_settings(chosen.study / augmentation / "model.safetensors", augmentation)
+            model = chosen.study / augmentation / "model.safetensors"
+            variations.of_settings(model, augmentation, chosen.only)
     for name in chosen.train:
         fields = dict(TRAINED[name])
         if chosen.tiny:

@@ -11,8 +11,9 @@ is for judging, the others are for fine-tuning. The network learns its own predi
 only to say how often it is right. Photos are decoded once, resized to 256 and cropped to 224, and live on the
 device; training shifts them by up to 16 pixels and mirrors them. Every model is audited: as it is, and after
 each number of `--epochs`, always from the untouched weights; A is the audit's, of the centred logit. Then
-maps and judge are exchanged between the untouched network and the twin of `--twin` epochs. Writes OUTPUT/NETWORK:
-table.csv, table.md, judges.csv, audits, a figure. `--tiny` uses a few photos at 32 px, to see that it works.
+maps and judge are exchanged between the untouched network and the twin of `--twin` epochs. Writes table.csv,
+table.md, judges.csv, audits and a figure into OUTPUT/NETWORK. `--tiny` uses a few photos at 32 px, to see
+that it works.
 """
 
 import argparse

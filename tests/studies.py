@@ -162,6 +162,38 @@ def with_signs(results, sign):
     return with_plan(results, estimators=estimators)
 
 
+def with_rivals(results):
+    """The results with a centre map as good as SG_abs of the first model, and a twin of IG_sum."""
+    plan, models = results.first.plan, {}
+    for name, parts in plan["estimators"].items():
+        parts.setdefault("raw", {"name": name})
+        parts["reduction"] = parts["label"]["reduction"]
+    centre = {"sign": "baseline", "raw": {"name": "centre"}, "label": {"name": "Centre"}}
+    twin = plan["estimators"]["ig_sum"] | {"sign": "twin", "blur": "side/16", "label": {"name": "blurred IG"}}
+    plan = plan | {"estimators": plan["estimators"] | {"centre": centre, "ig_sum~": twin}}
+    source = results.first.evaluation
+    rng = np.random.default_rng(2)
+    more = {"centre": "sg_abs", "ig_sum~": "ig_sum"}
+    for name, model in results.models.items():
+        old, sides = model.evaluation, {}
+        for side in ("mif", "lif"):
+            curves = getattr(old, side)
+            own = {
+                new: (getattr(source, side) if new == "centre" else curves)[of] for new, of in more.items()
+            }
+            own = {
+                key: each + rng.normal(0, 0.05, each.shape) * (each < each[:, :1])
+                for key, each in own.items()
+            }
+            sides[side] = curves | own
+        importance = old.importance | {new: old.importance[of] for new, of in more.items()}
+        about = model.about | {"plan": plan}
+        models[name] = Result.of(
+            name, replace(old, importance=importance, **sides), about, history=model.history
+        )
+    return replace(results, models=models)
+
+
 def with_score(results, name="depth", higher_is_better=True, title="how deep it goes", source="Doe 2030"):
     """The results with a further score, whose mean grows with the place of the estimator."""
     rng = np.random.default_rng(1)

@@ -1,9 +1,9 @@
 """What "removing a pixel" means: the one definition used by training and by evaluation.
 
 A masking takes images [N, C, H, W] and a bool mask [N, H, W], True where the pixel (all its channels) is
-removed, and returns masked copies. Every masking that comes with fpa is described by its *fill*, the image
-with everything removed: a masked pixel takes the value the fill has at its place. The fully masked image is
-also what integrated gradients start from by default.
+removed, and returns masked copies. Every masking that comes with fpa, ROAD's apart, is described by its
+*fill*, the image with everything removed: a masked pixel takes the value the fill has at its place. The fully
+masked image is also what integrated gradients start from by default.
 """
 
 import inspect
@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ from torch.nn import functional
 from fpa.described import described, described_fields, name_of, shape_or_type
 from fpa.errors import InputError, first_line, unknown
 from fpa.files import load_object
+from fpa.imputation import harmonic
 from fpa.schema import checked
 from fpa.seeds import Stream, generator
 
@@ -31,6 +32,11 @@ class Masking:
     each image from the seed and the image's number: along a curve, and in whatever batch, they stay the same.
     A frozen dataclass gets its JSON form, and its parameters in recipes and commands, from its fields.
     """
+
+    most: ClassVar[float] = 1.0
+    """The largest share of an image's pixels that can be removed; curves end there."""
+    trains: ClassVar[bool] = True
+    """Whether models can be trained with it: it never waits for the device."""
 
     def noise(self, images: Tensor, generator: torch.Generator | None = None) -> Tensor | None:
         """The random numbers [N, ...] needed for these images; None when there is no need of any."""
@@ -159,6 +165,18 @@ class Uniform(Fill):
         return _like(torch.minimum(low + noise.to(values.dtype) * (high - low), high), images)
 
 
+def gaussian(sigma: float, like: Tensor) -> Tensor:
+    """The weights of a Gaussian line, up to three sigma to either side, on device and in dtype of `like`.
+
+    >>> gaussian(0.5, torch.zeros(0)).round(decimals=3).tolist()
+    [0.0, 0.106, 0.787, 0.106, 0.0]
+    """
+    reach = max(1, math.ceil(3 * sigma))
+    offsets = torch.arange(-reach, reach + 1, device=like.device, dtype=like.dtype)
+    line = torch.exp(-0.5 * (offsets / sigma) ** 2)
+    return line / line.sum()
+
+
 @dataclass(frozen=True)
 class Blur(Fill):
     """Masked pixels take their value in a Gaussian-blurred copy of the image.
@@ -174,10 +192,9 @@ class Blur(Fill):
 
     def fill(self, images: Tensor, noise: Tensor | None = None) -> Tensor:  # noqa: D102
         sigma = min(images.shape[-2:]) / 16 if self.sigma is None else self.sigma
-        reach, values, channels = max(1, math.ceil(3 * sigma)), _floating(images), images.shape[1]
-        offsets = torch.arange(-reach, reach + 1, device=images.device, dtype=values.dtype)
-        line = torch.exp(-0.5 * (offsets / sigma) ** 2)
-        line = line / line.sum()
+        values, channels = _floating(images), images.shape[1]
+        line = gaussian(sigma, values)
+        reach = len(line) // 2
         for kernel, pad in ((line[:, None], (0, 0, reach, reach)), (line[None, :], (reach, reach, 0, 0))):
             padded = functional.pad(values, pad, mode="replicate")
             values = functional.conv2d(padded, kernel.expand(channels, 1, *kernel.shape), groups=channels)
@@ -213,9 +230,40 @@ class Bokeh(Fill):
         return _like((total / sum(2 * half + 1 for half in halves)).to(values.dtype), images)
 
 
-MASKINGS: dict[str, Callable[..., Masking]] = {
-    make.__name__.lower(): make for make in (Constant, black, Mean, Minimum, Maximum, Uniform, Blur, Bokeh)
-}
+@dataclass(frozen=True)
+class Road(Masking):
+    r"""Masked pixels take weighted means of their neighbours, and noise: noisy linear imputation.
+
+    That of ROAD (Rong et al., 2022). For every masked pixel, with weights w of 1/6 for the four nearest and
+    of 1/12 for the four diagonal neighbours, of those that are in the image: $\sum_j w_j (x - x_j) = 0$, all
+    equations of an image together (`fpa.imputation`). The noise is normal, `sigma` times the range of each
+    channel of the image. A pixel must be left: there is no fully masked image, curves end at 95 %, and 0
+    stands in where others use it (integrated gradients).
+    """
+
+    sigma: float = 0.01
+    most = 0.95
+    trains = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sigma", _number("sigma", self.sigma, least=0))
+
+    def noise(self, images: Tensor, generator: torch.Generator | None = None) -> Tensor:  # noqa: D102
+        device = images.device if generator is None else generator.device
+        return torch.randn(images.shape, generator=generator, device=device).to(images.device)
+
+    def __call__(self, images: Tensor, mask: Tensor, noise: Tensor | None = None) -> Tensor:  # noqa: D102
+        check_mask(images, mask)
+        if mask.flatten(1).all(1).any():
+            raise InputError("road imputes pixels from those that are left: a mask must leave one or more")
+        values, noise = _floating(images), self.noise(images) if noise is None else noise
+        spread = self.sigma * (values.amax((2, 3), keepdim=True) - values.amin((2, 3), keepdim=True))
+        imputed = harmonic(values, mask) + spread * noise.to(values.dtype)
+        return torch.where(mask.unsqueeze(1), _like(imputed, images), images)
+
+
+_KINDS = (Constant, black, Mean, Minimum, Maximum, Uniform, Blur, Bokeh, Road)
+MASKINGS: dict[str, Callable[..., Masking]] = {make.__name__.lower(): make for make in _KINDS}
 """What makes a masking of its parameters, by name; add yours."""
 
 
@@ -282,8 +330,10 @@ def masking_json(masking: MaskingLike | None) -> dict[str, Any]:
 
 
 def fully_masked(masking: MaskingLike, images: Tensor, noise: Tensor | None = None) -> Tensor:
-    """The images with every pixel removed, [N, C, H, W], for any masking."""
+    """The images with every pixel removed, [N, C, H, W]; 0 for a masking that must leave some."""
     masking = get_masking(masking)
+    if masking.most < 1:
+        return torch.zeros_like(images)
     if isinstance(masking, Fill):
         return masking.fill(images, noise).expand_as(images)
     return masking(images, torch.ones_like(images[:, 0], dtype=torch.bool), noise)
@@ -316,9 +366,11 @@ def check_mask(images: Tensor, mask: Tensor) -> None:
         raise InputError(f"the mask must be bool {list(expected)}, got {mask.dtype} {list(mask.shape)}")
 
 
-def _number(name: str, value: Any, above: float = -math.inf) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not above < value < math.inf:
+def _number(name: str, value: Any, above: float = -math.inf, least: float | None = None) -> float:
+    good = isinstance(value, (int, float)) and not isinstance(value, bool) and above < value < math.inf
+    if not good or (least is not None and value < least):
         wanted = "a finite number" + (f" above {above:g}" if above > -math.inf else "")
+        wanted += "" if least is None else f" of at least {least:g}"
         raise InputError(f"{name} must be {wanted}, got {value!r}")
     return float(value)
 

@@ -335,6 +335,35 @@ class TestMeasurement:
             found = fpa.audit(Linear(weights()), images, **QUICK)
         assert found.evidence.used == 119
 
+    def test_a_masking_that_must_leave_something(self):
+        images = (pictures(40), torch.zeros(40, dtype=torch.int64))
+        quick = QUICK | {"estimators": ["vg_abs", "vgx_sum"]}
+        judged = fpa.audit(Linear(weights()), images, maskings=["road"], **quick)
+        assert judged.fractions[-1] == 0.95
+        assert judged.evidence.most_masked == judged.fractions[-1]
+        beside = fpa.audit(Linear(weights()), images, maskings=["constant", "road"], **quick)
+        assert beside.fractions[-1] == beside.evidence.most_masked == 1
+        alone = fpa.audit(Linear(weights()), images, maskings=["constant"], **quick)
+        assert beside.areas["constant"] == alone.areas["constant"]
+        assert "road" in beside.evidence.agreement
+
+    def test_says_what_beats_model_free_maps_and_twins(self, sound, tmp_path):
+        """Against a map that is perfect on a linear model, and one that is known to be nothing."""
+        assert sound.model_free == ("random", "centre", "edges", "input")
+        assert set(sound.beats.model_free) == set(sound.beats.twin) == set(sound.signed)
+        assert sound.beats.model_free["ig_sum"].beaten
+        assert sound.beats.twin["ig_sum"].beaten
+        assert "centre" not in sound.areas["mean"]
+        first, second = sound.rivals[:2]
+        assert first.startswith("Of 9 estimators ")
+        assert " beat every model-free map (Random, Centre, Edges, Input)" in first
+        assert " beat the blurred twin of their own map" in second
+        page = sound.report(tmp_path / "audit.html").read_text(encoding="utf-8")
+        for shown in (repr(sound), page, sound._repr_html_()):
+            assert " ".join(first.split()) in " ".join(shown.split())
+        stored = sound.to_dict()["beats"]["model_free"]["ig_sum"]
+        assert stored == sound.beats.model_free["ig_sum"]._asdict()
+
     def test_a_random_map_is_a_baseline_under_any_name(self):
         images = (pictures(), torch.zeros(120, dtype=torch.int64))
         usual = fpa.audit(Linear(weights()), images, **QUICK)

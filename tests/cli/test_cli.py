@@ -169,6 +169,14 @@ def test_trains_with_fields_overridden(capsys, tmp_path):
         (["compare", "here", "there"], "there is no folder here"),
         (["compare"], "folders"),
         (["report"], "name one folder: fpa report FOLDER"),
+        (
+            ["finetune", "shapes-none", "--augmentation", "cell", "--s_max", "3"],
+            "fpa: --s_max is a setting of fpa, not of --augmentation cell",
+        ),
+        (
+            ["evaluate", "shapes-none", "--scores", "deletoin"],
+            "unknown score 'deletoin': did you mean 'deletion'",
+        ),
         (["finetune", "shapes-none", "--targets", "all"], "--targets must be one of auto, labels, model"),
     ],
 )

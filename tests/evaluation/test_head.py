@@ -66,6 +66,47 @@ def test_the_offset_of_a_head_is_measured_shown_and_warned_of(images):
     assert "--outputs centred" not in str(centred)
 
 
+@pytest.mark.filterwarnings("ignore:estimator broken")
+def test_an_estimator_without_a_finite_map_is_named_and_the_rest_is_scored(images, tmp_path):
+    def broken(model, images, targets):
+        return torch.full_like(images, torch.nan)
+
+    named = {"broken": broken, **{name: name for name in NAMES}}
+    result = fpa.evaluate(Shifted(), images, named, **QUICK)
+    assert list(result.fidelity) == NAMES
+    for name, expected in evaluated(images).fidelity.items():
+        assert result.fidelity[name].area == expected.area
+    assert "estimator broken has no finite curve and is left out" in " ".join(str(result).split())
+    page = result.report(tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "estimator broken has no finite curve and is left out" in page
+    with pytest.raises(fpa.InputError, match="no image is left to score"):
+        fpa.evaluate(Shifted(), images, {"broken": broken}, **QUICK)
+
+
+def test_the_same_estimator_with_other_settings_enters_no_pair(images):
+    def saliency(model, images, targets):
+        images = images.requires_grad_()
+        return torch.autograd.grad(model(images).gather(1, targets[:, None]).sum(), images)[0].abs()
+
+    finer = fpa.Estimator(fpa.explanation.IntegratedGradients(steps=8), "sum")
+    mine = fpa.Estimator(saliency, kind="unsigned")
+    named = {name: name for name in NAMES} | {"finer": finer, "mine": mine}
+    result = fpa.evaluate(Shifted(), images, named, **QUICK)
+    assert result.reliability.duplicates == {"finer": "ig_sum", "mine": "vg_abs"}
+    assert len(result.reliability.pairs) == 3
+    assert "finer (as IG_sum), mine (as VG_abs)" in " ".join(str(result).split())
+
+
+def test_labels_of_one_class_say_nothing_about_chance(images):
+    said = "The accuracy was not compared with chance: all labels are of one class."
+    for labels in (torch.zeros(40, dtype=torch.int64), torch.arange(40) % 2):
+        result = fpa.evaluate(Shifted(), (images, labels), ["vg_abs", "ig_sum"], **QUICK)
+        assert (said in notes(result.results)) == (labels.max() == 0)
+        commonest = None if labels.max() == 0 else 0.5
+        assert result.evaluation.chance == commonest
+        assert bool(result.results.not_above_chance) == (labels.max() == 1)  # it has learned nothing
+
+
 def test_a_centred_head_gives_no_warning(images):
     class Centred(Shifted):
         def forward(self, images):

@@ -8,9 +8,10 @@ from scipy import stats
 
 import fpa
 from fpa.evaluation.scored import best, rank_correlations, worse_than_best
+from fpa.progress import as_text
 from fpa.show import figures
 from fpa.show.report import write_report
-from fpa.show.tables import markdown, results_table
+from fpa.show.tables import markdown, results_table, terminal
 from fpa.statistics import holm
 from studies import made_up_study, with_score
 
@@ -114,3 +115,14 @@ def test_many_scores_fit_into_a_terminal_of_80_columns(results):
     lines = str(replace(model, name="alone")).splitlines()
     assert max(map(len, lines)) <= 80
     assert sum(line.startswith("estimator") for line in lines) == 2
+
+
+def test_many_scores_of_several_models_leave_a_in_the_terminal_and_the_rest_to_the_report(results):
+    for name in ("first", "second"):
+        results = with_score(results, name)
+    text = as_text(terminal(results))
+    assert text.count("IG_sum") == 1
+    assert "Further scores are in the report and in table.md: depth, shallow, first, second." in " ".join(
+        text.split()
+    )
+    assert "## second (higher is better)" in markdown(results)

@@ -231,6 +231,7 @@ def test_linear_model_in_closed_form():
     close(maps["captum:Occlusion"], 3 * scores.sum(1))
 
 
+@pytest.mark.filterwarnings("ignore:the model returns a single logit")
 def test_occlusion_by_hand():
     """At 16 px a window of two pixels, moved by one: a pixel gets the mean loss of the windows over it."""
     weight, image = some_images(1, 16, 1), some_images(1, 16)
@@ -239,17 +240,18 @@ def test_occlusion_by_hand():
         for x in range(15):
             expected[y : y + 2, x : x + 2] += loss[y : y + 2, x : x + 2].sum()
             count[y : y + 2, x : x + 2] += 1
-    found = explain(linear(weight), image, "captum:Occlusion")["captum:Occlusion"]
+    found = explain(linear(weight), image, "captum:Occlusion", targets=1)["captum:Occlusion"]
     close(found[0], 3 * expected / count)
 
 
+@pytest.mark.filterwarnings("ignore:the model returns a single logit")
 def test_patches_are_removed_as_one():
     weight, image = some_images(1, 16, 1), some_images(1, 16)
     loss = (image * weight).sum(1)
     by_patch = functional.avg_pool2d(loss, 2) * 4
     expected = 3 * by_patch.repeat_interleave(2, 1).repeat_interleave(2, 2)
     names = ["captum:FeatureAblation", "captum:ShapleyValueSampling"]
-    maps = explain(linear(weight), image, names)
+    maps = explain(linear(weight), image, names, targets=1)
     for name in names:  # on a linear model the order of removal does not matter
         close(maps[name], expected)
 

@@ -3,15 +3,17 @@
 import copy
 import dataclasses
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
+import fpa
 from fpa.data.normalisation import Normalisation
 from fpa.engine.engine import Engine
 from fpa.errors import InputError
-from fpa.models.wrap import classifier, input_channels, warn_of_probabilities
+from fpa.models.wrap import check_head, classifier, input_channels
 
 NORMALISATION = Normalisation((0.5, 0.4, 0.3), (0.2, 0.3, 0.4))
 BYTES = torch.randint(0, 256, (6, 3, 8, 8), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
@@ -130,11 +132,81 @@ def test_a_model_on_another_device_than_the_images():
     assert next(there.parameters()).is_cuda
 
 
-def test_probabilities_are_told_from_logits():
-    logits = torch.randn(5, 4)
+def head(activation):
+    """A linear classifier of four classes with something behind its logits."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(192, 4), activation)
+
+
+def test_probabilities_and_their_logarithms_are_told_from_logits():
+    def checked(activation):
+        check_head(head(activation), NORMALISED)
+
     with pytest.warns(UserWarning, match="leave out its last softmax"):
-        warn_of_probabilities(logits.softmax(1))
+        checked(nn.Softmax(1))
+    with pytest.warns(UserWarning, match="look like log-probabilities.*or follow the output centred"):
+        checked(nn.LogSoftmax(1))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        warn_of_probabilities(logits)
-        warn_of_probabilities(torch.rand(5, 4))
+        checked(nn.Identity())
+        check_head(lambda images: 1e-3 + 1e-4 * head(nn.ReLU())(images), NORMALISED)  # small logits
+        check_head(lambda images: torch.full((len(images), 3), 0.25), NORMALISED)  # no head at all
+
+
+def test_sigmoids_of_several_labels_are_refused_before_any_work():
+    with pytest.raises(InputError, match="as sigmoids do, which says that an image can have several labels"):
+        fpa.evaluate(head(nn.Sigmoid()), NORMALISED, ["vg_abs", "vg_sum"], progress=False)
+    labelled = head(nn.Identity())
+    labelled.config = SimpleNamespace(problem_type="multi_label_classification")
+    with pytest.raises(InputError, match="configuration says that an image can have several labels"):
+        fpa.audit(labelled, NORMALISED, progress=False)
+
+
+def test_a_single_logit_is_that_of_the_second_of_two_classes():
+    torch.manual_seed(0)
+    single = nn.Sequential(nn.Flatten(), nn.Linear(192, 1))
+    double = nn.Sequential(nn.Flatten(), nn.Linear(192, 2))
+    with torch.no_grad():
+        double[1].weight.copy_(torch.cat([torch.zeros(1, 192), single[1].weight]))
+        double[1].bias.copy_(torch.cat([torch.zeros(1), single[1].bias]))
+    with pytest.warns(UserWarning, match="a single logit: it counts as that of class 1 of two") as told:
+        logits = classifier(single, NORMALISED)(NORMALISED)
+    assert len(told) == 1
+    torch.testing.assert_close(logits, double(NORMALISED))
+    with pytest.warns(UserWarning, match="a single logit"):
+        maps = fpa.explain(single, NORMALISED, ["vg_sum", "ig_abs"], output="centred")
+    for name, expected in fpa.explain(double, NORMALISED, [*maps], output="centred").items():
+        torch.testing.assert_close(maps[name], expected)
+    with pytest.warns(UserWarning, match="a single logit"):
+        result = fpa.evaluate(
+            single, (NORMALISED, logits.argmax(1)), ["vgx_sum", "vg_abs"], outputs="centred"
+        )
+    assert result.accuracy == 1
+    assert result.classes == ["class 0", "class 1"]
+
+
+class Always(nn.Dropout):
+    """Dropout that is on, whatever mode the model is in."""
+
+    def forward(self, images):
+        return nn.functional.dropout(images, self.p, training=True)
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        (nn.BatchNorm2d(4, track_running_stats=False), r"another batch.*without running statistics: 1"),
+        (Always(0.5), "other logits each time"),
+    ],
+)
+def test_a_model_whose_rows_depend_on_the_batch_or_on_chance_is_refused_by_name(part, message):
+    model = network()
+    model[1] = part
+    for call in (
+        lambda: fpa.evaluate(model, NORMALISED, ["vg_abs", "vg_sum"], progress=False),
+        lambda: fpa.explain(model, NORMALISED, "vg_abs"),
+        lambda: fpa.perturbation_curves(model, NORMALISED, NORMALISED[:, 0]),
+    ):
+        with pytest.raises(InputError, match=rf"the model \(Sequential\) .*{message}"):
+            call()
+    fpa.explain(network(), NORMALISED[:1], "vg_abs")  # a batch norm with running statistics is fine

@@ -15,6 +15,7 @@ import fpa
 from fpa.errors import InputError
 from fpa.explanation.estimator import PAPER
 from fpa.scores.fidelity import Fidelity, common_images
+from fpa.statistics.baselines import beats
 from fpa.statistics.contradictions import KINDS, Reliability, ranking_agreement
 from fpa.statistics.contradictions import reliability as reliability_of
 from fpa.statistics.intervals import holm, paired_test, share_kept, spearman
@@ -623,3 +624,31 @@ def test_share_kept_is_a_ratio_of_means_with_a_bootstrap_over_images():
     np.testing.assert_allclose(found[1:], [found.value - half, found.value + half], atol=0.2 * half)
     with pytest.raises(InputError, match=r"values must be \[N, K\] and whole \[N\], got \[200\], \[200\]"):
         share_kept(whole, whole)
+
+
+def test_what_beats_a_model_free_map_and_a_twin():
+    """Against SciPy's one-sided paired tests, the largest of them, corrected by hand."""
+    rng = np.random.default_rng(0)
+
+    def with_area(level):
+        ends = level + rng.normal(0, 0.2, 40)
+        return Fidelity.from_curves(np.ones((40, 2)), np.stack([np.ones(40), ends], 1), [0, 1])
+
+    areas = {name: with_area(at) for name, at in zip("abcrs", (0.9, 0.55, 0.5, 0.4, 0.5), strict=True)}
+    areas["a~"] = with_area(0.95)
+    found = beats(areas, ["a", "b", "c"], ["r", "s"], {"a": ["a~"]})
+
+    def p(first, second):
+        sides = [each.lif_areas - each.mif_areas for each in (areas[first], areas[second])]
+        return stats.ttest_rel(*sides, alternative="greater").pvalue
+
+    largest = {name: max((p(name, rival), rival) for rival in "rs") for name in "abc"}
+    ordered, before = sorted(largest, key=largest.get), 0.0
+    for place, name in enumerate(ordered):
+        before = min(1, max(before, (3 - place) * largest[name][0]))
+        assert found.model_free[name].name == largest[name][1]
+        assert found.model_free[name].p == pytest.approx(before)
+    assert found.model_free["a"].beaten
+    assert not found.model_free["c"].beaten
+    assert found.twin == {"a": ("a~", pytest.approx(p("a", "a~")))}
+    assert not found.twin["a"].beaten

@@ -12,6 +12,7 @@ import fpa
 from blocks import block_of, images, linear, scored
 from fpa.data.sets import load_data, load_evaluation_data
 from fpa.data.source import image_source
+from fpa.scores import Score
 
 NAMES = ("pointing_game", "mass_accuracy", "rank_accuracy")
 
@@ -151,3 +152,23 @@ def test_segmentations_lie_beside_the_photos(photos, kind):
 def test_a_folder_without_either_knows_no_objects(photos):
     assert not image_source(load_evaluation_data(f"folder:{photos[0]}")).has_masks
     assert load_data("shapes").test.foreground is not None
+
+
+def test_a_score_that_needs_labels_is_refused_without_them(photos):
+    class Right(Score):
+        name, title, source, higher_is_better = "right", "nothing", "nowhere", True
+        needs = frozenset({"labels"})
+
+        def __call__(self, block):
+            return {name: block.truth.double() for name in block.maps}
+
+    folder, _ = photos
+    loose = folder.parent / "loose"
+    loose.mkdir()
+    for path in folder.rglob("*.png"):
+        path.rename(loose / path.name)
+    data = load_evaluation_data(f"folder:{loose}", size=32)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 2))
+    chosen = {"points": 3, "examples": 0, "progress": False}
+    with pytest.raises(fpa.InputError, match="the score right needs the true classes of the images"):
+        fpa.evaluate(model, data, ["vg_abs", "vg_sum"], scores=Right(), **chosen)

@@ -1,5 +1,7 @@
 """The scores that remove pixels with passes of their own: plain loops, scipy, Captum, a linear model."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -57,6 +59,18 @@ def test_insertion_equals_a_plain_loop(net, batch, maps):
             canvas[:, seen] = image.flatten(1)[:, seen]
             curve.append(net(canvas.view(1, 2, SIDE, SIDE)).softmax(1)[0, target].item())
         assert value == pytest.approx(np.trapezoid(curve, dx=1 / 8), rel=1e-9)
+
+
+def test_road_is_a_with_imputed_pixels_up_to_95_percent(net, batch, maps):
+    fractions = [0, 0.3, 0.6, 0.95, 1]
+    block = block_of(net, batch, {"map": maps, "negated": -maps}, fractions=fractions)
+    values = scored("road", block)
+    np.testing.assert_allclose(values["negated"], [-value for value in values["map"]], rtol=1e-9)
+    alone = fpa.perturbation_curves(net, batch, maps, fractions=fractions[:4], masking="road")
+    area = np.trapezoid(alone.lif["map"] - alone.mif["map"], alone.fractions)
+    expected = np.where(alone.unmasked > 0, 100 * area / alone.unmasked, np.nan)
+    np.testing.assert_allclose(values["map"], expected, rtol=1e-9)
+    assert SCORES["road"].passes(Given(block.estimators, fractions, block.task.masking)).forwards == 12
 
 
 def subsets(block, score):
@@ -137,9 +151,10 @@ def test_on_a_linear_model_gradients_and_contributions_have_no_infidelity():
     for name in ("infidelity", "infidelity_scaled"):
         for values in scored(name, block).values():
             np.testing.assert_allclose(values, 0, atol=1e-18)
-    block.raw_maps["ig_sum"] = 2 * block.raw_maps["ig_sum"]
-    assert min(scored("infidelity", block)["ig_sum"]) > 1e-6
-    np.testing.assert_allclose(scored("infidelity_scaled", block)["ig_sum"], 0, atol=1e-18)
+    twice = {name: 2 * raw for name, raw in block.raw_maps.items()}
+    doubled = replace(block, known_raw_maps=twice, _shared={})
+    assert min(scored("infidelity", doubled)["ig_sum"]) > 1e-6
+    np.testing.assert_allclose(scored("infidelity_scaled", doubled)["ig_sum"], 0, atol=1e-18)
 
 
 @pytest.mark.parametrize("score", [*CORRELATIONS, "insertion", "infidelity", "infidelity_scaled"])
@@ -149,6 +164,14 @@ def test_every_batch_size_and_every_part_of_the_images_gives_the_same(net, batch
         part = block_of(engine, batch[rows], estimators=["ig_sum", "random"], indices=rows)
         for name, values in scored(score, part).items():
             np.testing.assert_allclose(values, np.array(whole[name])[rows], rtol=1e-6, atol=1e-9)
+
+
+def test_blurred_twins_have_the_sign_of_their_original(net, batch):
+    block = block_of(net, batch, estimators=["vgx_sum~2", "vgx_abs~2", "vg_abs"])
+    known = {}
+    for score in ("sds", "infidelity"):
+        known[score] = np.isfinite([*scored(score, block).values()]).all(1).tolist()
+    assert known == {"sds": [True, False, False], "infidelity": [True, False, True]}
 
 
 def test_rank_scores_do_not_see_an_increasing_transform(net, batch, maps):

@@ -1,5 +1,7 @@
 """Scores as a seam: one from outside gets what it says it needs, and is stored, read and shown."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -168,7 +170,9 @@ def test_a_score_is_equal_for_every_block_and_batch_size(net):
     from fpa.evaluation.plan import make_plan
     from fpa.evaluation.shards import read_evaluation
 
-    plan = make_plan(["vg_abs"], scores=[Kept(), Drop()], points=5)
+    again = ["max_sensitivity", "mprt_smooth", "mprt_efficient"]  # for two images, none in the second block
+    scores = ["all", "road", *again, Kept(), Drop()]
+    plan = make_plan(["vg_abs", "vgx_sum"], scores=scores, score_images=2)
     values = []
     for block, batch in ((12, 64), (5, 3)):
         import tempfile
@@ -178,10 +182,14 @@ def test_a_score_is_equal_for_every_block_and_batch_size(net):
             about = {"name": "net", "classes": list("abcdefgh")}
             evaluate_blocks(engine, source, plan, folder, about=about, block=block, progress=False)
             values.append(read_evaluation(folder)[0].values)
-    for score in ("kept", "drop"):
-        np.testing.assert_allclose(
-            values[0][score]["vg_abs"], values[1][score]["vg_abs"], rtol=1e-4, atol=1e-5
-        )
+    assert len(values[0]) == len(values[1]) > 20
+    for score in values[0]:
+        for name in ("vg_abs", "vgx_sum"):
+            found, other = (each[score][name] for each in values)
+            np.testing.assert_allclose(found, other, rtol=1e-4, atol=1e-5, err_msg=score)
+    few = np.isfinite(values[0]["mprt_smooth"]["vg_abs"])
+    assert few.sum() == 2
+    assert not few[5:10].any()
 
 
 def test_by_name_once_registered_or_from_a_module(tmp_path, monkeypatch):
@@ -204,7 +212,7 @@ def test_by_name_once_registered_or_from_a_module(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("scores", "data", "message"),
     [
-        (["road"], "shapes", "unknown score 'road'"),
+        (["raod"], "shapes", "unknown score 'raod': did you mean 'road'"),
         ([3], "shapes", "a score must be a name or an fpa.scores.Score, got int"),
         ([Inside()], torch.zeros(4, 3, 32, 32), "the score inside needs known masks of the objects"),
     ],
@@ -214,6 +222,30 @@ def test_what_cannot_be_had_is_refused_before_any_work(net, tmp_path, scores, da
     with pytest.raises(fpa.InputError, match=message):
         evaluated(net, scores, folder=tmp_path / "out", data=data, count=count)
     assert not (tmp_path / "out" / "blocks").exists()
+
+
+def test_an_image_or_map_that_is_not_finite_has_no_value_and_leaves_the_others_theirs(net):
+    def constant(model, images, targets):
+        return images.mean(1).where(images[:, 0] < 3, torch.nan if holes else 1.0)
+
+    data = load_data("shapes")
+    images, masks = data.normalisation(data.test.images[:5]), data.test.foreground[:5]
+    images[1, 0, 2, 3] = 5
+    again = ["max_sensitivity", "mprt_smooth", "mprt_efficient"]
+    how = {"scores": ["all", *again], "points": 21, "examples": 0, "progress": False, "masks": masks}
+    values = []
+    for holes in (False, True):
+        images[2, 0, 1, 1] = torch.inf if holes else 0.5
+        estimators = {"mine": constant, "vgx_sum": "vgx_sum"}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            values.append(fpa.evaluate(net, images, estimators, **how).evaluation.values)
+    assert len(values[1]) > 18
+    for score in values[1]:
+        whole, found = values[0][score]["mine"], values[1][score]["mine"]
+        assert np.isnan(found[[1, 2]]).all(), score
+        assert np.isnan(values[1][score]["vgx_sum"][2]), score
+        np.testing.assert_allclose(found[[0, 3, 4]], whole[[0, 3, 4]], rtol=1e-4, atol=1e-5, err_msg=score)
 
 
 def test_values_of_a_wrong_shape_are_refused(net):

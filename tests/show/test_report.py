@@ -9,8 +9,9 @@ import pytest
 
 from browsers import open_page
 from fpa.evaluation.result import Result
+from fpa.evaluation.scored import best
 from fpa.scores.fidelity import Fidelity, common_images
-from fpa.show import figures
+from fpa.show import figures, scope
 from fpa.show.names import model_looks
 from fpa.show.report import explorer, verdict, write_report
 from fpa.statistics.contradictions import reliability
@@ -265,11 +266,11 @@ class TestTable:
         """(estimator, augmentation) -> the text of a cell, and whether it is the best."""
         found = {}
         for estimator, row in re.findall(r'<tr data-estimator="(.*?)">(.*?)</tr>', html, re.S):
-            for name, best, cell in re.findall(
+            for name, bold, cell in re.findall(
                 r'<td data-model="(.*?)"( class="best")?>(.*?)</td>', row, re.S
             ):
                 text = " ".join(re.sub(r"<.*?>", "", cell).replace("−", "-").split())
-                found[estimator, name] = text, bool(best)
+                found[estimator, name] = text, bool(bold)
         return found
 
     def test_has_the_numbers_of_the_study(self, study, page):
@@ -280,9 +281,26 @@ class TestTable:
                 shown = [float(x) for x in re.findall(r"-?\d+\.\d", cells[estimator, name][0])]
                 expected = [fidelity.area, fidelity.interval]
                 expected += [fidelity.area_mean_then_divide, fidelity.interval_mean_then_divide]
+                expected.append(fidelity.area_robust)
                 np.testing.assert_allclose(shown, expected, atol=0.0501)
             best = {estimator for estimator in model.fidelity if cells[estimator, name][1]}
             assert best == {model.reliability.by_area[0]}
+
+    def test_marks_ties_and_shows_the_paired_tests(self, tmp_path):
+        few = made_up_study(images=2)
+        html = html_of(few, tmp_path)
+        cells = self.cells(html)
+        for name, model in few.models.items():
+            tied = {estimator for estimator in model.fidelity if cells[estimator, name][0].count(" =")}
+            assert best(model) in tied
+            assert len(tied) > 1
+            assert not any(cells[estimator, name][1] for estimator in model.fidelity)
+        (first, *_) = re.findall(r'<table class="pairs matrix">(.*?)</table>', html, re.S)
+        shown = [re.findall(r"<td>(.*?)</td>", row) for row in first.split("<tr>")[2:]]
+        assert [[cell.replace("−", "-") for cell in row] for row in shown] == [
+            cells for _, cells in scope.matrix(few, "none")
+        ]
+        assert "Cannot be ordered, because A does not differ significantly: " in html
 
     def test_groups_random_signed_and_unsigned(self, study, page):
         html = page.read_text(encoding="utf-8")
@@ -293,7 +311,7 @@ class TestTable:
     def test_shows_further_scores_with_title_direction_and_source(self, results, tmp_path):
         html = html_of(with_score(results, "depth", higher_is_better=False), tmp_path)
         assert "depth: how deep it goes</h3>" in html
-        assert "Lower is better; the best of every model is bold." in html
+        assert "Lower is better; bold: significantly better than every other explanation." in html
         assert "Source: Doe 2030." in html
         rows = re.findall(r'<tr data-score="depth">(.*?)</tr>', html, re.S)
         assert len(rows) == len(results.estimators)

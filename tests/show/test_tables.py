@@ -4,16 +4,19 @@ import csv
 import io
 import re
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from fpa.evaluation.result import Results
-from fpa.show import STAGES, show_all, tables, write_comparison
+from fpa.evaluation.scored import best, worse_than_best
+from fpa.show import STAGES, scope, show_all, summary, tables, write_comparison
 from fpa.show.names import estimator_name
 from fpa.show.summary import opposite_pairs
 from fpa.show.tables import (
+    column_of,
     comparison,
     comparison_table,
     headline,
@@ -23,7 +26,8 @@ from fpa.show.tables import (
     results_table,
     terminal,
 )
-from studies import made_up_evaluation, made_up_study, with_plan, with_score, with_signs
+from fpa.statistics.intervals import holm, paired_test
+from studies import made_up_evaluation, made_up_study, with_plan, with_rivals, with_score, with_signs
 
 
 def printed(thing):
@@ -61,6 +65,45 @@ def test_the_best_of_each_augmentation_is_bold(study):
     cells = [cell for cell in bold if "±" in cell]
     assert sorted(cells) == sorted(f"**{score.area:.1f} ± {score.interval:.1f}**" for score in best)
     assert latex(study).count("\\mathbf{") == 3
+
+
+def test_what_is_not_significantly_best_is_tied_and_not_bold():
+    few = made_up_study(images=2)
+    text = markdown(few)
+    assert not any("**" in cell and "±" in cell for line in text.splitlines() for cell in line.split("|"))
+    for name, model in few.models.items():
+        ties = {best(model), *(one for one, p in worse_than_best(model).items() if p >= 0.05)}
+        cells = column_of(few, name).cells
+        assert len(ties) > 1
+        assert {one for one, cell in cells.items() if cell.tied} == ties
+        assert f"| {cells[best(model)].text} = |" in text
+    assert "^{=}" in latex(few)
+
+
+@pytest.mark.parametrize(("images", "seen"), [(40, "!"), (3, "=")])
+def test_the_matrix_holds_the_paired_tests(images, seen):
+    study = made_up_study(images=images)
+    model = study.models["fpa"]
+    rows, names = scope.matrix(study, "fpa"), model.reliability.by_area
+    pairs = list(combinations(names, 2))
+    tests = [paired_test(model.fidelity[b], model.fidelity[a]) for a, b in pairs]
+    unsure = {pair for pair, p in zip(pairs, holm([test.p for test in tests]), strict=True) if p >= 0.05}
+    against = {frozenset((pair.first, pair.second)) for pair in model.reliability.contradictions}
+    assert {"!": against, "=": unsure}[seen]
+    for (a, b), test in zip(pairs, tests, strict=True):
+        mark = "!" if frozenset((a, b)) in against else "=" if (a, b) in unsure else ""
+        assert rows[names.index(b)][1][names.index(a)] == f"{test.difference:+.1f}{mark}"
+    assert f"| 2 {rows[1][0]} | {rows[1][1][0]} |" in markdown(study)
+
+
+def test_a_terminal_shows_the_matrix_and_which_comparisons_hold():
+    shown = printed(terminal(made_up_evaluation()))
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "A of the row minus A of the column" in shown
+    said = " ".join(shown.split())
+    _, _, wrong = said.partition("Not consistent: ")
+    assert "signed-unsigned (11 of 18 in opposite order, 11 significantly)" in wrong
+    assert "Cannot be ordered, because MIF and LIF contradict each other: " in said
 
 
 def test_the_headline_counts_contradictions(study):
@@ -289,6 +332,51 @@ def test_an_estimator_is_called_by_the_parts_of_its_label(style, shown):
     assert estimator_name("x", style, label={"name": "My_Net", "prime": True, "reduction": "abs"}) == shown
     assert estimator_name("plain") == "plain"
     assert estimator_name("a_long_name", "mathtext", most=6) == "a_lon…"
+
+
+@pytest.fixture(scope="module")
+def challenged():
+    return with_rivals(made_up_study(variants=("none", "fpa")))
+
+
+class TestRivals:
+    """Whether explanations beat maps that know no model, and their own maps blurred."""
+
+    @pytest.mark.parametrize("form", [markdown, latex, printed, lambda results: notebook(results.first)])
+    def test_in_every_table(self, challenged, form):
+        shown = " ".join(form(challenged).replace("\\_", "_").split())
+        found = challenged.first.beats.model_free
+        beaten = sum(rival.beaten for rival in found.values())
+        assert 0 < beaten < 9
+        assert f"Of 9 estimators {beaten} beat every model-free map (Random, Centre); not " in shown
+        assert f"SG_abs (Centre: p = {found['sg_abs'].p:.2g})" in shown
+        assert "Of 1 estimators 0 beat the blurred twin of their own map; not IG_sum (p = " in shown
+        assert "the largest p of the one-sided paired tests over images, Holm-corrected" in shown
+
+    def test_in_the_csv(self, challenged):
+        rows = results_table(challenged).set_index(["model", "estimator"])
+        for name, model in challenged.models.items():
+            assert rows.loc[(name, "sg_abs"), "p_model_free"] == model.beats.model_free["sg_abs"].p
+            assert rows.loc[(name, "ig_sum"), "p_twin"] == model.beats.twin["ig_sum"].p
+            assert rows.loc[(name, ["centre", "ig_sum~"]), "p_model_free"].isna().all()
+        assert rows.loc[("none", "ig_sum~"), "kind"] == "twin"
+
+    def test_they_stand_apart_and_are_never_the_best(self, challenged):
+        groups = summary.groups(challenged)
+        assert (groups["Baseline"], groups["Blurred twin"]) == (["random", "centre"], ["ig_sum~"])
+        assert challenged.estimators == [name for names in groups.values() for name in names]
+        bold = [line for line in markdown(challenged).splitlines() if "| **" in line]
+        assert not any("Centre" in line or "blurred" in line for line in bold)
+
+    def test_in_a_comparison_and_the_report(self, challenged, tmp_path):
+        assert "every model-free map (Random, Centre)" in " ".join(printed(comparison([challenged])).split())
+        page = challenged.first.report(tmp_path / "report.html").read_text(encoding="utf-8")
+        assert "every model-free map (Random, Centre)" in page
+
+    def test_random_alone_is_called_a_weak_rival(self, study):
+        shown = " ".join(printed(study).split())
+        assert "Of 9 estimators 9 beat every model-free map (Random)." in shown
+        assert shown.count("Random is a weak rival") == 1
 
 
 HOSTILE = "=cmd|'/c'!A1\\input{x} <img src=x>|\x1b]0;owned\x07\n$q %"

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from fpa.auditing.rule import MASKED, SAME_RANKING, Evidence, Verdict, judge, percent, stops
 from fpa.auditing.verdict import Audit
-from fpa.data.normalisation import Normalisation
+from fpa.data.normalisation import Normalisation, as_normalisation
 from fpa.described import described_fields
 from fpa.engine import Engine
 from fpa.errors import InputError
@@ -24,18 +24,20 @@ from fpa.evaluation.evaluator import describe_subject, open_subject
 from fpa.evaluation.head import offset
 from fpa.evaluation.loop import evaluate_blocks
 from fpa.evaluation.plan import make_plan
-from fpa.evaluation.result import Evaluation, families, signs
+from fpa.evaluation.result import Evaluation, families, rivals, signs
 from fpa.evaluation.shards import read_evaluation
 from fpa.explanation import Estimator, Estimators, Label, Settings, get_estimators
-from fpa.masking import Constant, Masking
+from fpa.masking import Constant, Masking, get_masking
 from fpa.perturbation import check_fractions, features_of
 from fpa.progress import Tell
 from fpa.schema import checked
 from fpa.scores.fidelity import Fidelity
-from fpa.statistics import Estimate, ranking_agreement, reliability, share_kept
+from fpa.statistics import Estimate, beats, ranking_agreement, reliability, share_kept
 from fpa.training.settings import suggested_fpa
 
 MASKINGS = ("constant", "mean", "blur", "uniform")
+AUDITED = ("paper", "baselines", "twins")
+"""The paper's ten, and what they must beat: no gradients, and curves under the masking judged only."""
 
 
 @checked
@@ -44,7 +46,7 @@ def audit(
     model: nn.Module | Engine,
     data: Any,
     *,
-    estimators: Estimators = "paper",
+    estimators: Estimators = AUDITED,
     count: int | None = None,
     settings: Settings | None = None,
     maskings: Sequence[Any] = MASKINGS,
@@ -64,7 +66,8 @@ def audit(
     - `data`: images [N, C, H, W], (images, labels), a loader, the name of a data set, ...; see
       `fpa.data.image_source`, which also says what `normalisation` is for. Without labels the agreement
       with the unmasked prediction stands in for the accuracy.
-    - `estimators`: at least one signed and one unsigned; random masking is measured in any case.
+    - `estimators`: at least one signed and one unsigned; random masking is measured in any case. By default
+      the paper's ten, the model-free maps and the blurred twins.
     - `count`: use only the first `count` images; default: all.
     - `maskings`: what removing a pixel means. The first is judged; the others, with the same maps, show
       whether the ranking of the estimators survives another masking.
@@ -82,12 +85,17 @@ def audit(
     ('cannot tell', 4, 'Too few images: 8 could be used, at least 100 are needed.')
     """
     named = _with_random(get_estimators(estimators, settings))
-    judged, *others = by_name = _by_name(maskings)
+    known = as_normalisation(normalisation)
+    scale = (known.mean, known.std) if known else (None, None)
+    by_name = {name: get_masking(each, *scale) for name, each in _by_name(maskings).items()}
+    judged, *others = by_name
     plan = make_plan(
         named,
         masking=by_name[judged],
         maskings={other: by_name[other] for other in others},
-        fractions=sorted({*check_fractions(points), *(share / 100 for share in MASKED)}),
+        fractions=sorted(
+            {*check_fractions(points, most=by_name[judged].most), *(share / 100 for share in MASKED)}
+        ),
         features=features,
         outputs=("centred", "logit", "accuracy"),
         seed=seed,
@@ -153,7 +161,10 @@ def _gathered(evaluation: Evaluation, about: dict[str, Any], judged: str) -> tup
     plan, under = about["plan"], {judged: evaluation, **evaluation.under}
     fractions, dead = plan["fractions"], evaluation.never_finite
     signed = {name: sign for name, sign in signs(plan).items() if name not in dead}
-    baseline = next(name for name in plan["estimators"] if name not in signs(plan))
+    is_random = {name: each["raw"].get("name") == "random" for name, each in plan["estimators"].items()}
+    baseline = next(
+        name for name, each in plan["estimators"].items() if is_random[name] and "blur" not in each
+    )
     known, finite = evaluation.labels >= 0, np.isfinite(evaluation.unmasked)
     usable = finite & (evaluation.unmasked > 0)
     for part in under.values():
@@ -175,6 +186,7 @@ def _gathered(evaluation: Evaluation, about: dict[str, Any], judged: str) -> tup
         labels=int(known.sum()),
         chance=evaluation.chance,
         change=change,
+        most_masked=fractions[-1],
     )
     if evidence.used < 2:
         return evidence, {}
@@ -218,7 +230,15 @@ def _gathered(evaluation: Evaluation, about: dict[str, Any], judged: str) -> tup
         },
     )
     areas = {masking: {name: area(each) for name, each in by.items()} for masking, by in fidelity.items()}
-    figures = {"kept": tuple(kept[judged]), "right": tuple(right), "areas": areas, "reliability": agreeing}
+    model_free, twins = rivals(plan)
+    figures = {
+        "kept": tuple(kept[judged]),
+        "right": tuple(right),
+        "areas": areas,
+        "reliability": agreeing,
+        "model_free": tuple(model_free),
+        "beats": beats(fidelity[judged], signed, model_free, twins),
+    }
     return evidence, figures
 
 
@@ -245,7 +265,7 @@ def _advice(
     if verdict == "unreliable":
         fpa = suggested_fpa(*size)
         settings = f"p={fpa.p:g}, p1_max={fpa.p1_max:g}, p2={fpa.p2:g}, s_max={fpa.s_max}"
-        same = "" if masking == Constant() else f", masking={masking!r}"
+        same = "" if masking == Constant() or not masking.trains else f", masking={masking!r}"
         return (
             "Do not choose between explanations by masking pixels of this model as it is.",
             f"Fine-tune it with FPA for a few epochs and audit it again. Settings for images of "
@@ -279,15 +299,16 @@ def _scope(verdict: Verdict, evidence: Evidence, judged: str) -> tuple[str, ...]
 def _with_random(estimators: Mapping[str, Estimator]) -> dict[str, Estimator]:
     """The estimators and a random map, and the error that says which are missing."""
     by_sign = {name: each.sign for name, each in estimators.items()}
-    if by_sign.get("random", "baseline") != "baseline":
+    has_random = any(each.is_random for each in estimators.values())
+    if "random" in estimators and not estimators["random"].is_random:
         raise InputError("the name 'random' is taken by the random baseline: rename the estimator")
     if not {"signed", "unsigned"} <= set(by_sign.values()):
-        named = ", ".join(name for name, sign in by_sign.items() if sign != "baseline")
+        named = ", ".join(name for name, each in estimators.items() if each.explains)
         raise InputError(
             "an audit needs at least one signed and one unsigned estimator (as in the set paper), got "
             f"{named or 'none besides random'}"
         )
-    return {**({} if "baseline" in by_sign.values() else get_estimators("random")), **estimators}
+    return {**({} if has_random else get_estimators("random")), **estimators}
 
 
 def _check_enough(features: str | int, images: Tensor) -> None:

@@ -56,6 +56,8 @@ class Evidence:
     """The share of the commonest label; None where fewer than two classes occur."""
     change: Estimate | None = None
     """What masking everything takes away, as a share of the unmasked output of the predicted class."""
+    most_masked: float = 1.0
+    """The share of the pixels that "everything" is: 1, unless a masking must leave some."""
     signed: int = 0
     """Signed estimators compared."""
     unsigned: int = 0
@@ -189,7 +191,9 @@ def stops(evidence: Evidence) -> dict[str, str]:
         little += (
             f" ({percent(change.low)} to {percent(change.high)}; more than {percent(LEAST_CHANGE)} is needed)"
         )
-        reasons[f"Nothing to explain: masking everything takes away {little}."] = (
+        most = evidence.most_masked
+        what = "everything" if most == 1 else f"{percent(most)} of the pixels"
+        reasons[f"Nothing to explain: masking {what} takes away {little}."] = (
             "Check that the model sees the images, or judge a masking that removes more."
         )
     if evidence.used < FEWEST_IMAGES:

@@ -17,7 +17,7 @@ from fpa.auditing import rule
 from fpa.auditing.rule import MASKED, SAME_RANKING, Criterion, Evidence, Verdict, criteria, percent
 from fpa.files import writable_folder, write_text
 from fpa.progress import as_text
-from fpa.statistics import Estimate, Reliability
+from fpa.statistics import Beats, Estimate, Reliability
 
 _COLOURS = {"reliable": "green", "unreliable": "red", "cannot tell": "yellow"}
 _STATES = {"good": "green", "bad": "red", "unclear": "yellow"}
@@ -62,6 +62,10 @@ class Audit:
     reliability: Reliability | None = None
     labels: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By estimator: the parts of the name that people see, as in the plan."""
+    model_free: tuple[str, ...] = ()
+    """The maps that know no model."""
+    beats: Beats = field(default_factory=lambda: Beats({}, {}))
+    """Whether each explanation beats every model-free map, and its own blurred twin."""
     name: str = ""
     """What was audited, in words."""
     made_with: dict[str, Any] = field(default_factory=dict)
@@ -76,6 +80,15 @@ class Audit:
     def headline(self) -> str:
         """The verdict in a sentence."""
         return f"{self.verdict.capitalize()}: {rule.MEANINGS[self.verdict]}"
+
+    @property
+    def rivals(self) -> list[str]:
+        """Which explanations beat model-free maps and their own twins, in sentences."""
+        from fpa.show.names import estimator_name
+        from fpa.show.rivals import sentences
+
+        names = {key: estimator_name(key, label=label) for key, label in self.labels.items()}
+        return sentences(self.beats, self.model_free, names)
 
     @property
     def rows(self) -> list[Row]:
@@ -106,7 +119,8 @@ class Audit:
             **own("name verdict exit_code headline because advice command"),
             "thresholds": {name.lower(): getattr(rule, name) for name in limits},
             "evidence": _evidence(self.evidence),
-            **own("maskings fractions kept right areas signed made_with"),
+            "verdict_of_raw_logit": None if self.evidence.raw is None else rule.judge(self.evidence.raw)[0],
+            **own("maskings fractions kept right areas signed model_free beats made_with"),
             "pairs": [] if self.reliability is None else [asdict(pair) for pair in self.reliability.pairs],
         }
         return {name: _plain(value) for name, value in values.items()}
@@ -137,6 +151,8 @@ class Audit:
                     table.add_row(Text(f"  {what}"), row.value, row.interval, row.limit, state)
             yield Text()
             yield table
+        for sentence in self.rivals:
+            yield Text(f"\n{sentence}")
         yield Text()
         yield Text("What to do", style="bold")
         for sentence in self.advice:
@@ -201,7 +217,7 @@ def _shares(estimate: Estimate, sign: str = "") -> tuple[str, str]:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Estimate):
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return {name: _plain(number) for name, number in value._asdict().items()}
     if isinstance(value, Mapping):
         return {str(name): _plain(inner) for name, inner in value.items()}

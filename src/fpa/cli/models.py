@@ -11,7 +11,7 @@ from typing import Any, Literal
 from rich.console import Console
 
 import fpa
-from fpa.cli.options import EvaluationOptions, ModelOptions, RunOptions, default_output, show
+from fpa.cli.options import AuditOptions, EvaluationOptions, ModelOptions, RunOptions, default_output, show
 from fpa.errors import InputError, at_least
 from fpa.files import folder_lock, refuse_links
 from fpa.progress import Display
@@ -44,9 +44,9 @@ def evaluate(
     Args:
         model: A .safetensors file written by fpa, the name of a shipped model, torchvision:NAME, timm:NAME,
             or module:function that returns a model.
-        masking: What removing a pixel means: constant, black, mean, minimum, maximum, uniform, blur, bokeh or
-            module:Class, with parameters as in --masking.name blur --masking.sigma 4; default: the masking
-            that the model was trained with, or constant.
+        masking: What removing a pixel means: constant, black, mean, minimum, maximum, uniform, blur, bokeh,
+            road or module:Class, with parameters as in --masking.name blur --masking.sigma 4; default: the
+            masking that the model was trained with, or constant.
         outputs: What is tracked while pixels are removed: logit, centred, margin, log_odds, probability or
             accuracy; the first is scored.
         maps_of: The output that the maps explain; default: the one that is scored.
@@ -100,7 +100,7 @@ def audit(
     model: str,
     *,
     images: ModelOptions,
-    how: EvaluationOptions,
+    how: AuditOptions,
     maskings: list[dict[str, Any] | str] = ["constant", "mean", "blur", "uniform"],  # noqa: B006
     run: RunOptions,
 ) -> int:
@@ -119,8 +119,9 @@ def audit(
     from fpa.data.sets import has_training_images
 
     subject = images.open(model)
-    for masking in maskings:  # what is wrong is said before the images are looked at
-        fpa.get_masking(masking, subject.normalisation.mean, subject.normalisation.std)
+    scale = subject.normalisation.mean, subject.normalisation.std
+    # What is wrong is said before the images are looked at.
+    trains = [fpa.get_masking(masking, *scale).trains for masking in maskings]
     source, note = images.images(subject, how.count)
     engine = how.engine(subject.model, source, run.device)
     output = run.output or default_output("audit", subject.name)
@@ -135,7 +136,10 @@ def audit(
         _remove_shown(output)
         if verdict.verdict == "unreliable" and _can_be_named(model):
             if has_training_images(source.name):
-                verdict = replace(verdict, command=_finetune_command(model, images, source.name, maskings[0]))
+                for_training = maskings[0] if trains[0] else "constant"
+                verdict = replace(
+                    verdict, command=_finetune_command(model, images, source.name, for_training)
+                )
             else:
                 verdict = replace(verdict, advice=(*verdict.advice, NO_TRAINING_IMAGES))
         verdict.save(output / "audit.json")

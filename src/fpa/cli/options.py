@@ -1,6 +1,6 @@
 """Options that several commands share: which model and images, how to evaluate, where to work."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -177,6 +177,19 @@ class EvaluationOptions(PlanSettings):
         precision = None if self.precision == "auto" else fpa.Precision(self.precision, self.precision)
         network = classifier(model, source.first, chosen_device(device))
         return fpa.Engine(network, precision=precision, batch_size=self.batch_size)
+
+
+@dataclass(kw_only=True)
+class AuditOptions(EvaluationOptions):
+    """How to evaluate.
+
+    Attributes:
+        estimators: paper (the paper's ten), baselines (maps that know no model), twins (the other maps,
+            blurred), or names of estimators, captum:METHOD and maps:FILE included.
+
+    """
+
+    estimators: list[str] = field(default_factory=lambda: ["paper", "baselines", "twins"])
 
 
 def default_output(*parts: str | int | None) -> Path:

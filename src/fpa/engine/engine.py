@@ -24,7 +24,7 @@ from fpa.engine.folding import private_copy
 from fpa.engine.forms import DEFAULT_PRECISION, Kind, Precision, Runner
 from fpa.engine.outputs import OUTPUTS, Output
 from fpa.errors import InputError, at_least
-from fpa.models.wrap import unwrapped
+from fpa.models.wrap import classifier, unwrapped
 from fpa.schema import checked
 
 _Result = TypeVar("_Result")
@@ -89,14 +89,17 @@ class Engine:
         self._plain = Runner(self.model if private is None else private, self.device, self.dtype)
         self._plain.borrowed = private is None
         self._used: dict[Kind, Runner] = {}
+        self._probed = False
         self._peak = 0
         self.watch: Callable[[str], None] = lambda name: None
         """Told what is being run, before every batch."""
 
     @classmethod
-    def of(cls, model: "nn.Module | Engine") -> "Engine":
-        """The engine itself, or a new one with default settings for a model."""
-        return model if isinstance(model, Engine) else cls(model)
+    def of(cls, model: "nn.Module | Engine", images: Tensor | None = None) -> "Engine":
+        """The engine itself, or a new one with default settings for a model that takes such images."""
+        if isinstance(model, Engine):
+            return model
+        return cls(unwrapped(model) if images is None else classifier(model, _checked(images)))
 
     def copy(self) -> nn.Module:
         """A frozen copy of the model in eval mode, free to be changed."""
@@ -139,19 +142,19 @@ class Engine:
 
     def images(self, images: Tensor) -> Tensor:
         """The images on the engine's device in its precision, detached, after a look at their shape."""
-        if not isinstance(images, Tensor) or images.is_nested or images.ndim != 4:
-            raise InputError(f"images must be a tensor [N, C, H, W], got {shape_or_type(images)}")
-        if images.numel() == 0:
-            raise InputError(f"there are no images: got an empty batch {list(images.shape)}")
-        check_plain("images", images)
-        if not images.is_floating_point():
-            raise InputError(f"images must be floating point, normalised for the model, got {images.dtype}")
+        images = _checked(images)
         images = images.clone() if images.is_inference() else images.detach()
         return sent(images, self.device, self.accumulate)
 
     def predict(self, images: Tensor) -> Tensor:
-        """The logits [N, classes] of the model as it was given, in float32 (float64 for a float64 model)."""
+        """The logits [N, classes] of the model as it was given, in float32 (float64 for a float64 model).
+
+        The first call probes the model: an image must get the same logits alone, in a batch, and again.
+        """
         images = self.images(images)
+        if not self._probed:
+            self._probed = True
+            self._probe(images[:1])
         parts: list[Tensor] = []
         work = Work(len(images), lambda a, b: images[a:b], lambda a, b, logits: parts.append(logits))
         self._run("exact", [work])
@@ -253,6 +256,30 @@ class Engine:
         parts = torch.split(result[: sum(sizes)], sizes)
         return [(*stretch, part) for stretch, part in zip(stretches, parts, strict=True)]
 
+    def _probe(self, image: Tensor) -> None:
+        """Refuse a model whose logits for an image depend on its batch, or on chance."""
+        pair = torch.cat([image, 0.5 * image.flip(-1)])
+        with torch.inference_mode(False), arithmetic_on(self.device, tf32=False):
+            try:
+                together, again = (self._plain.logits(pair) for _ in range(2))
+                forms.check_logits(together, 2)
+            except (RuntimeError, MemoryError, InputError):
+                return  # the run itself says what is wrong
+            if not forms.same_logits(again, together, 1e-3):
+                raise InputError(f"the model ({type(self.model).__name__}) {_VARIES}")
+            try:
+                alone = self._plain.logits(image)
+            except ValueError:  # a batch norm refuses a single value
+                alone = torch.full_like(together[:1], torch.inf)
+        if not forms.same_logits(alone, together[:1], 1e-3):
+            norms = [
+                name
+                for name, part in self.model.named_modules()
+                if isinstance(part, nn.modules.batchnorm._NormBase) and part.running_mean is None
+            ]
+            which = f"; without running statistics: {', '.join(norms[:3])}" if norms else ""
+            raise InputError(f"the model ({type(self.model).__name__}) {_MIXES}{which}")
+
     def _runner(self, kind: Kind, row: Tensor) -> Runner:
         if kind == "exact":
             return self._plain
@@ -261,6 +288,25 @@ class Engine:
         if key not in self._runners:
             self._runners[key] = forms.fastest_form(self._plain, precision, row)
         return self._runners[key]
+
+
+_VARIES = "gives an image other logits each time: switch off what is random, such as dropout, in eval mode"
+_MIXES = (
+    "gives an image other logits in another batch, so its explanations would depend on the batch: use layers "
+    "that treat every image alone, such as batch norms with running statistics"
+)
+
+
+def _checked(images: Tensor) -> Tensor:
+    """The images, or the error that says what is wrong with them."""
+    if not isinstance(images, Tensor) or images.is_nested or images.ndim != 4:
+        raise InputError(f"images must be a tensor [N, C, H, W], got {shape_or_type(images)}")
+    if images.numel() == 0:
+        raise InputError(f"there are no images: got an empty batch {list(images.shape)}")
+    check_plain("images", images)
+    if not images.is_floating_point():
+        raise InputError(f"images must be floating point, normalised for the model, got {images.dtype}")
+    return images
 
 
 def _joined(parts: list[Tensor], padding: int) -> Tensor:

@@ -17,7 +17,7 @@ from fpa.evaluation.plan import Plan, make_plan
 from fpa.evaluation.result import Result
 from fpa.evaluation.shards import load_result
 from fpa.explanation import Estimators, Settings
-from fpa.models.wrap import Logits, classifier, input_channels, unwrapped, warn_of_probabilities
+from fpa.models.wrap import Logits, check_head, classifier, input_channels, unwrapped
 from fpa.progress import Tell
 from fpa.schema import checked
 
@@ -138,7 +138,7 @@ def open_subject(
         raise InputError(f"the engine is on {model.device}: make one on {device} or leave out device")
     elif plan.precision not in (None, model.precision):
         raise InputError(f"the engine works in {model.precision}: leave out precision, or make another")
-    warn_of_probabilities(model.predict(source.first))
+    check_head(model.predict, source.first)
     return model, source
 
 

@@ -34,7 +34,7 @@ from fpa.explanation.raw import problems
 from fpa.files import clear_temporaries, folder_lock
 from fpa.masking import fully_masked, noise_by_image
 from fpa.models.saved import fingerprint
-from fpa.perturbation import Curves, curves_of, features_of, not_finite, ranks
+from fpa.perturbation import Curves, check_left, curves_of, features_of, not_finite, ranks
 from fpa.progress import Tell, telling
 from fpa.scores.score import Block
 
@@ -158,7 +158,8 @@ def suited(plan: Plan, source: ImageSource, judge: Engine | None = None) -> Plan
 
     Scores that `all` stands for are left out where these images, or the model that judges, do not allow them.
     """
-    features_of(plan.features, source.first)
+    for masking in (plan.masking, *plan.maskings.values()):
+        check_left(masking, plan.fractions_under(masking), features_of(plan.features, source.first))
     if any(estimator.raw.needs_numbers for estimator in plan.estimators.values()):
         source.check_numbers()
     for name, estimator in plan.estimators.items():
@@ -194,9 +195,11 @@ def _compute(
     followed = curves_of(task, maps, plan.fractions, outputs=plan.followed, **how)
     curves = {name: followed[name] for name in plan.outputs}
     first, under = plan.outputs[0], dict[str, Curves]()
+    varied = {name: maps[name] for name in plan.varied}
     for name, masking in plan.maskings.items():
         other = replace(task, masking=masking)
-        under[name] = curves_of(other, maps, plan.fractions, outputs=[first], **how)[first]
+        shares = plan.fractions_under(masking)
+        under[name] = curves_of(other, varied, shares, outputs=[first], **how)[first]
     more: dict[str, Any] = {"curves": followed, "masks": part.foreground, "explained": explained}
     more |= {"fractions": plan.fractions, "features": plan.features, "known_raw_maps": raws}
     block = Block(task, part.labels, logits, plan.estimators, maps, **more)
@@ -232,22 +235,28 @@ def _compute(
 def _scored(plan: Plan, block: Block, chosen: Sequence[int]) -> dict[tuple[str, str], Tensor]:
     """The values [N] by score and estimator, or the error that says which are missing.
 
-    Scores that explain again are computed for the `chosen` rows alone, and NaN elsewhere.
+    Scores that explain again are computed for the `chosen` rows alone, and NaN elsewhere, as all are where
+    the image or the map is not finite.
     """
     scored = dict[tuple[str, str], Tensor]()
+    lost = ~block.task.images.isfinite().flatten(1).all(1)
+    bad = {name: lost | ~maps.isfinite().flatten(1).all(1) for name, maps in block.maps.items()}
     few = block.at(chosen) if len(chosen) < len(block.labels) else block
     for score in plan.scores:
-        part, rows = (few, chosen) if "explain" in score.needs else (block, range(len(block.labels)))
-        values = score(part) if len(rows) else {}
+        part = few if "explain" in score.needs else block
+        count = len(part.labels)
+        values = score(part) if count else {}
         for name in block.estimators:
             whole = block.logits.new_full((len(block.labels),), torch.nan, dtype=torch.float64)
-            if len(rows):
-                shape = list(values[name].shape) if name in values else "nothing"
-                if shape != [len(rows)]:
-                    needed = f"must give [{len(rows)}] values for {name}"
-                    raise InputError(f"the score {score.name} {needed}, but gave {shape}")
-                whole[[*rows]] = values[name].double()
-            scored[score.name, name] = whole
+            shape = list(values[name].shape) if name in values else "nothing"
+            if count and shape != [count]:
+                needed = f"must give [{count}] values for {name}"
+                raise InputError(f"the score {score.name} {needed}, but gave {shape}")
+            if count == len(whole):
+                whole = values[name].double()
+            elif count:
+                whole[[*chosen]] = values[name].double().to(whole.device)
+            scored[score.name, name] = whole.masked_fill(bad[name].to(whole.device), torch.nan)
     return scored
 
 
@@ -302,7 +311,7 @@ def block_size(engine: Engine, images: Tensor) -> int:
     room, most = 64 << 20, 32
     if engine.device.type == "cuda":
         memory = torch.cuda.get_device_properties(engine.device).total_memory
-        room, most = min(max(memory >> 6, 256 << 20), 1 << 30), 1024
+        room, most = min(max(memory >> 6, 256 << 20), 2 << 30), 1024
     fits = room // (4 * _NOISY_COPIES * images[0].numel())
     return 1 << (max(1, min(most, fits)).bit_length() - 1)
 

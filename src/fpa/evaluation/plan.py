@@ -97,7 +97,17 @@ class Plan:
         """Passes an image costs: gradients, and forwards along the curves and for the scores."""
         inner = sum(0 < fraction < 1 for fraction in self.fractions)
         scores = sum(each.passes(self.given()).forwards for each in self.scores)
-        return passes(self.estimators) + 2 * inner * len(self.estimators) * (1 + len(self.maskings)) + scores
+        curves = len(self.estimators) + len(self.varied) * len(self.maskings)
+        return passes(self.estimators) + 2 * inner * curves + scores
+
+    def fractions_under(self, masking: Masking) -> list[float]:
+        """Those of the fractions that this masking can remove."""
+        return [fraction for fraction in self.fractions if fraction <= masking.most]
+
+    @property
+    def varied(self) -> list[str]:
+        """The estimators that are perturbed under the further maskings too: explanations and random maps."""
+        return [name for name, each in self.estimators.items() if each.explains or each.is_random]
 
     @property
     def costs(self) -> list[str]:
@@ -133,7 +143,8 @@ def make_plan(
     - `estimators`, `settings`: see `fpa.explain`.
     - `masking`: a name, `{"name": "blur", "sigma": 4}`, `module:Class`, a masking or a function; default: 0
       after normalisation. "black" needs the `normalisation` of the images.
-    - `points`: how many fractions of the features are removed, evenly from 0 to 1; or `fractions` themselves.
+    - `points`: how many fractions of the features are removed, evenly from 0 to 1 (with "road" to 0.95); or
+      `fractions` themselves.
     - `features`: "pixels", or the side of square patches in pixels.
     - `outputs`: what is followed, the first is scored: "logit", "centred", "margin", "log_odds",
       "probability", "accuracy". Where the logit is scored, the centred one is followed too.
@@ -168,12 +179,13 @@ def make_plan(
         precision = None if precision == "auto" else Precision(precision, precision)  # type: ignore[arg-type]
     if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
         raise InputError(f"seed must be a whole number of at least 0, got {seed!r}")
-    shares = check_fractions(points, fractions)
+    removal, *others = (get_masking(each, *scale) for each in (masking, *(maskings or {}).values()))
+    shares = check_fractions(points, fractions, removal.most)
     if len(shares) < 2 or shares[0] != 0:
         raise InputError(f"fractions must be two or more and begin with 0, the whole image; got {shares}")
     return Plan(
         named,
-        get_masking("constant" if masking is None else masking, *scale),
+        removal,
         tuple(shares),
         features=features,
         outputs=tuple(outputs),
@@ -181,7 +193,7 @@ def make_plan(
         scores=chosen,
         optional=frozenset(score.name for score in chosen) - known,
         score_images=score_images,
-        maskings={name: get_masking(each, *scale) for name, each in (maskings or {}).items()},
+        maskings=dict(zip(maskings or {}, others, strict=True)),
         seed=seed,
         precision=precision,
     )

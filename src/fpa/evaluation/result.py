@@ -16,6 +16,7 @@ from fpa.evaluation import scored
 from fpa.evaluation.examples import Examples
 from fpa.evaluation.head import Head, head_of
 from fpa.scores.fidelity import Fidelity
+from fpa.statistics.baselines import Beats, beats
 from fpa.statistics.contradictions import Reliability, reliability
 from fpa.statistics.intervals import PairedTest, above_chance, half_width
 
@@ -221,6 +222,11 @@ class Result:
         return pd.DataFrame(matrix, names, names)
 
     @property
+    def beats(self) -> "Beats":
+        """Whether each explanation has a larger A than every model-free map, and than its blurred twins."""
+        return beats(self.fidelity, self.signed, *rivals(self.plan))
+
+    @property
     def results(self) -> "Results":
         """The same as a set of one, which the functions of `fpa.show` take."""
         return Results(self.name, {self.name: self}, about=self.about)
@@ -347,12 +353,12 @@ class Results:
 
     @property
     def estimators(self) -> list[str]:
-        """All names that every model has scored, baselines first, then the signed, then the unsigned."""
-        signed = self.signed
+        """All names that every model has scored: baselines, the signed, the unsigned, blurred twins."""
+        order, plan = ("baseline", "signed", "unsigned", "twin"), self.first.plan["estimators"]
         scored = [
             name for name in self.first.fidelity if all(name in m.fidelity for m in self.models.values())
         ]
-        return sorted(scored, key=lambda name: (name in signed, not signed.get(name, True)))
+        return sorted(scored, key=lambda name: order.index(plan[name]["sign"]))
 
 
 def signs(plan: Mapping[str, Any]) -> dict[str, bool]:
@@ -360,7 +366,7 @@ def signs(plan: Mapping[str, Any]) -> dict[str, bool]:
     return {
         name: estimator["sign"] == "signed"
         for name, estimator in plan["estimators"].items()
-        if estimator["sign"] != "baseline"
+        if estimator["sign"] in ("signed", "unsigned")
     }
 
 
@@ -372,3 +378,17 @@ def families(plan: Mapping[str, Any]) -> dict[str, Any]:
         told = kind in ("ig", "vg", "sg", "sqsg") or "raw" not in each
         found[name] = (kind, each.get("reduction"), each.get("times_input")) if told else None
     return found
+
+
+def rivals(plan: Mapping[str, Any]) -> tuple[list[str], dict[str, list[str]]]:
+    """The model-free maps of a plan, and by explanation the blurred twins of its map."""
+    estimators = plan["estimators"]
+
+    def map_of(name: str) -> list[Any]:
+        return [estimators[name].get(part) for part in ("raw", "reduction", "times_input")]
+
+    free, twins = (
+        [name for name, each in estimators.items() if each["sign"] == sign] for sign in ("baseline", "twin")
+    )
+    own = {name: [twin for twin in twins if map_of(twin) == map_of(name)] for name in signs(plan)}
+    return free, {name: found for name, found in own.items() if found}

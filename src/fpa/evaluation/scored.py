@@ -66,6 +66,12 @@ def worse_than_best(result: "Result", score: str = "A") -> dict[str, float]:
     return dict(zip(tests, holm(list(tests.values())).tolist(), strict=True))
 
 
+def tied(result: "Result", score: str = "A", alpha: float = 0.05) -> list[str]:
+    """The best explanation and those that are not significantly worse; alone, it is surely the best."""
+    worse = worse_than_best(result, score)
+    return [best(result, score), *(name for name, p in worse.items() if not p < alpha)]
+
+
 def rank_correlations(result: "Result") -> tuple[list[str], Floats]:
     """The scores, and Spearman's correlation [S, S] of the orders in which they put the explanations.
 

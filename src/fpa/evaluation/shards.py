@@ -218,7 +218,7 @@ def _evaluation(about: Mapping[str, Any], blocks: Sequence[StoredBlock]) -> Eval
         return np.concatenate([block.columns[name] for block in blocks])
 
     def by_name(columns: str) -> dict[str, NDArray[Any]]:
-        return {name: column(columns + name) for name in names}
+        return {name: column(columns + name) for name in names if columns + name in first.columns}
 
     uneven = f"share/mif/{names[0]}" in first.columns
     shared: dict[str, Any] = {
@@ -236,8 +236,12 @@ def _evaluation(about: Mapping[str, Any], blocks: Sequence[StoredBlock]) -> Eval
 
     def curves(masking: str, output: str, **more: Any) -> Evaluation:
         sides: dict[str, Any] = {side: by_name(curve_column(masking, output, side, "")) for side in SIDES}
-        start = column(f"unmasked/{output}")
-        return Evaluation(**shared, **sides, unmasked=start, divided=plan["divided"][output], **more)
+        start, points = column(f"unmasked/{output}"), next(iter(sides["mif"].values())).shape[1]
+        cut = {"fractions": shared["fractions"][:points]}  # some maskings cannot remove everything
+        for side in SIDES if uneven else ():
+            own = shared[f"shares_{side}"].items()
+            cut[f"shares_{side}"] = {name: shares[:, :points] for name, shares in own}
+        return Evaluation(**shared | sides | cut, unmasked=start, divided=plan["divided"][output], **more)
 
     return curves(
         "",

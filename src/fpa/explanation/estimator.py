@@ -1,5 +1,6 @@
 """Estimators: raw maps reduced to two dimensions, by name or made from anything that explains images."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -8,12 +9,13 @@ from typing import Any, Literal, get_args
 from torch import Tensor
 
 from fpa.errors import InputError, unknown
-from fpa.explanation import captum, paper  # noqa: F401 (they fill FAMILIES)
+from fpa.explanation import captum, paper  # noqa: F401 (captum fills FAMILIES)
+from fpa.explanation.baselines import SIDE_16, blurred
 from fpa.explanation.maps import as_raw_map
 from fpa.explanation.raw import FAMILIES, GradientMap, RawMap, Reduction, Settings
 from fpa.schema import checked
 
-Sign = Literal["signed", "unsigned", "baseline"]
+Sign = Literal["signed", "unsigned", "baseline", "twin"]
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,8 @@ class Estimator:
     """Overrides the sign; the maps stay the same."""
     shown: Label | None = field(default=None, compare=False, repr=False)
     """The label it has under the name it was made by."""
+    blur: float | str | None = None
+    """Of a *blurred twin*: sigma of the Gaussian in pixels, or "side/16", a sixteenth of the shorter side."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "raw", as_raw_map(self.raw))
@@ -64,12 +68,19 @@ class Estimator:
             raise unknown("kind of estimator", str(self.kind), ("signed", "unsigned"))
         if self.reduction not in get_args(Reduction):
             raise unknown("reduction", str(self.reduction), get_args(Reduction))
+        number = isinstance(self.blur, (int, float)) and 0 < self.blur < math.inf
+        if not number and self.blur not in (None, SIDE_16):
+            raise InputError(f"the blur of a twin is a number of pixels above 0, got {self.blur}")
 
     @property
     def sign(self) -> Sign:
-        """Whether scores can be negative, evidence against the class; "baseline" if it explains nothing."""
-        if self.raw.baseline:
-            return "baseline"
+        """Whether scores can be negative, evidence against the class.
+
+        "baseline" if it explains nothing, "twin" if it is another map, blurred: these are what explanations
+        are compared with, and take no part in rankings.
+        """
+        if self.raw.baseline or self.blur is not None:
+            return "baseline" if self.raw.baseline else "twin"
         if self.kind is not None:
             return self.kind
         nonnegative = self.raw.nonnegative and not self.times_input
@@ -80,6 +91,30 @@ class Estimator:
         """Whether scores can be negative, evidence against the class."""
         return self.sign == "signed"
 
+    @property
+    def explains(self) -> bool:
+        """Whether it is an explanation, and not what explanations are compared with."""
+        return self.sign in ("signed", "unsigned")
+
+    @property
+    def is_random(self) -> bool:
+        """Whether it is a random map, whatever it is called."""
+        return isinstance(self.raw, paper.Random) and self.blur is None
+
+    def twin(self, sigma: float | None = None) -> "Estimator":
+        """The same map, blurred by a Gaussian of `sigma` pixels; by default a sixteenth of the shorter side.
+
+        >>> by_name("vgx_sum").twin().shown.text, by_name("vgx_sum").twin(2).shown.text
+        ("blurred VG'_sum", "blurred (2 px) VG'_sum")
+        """
+        if self.blur is not None:
+            raise InputError("a blurred twin has no twin of its own")
+        width = "" if sigma is None else f" ({sigma:g} px)"
+        shown = self.shown
+        if shown is not None:
+            shown = replace(shown, key=shown.key + _tilde(sigma), name=f"blurred{width} {shown.name}")
+        return replace(self, blur=SIDE_16 if sigma is None else sigma, shown=shown)
+
     def label(self, key: str) -> Label:
         """How to show it under this name: as its family does if the name is the family's own, else as is."""
         return self.shown if self.shown is not None and self.shown.key == key else Label(key, key)
@@ -87,11 +122,15 @@ class Estimator:
     def described(self) -> dict[str, Any]:
         """JSON that differs where the maps would."""
         raw = self.raw.configured(Settings()).described()
-        return {"raw": raw, "reduction": self.reduction, "times_input": self.times_input}
+        described = {"raw": raw, "reduction": self.reduction, "times_input": self.times_input}
+        return described if self.blur is None else {**described, "blur": self.blur}
 
     def scaled(self, raw: Tensor, images: Tensor) -> Tensor:
-        """The raw map times the input where the estimator wants it, [N, C, H, W]."""
-        return raw * images if self.times_input else raw
+        """The raw map, times the input and blurred where the estimator wants it, [N, C, H, W]."""
+        values = raw * images if self.times_input else raw
+        if self.blur is None:
+            return values
+        return blurred(values.abs() if self.reduction == "abs" else values, self.blur)
 
     def reduce(self, raw: Tensor) -> Tensor:
         """The map [N, H, W] of a raw map [N, C, H, W] that is `scaled`."""
@@ -101,9 +140,16 @@ class Estimator:
 def by_name(name: str) -> Estimator:
     """The estimator of a name: `FAMILY_sum`, `FAMILYx_abs` (times input), a baseline, or `FAMILY:ARGUMENT`.
 
+    `NAME~` is the blurred twin of any of them, `NAME~2` that of a Gaussian of 2 pixels.
+
     >>> by_name("captum:LayerGradCam_abs@layer4").raw.layer
     'layer4'
+    >>> by_name("sg_abs~2").blur
+    2.0
     """
+    twin = _twin_of(name)
+    if twin is not None and twin[0] != TWINS:
+        return by_name(twin[0]).twin(twin[1])
     family, colon, argument = name.partition(":")
     reduction: Reduction | None = None
     times = False
@@ -116,9 +162,27 @@ def by_name(name: str) -> Estimator:
         times = base not in FAMILIES and base.endswith("x")
         kind = FAMILIES.get(base.removesuffix("x") if times else base)
         if not kind or kind.baseline or (times and kind.input_inside) or ending not in get_args(Reduction):
-            raise unknown("estimator", name, (*PAPER, *SETS, "captum:METHOD", "maps:FILE"))
+            known = (*PAPER, *BASELINES, *SETS, TWINS, "captum:METHOD", "maps:FILE")
+            raise unknown("estimator", name, known)
         raw, reduction = kind(), "abs" if ending == "abs" else "sum"
     return Estimator(raw, reduction or "sum", times, shown=Label(name, raw.label, times, reduction))
+
+
+def _twin_of(name: str) -> tuple[str, float | None] | None:
+    """Whose twin a name stands for, and its sigma where it says one; None if it is no twin's."""
+    base, tilde, sigma = (name + "~" * (name == TWINS)).rpartition("~")
+    try:
+        return (base, float(sigma) if sigma else None) if base and tilde else None
+    except ValueError:  # a path may have a tilde in it
+        return None
+
+
+def _tilde(sigma: float | None) -> str:
+    return "~" if sigma is None else f"~{sigma:g}"
+
+
+TWINS = "twins"
+"""Stands for the blurred twins of all explanations named beside it."""
 
 
 _NAMES = "random ig_sum ig_abs vg_abs vgx_sum vgx_abs sg_abs sgx_sum sgx_abs sqsg_sum"
@@ -126,7 +190,11 @@ PAPER = {name: by_name(name) for name in _NAMES.split()}
 """The ten of the paper's tables."""
 
 
-SETS = {"paper": PAPER}
+BASELINES = {name: by_name(name) for name in ("centre", "edges", "input")}
+"""The maps that know no model; `random` is another."""
+
+
+SETS = {"paper": PAPER, "baselines": BASELINES}
 
 
 Estimators = str | Iterable[Any] | Mapping[str, Any]
@@ -142,11 +210,15 @@ def get_estimators(
     Besides the ten of the set "paper" every `vg`, `ig`, `sg`, `sqsg`, with an `x` for times input where
     it makes sense, can be had as `_sum` and as `_abs`. `captum:DeepLift` is a method of Captum's (also
     `captum:DeepLift_abs`, `captum:LayerGradCam@layer4`), `maps:FILE` or `maps:FILE#ARRAY` precomputed maps.
-    Sets can stand among names, and functions, which then go by their own names. With `settings`, what the
-    raw maps leave open is taken from there, and nothing else carries these numbers afterwards.
+    Sets can stand among names, and functions, which then go by their own names. The set "baselines" has the
+    maps that know no model; `sg_abs~2` is the blurred twin of `sg_abs`, and "twins" (or "twins~2") those of
+    all explanations in the list. With `settings`, what the raw maps leave open is taken from there, and
+    nothing else carries these numbers afterwards.
 
     >>> list(get_estimators(["vg_sum", "random"]))
     ['vg_sum', 'random']
+    >>> list(get_estimators(["vg_sum", "random", "twins"]))
+    ['vg_sum', 'random', 'vg_sum~']
     >>> get_estimators({"mine": "ig_sum"}, Settings(ig_steps=50))["mine"].raw.steps
     50
     """
@@ -156,13 +228,24 @@ def get_estimators(
         sources = [estimators] if isinstance(estimators, str) else estimators
         entries = [(_name_of(source), source) for source in sources]
     members: list[tuple[str, Any]] = []
+    widths: list[float | None] = []
     for name, source in entries:
-        members += SETS[source].items() if isinstance(source, str) and source in SETS else [(name, source)]
+        twin = _twin_of(source) if isinstance(source, str) else None
+        if twin is not None and twin[0] == TWINS:
+            widths.append(twin[1])
+        else:
+            known = isinstance(source, str) and source in SETS
+            members += SETS[source].items() if known else [(name, source)]
     if not members:
         raise InputError("no estimators were given")
     if repeated := sorted(name for name, count in Counter(name for name, _ in members).items() if count > 1):
         raise InputError(f"estimators named twice: {', '.join(repeated)}")
-    return {name: _estimator(source, settings) for name, source in members}
+    named = {name: _estimator(source, settings) for name, source in members}
+    explanations = {name: each for name, each in named.items() if each.explains}
+    twins = {
+        f"{name}{_tilde(width)}": each.twin(width) for width in widths for name, each in explanations.items()
+    }
+    return {**named, **{name: twin for name, twin in twins.items() if name not in named}}
 
 
 def _estimator(source: Any, settings: Settings | None) -> Estimator:

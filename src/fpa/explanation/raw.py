@@ -59,7 +59,7 @@ def make_task(
     output: str = "logit",
 ) -> tuple[Task, Tensor]:
     """The task of arguments that a user gave, and the logits [N, classes] of the images."""
-    engine, output = Engine.of(model), explained_output(output, ())
+    engine, output = Engine.of(model, images), explained_output(output, ())
     images = engine.images(images)
     numbers, removal = check_indices(indices, len(images)), get_masking(masking)
     logits = engine.predict(images)

@@ -7,7 +7,7 @@ converted, or one sentence says what to change. The model given is never changed
 import copy
 import itertools
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -45,18 +45,33 @@ def classifier(
     if images is None:
         return network
     returned = _returned(network, images)
-    return network if logits_of(returned) is returned else Logits(network)
+    logits = logits_of(returned)
+    if getattr(getattr(network, "config", None), "problem_type", "") == "multi_label_classification":
+        raise InputError(f"the model's configuration says {SEVERAL_LABELS}")
+    if single := logits.ndim == 2 and logits.shape[1] == 1:
+        note = "it counts as that of class 1 of two, and class 0 gets the logit 0"
+        warnings.warn(f"the model returns a single logit: {note}", stacklevel=2)
+    return network if logits is returned and not single else Logits(network)
+
+
+SEVERAL_LABELS = (
+    "that an image can have several labels: fpa follows one of several classes that exclude each other, "
+    "so such a model cannot be evaluated (if its classes do, leave out its last sigmoid)"
+)
 
 
 class Logits(nn.Module):
-    """A model that returns only the logits of what another returns."""
+    """A model that returns only the logits of what another returns; a single one z becomes (0, z)."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, images: Tensor) -> Tensor:  # noqa: D102
-        return logits_of(self.model(images))
+        logits = logits_of(self.model(images))
+        if logits.ndim == 2 and logits.shape[1] == 1:
+            return torch.cat([torch.zeros_like(logits), logits], 1)
+        return logits
 
 
 def logits_of(returned: Any) -> Tensor:
@@ -90,7 +105,7 @@ def input_channels(model: nn.Module) -> int | None:
 
 
 def class_count(model: nn.Module, input_shape: tuple[int, int, int]) -> int:
-    """The number of outputs a classifier has for images of this shape (C, H, W).
+    """The number of outputs a classifier has for images of this shape (C, H, W); 2 for a single logit.
 
     >>> class_count(nn.Sequential(nn.Flatten(), nn.Linear(12, 5)), (3, 2, 2))
     5
@@ -98,7 +113,7 @@ def class_count(model: nn.Module, input_shape: tuple[int, int, int]) -> int:
     logits = logits_of(_returned(model, torch.zeros(1, *input_shape)))
     if logits.ndim != 2:
         raise InputError(f"the model must return logits [N, classes], it returned {list(logits.shape)}")
-    return logits.shape[1]
+    return max(2, logits.shape[1])
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
@@ -150,20 +165,41 @@ def _returned(model: nn.Module, images: Tensor) -> Any:
         raise InputError(f"the model cannot take images {shape}: {first_line(error)}") from error
 
 
-def warn_of_probabilities(outputs: Tensor) -> None:
-    """Say that a model's outputs [N, classes] look like probabilities, where logits are needed."""
-    shares = bool(((outputs >= 0) & (outputs <= 1)).all() and ((outputs.sum(1) - 1).abs() < 1e-4).all())
-    if shares and outputs.shape[1] > 1:
+def check_head(predict: Callable[[Tensor], Tensor], images: Tensor) -> None:
+    """Refuse sigmoids of several labels; say where outputs [N, classes] are (log-)probabilities.
+
+    Outputs that lie in 0..1 may be small logits: they are bounded if 1e6 times the images stay there, too.
+    """
+    outputs = predict(images)
+    if outputs.shape[1] < 2 or not outputs.isfinite().all():
+        return
+
+    def shares(values: Tensor) -> bool:
+        return bool(((values >= 0) & (values <= 1)).all())
+
+    def sum_to_one(values: Tensor) -> bool:
+        return bool(((values.sum(1) - 1).abs() < 1e-4).all())
+
+    saturate = "curves and areas are meant for logits, so leave out its last"
+    if shares(outputs) and sum_to_one(outputs):
         problem = "the model's outputs look like probabilities (in 0..1, summing to 1), which saturate"
-        remedy = "curves and areas are meant for logits, so leave out its last softmax"
-        warnings.warn(f"{problem}: {remedy}", stacklevel=3)
+        warnings.warn(f"{problem}: {saturate} softmax", stacklevel=3)
+    elif bool((outputs <= 0).all()) and sum_to_one(outputs.exp()):
+        problem = "the model's outputs look like log-probabilities (exponentials summing to 1), never above 0"
+        warnings.warn(f"{problem}: {saturate} log-softmax, or follow the output centred", stacklevel=3)
+    elif shares(outputs):
+        large = predict(1e6 * images)
+        if shares(large) and not torch.equal(large, outputs):
+            seen = "the model's outputs lie in 0..1 but do not sum to 1, as sigmoids do, which says"
+            raise InputError(f"{seen} {SEVERAL_LABELS}")
 
 
 @contextmanager
 def untouched(model: nn.Module, *, freeze: bool = False) -> Iterator[None]:
     """Lend a model out in eval mode; its mode, gradients and requires_grad flags come back as they were."""
     modes = [(module, module.training) for module in model.modules()]
-    flags = [(parameter, parameter.requires_grad, parameter.grad) for parameter in model.parameters()]
+    own = (parameter for parameter in model.parameters() if not parameter.is_inference())  # those never learn
+    flags = [(parameter, parameter.requires_grad, parameter.grad) for parameter in own]
     model.eval()
     for parameter, _, _ in flags:
         parameter.grad = None

@@ -7,6 +7,7 @@ from fpa.explanation.raw import problems
 from fpa.perturbation.curves import (
     Curves,
     check_fractions,
+    check_left,
     curves_of,
     not_finite,
     outputs_without,
@@ -16,6 +17,6 @@ from fpa.perturbation.features import features_of, ranks
 from fpa.perturbation.outputs import OUTPUTS, Output, check_outputs, output
 
 __all__ = [
-    "OUTPUTS", "Curves", "Output", "check_fractions", "check_outputs", "curves_of",
+    "OUTPUTS", "Curves", "Output", "check_fractions", "check_left", "check_outputs", "curves_of",
     "features_of", "not_finite", "output", "outputs_without", "perturbation_curves", "problems", "ranks",
 ]  # fmt: skip

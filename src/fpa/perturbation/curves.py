@@ -19,7 +19,7 @@ from fpa.engine import Engine, Work
 from fpa.engine.devices import sent
 from fpa.errors import InputError
 from fpa.explanation.raw import Model, Targets, Task, make_task, problems
-from fpa.masking import Fill, MaskingLike, fully_masked, noise_by_image
+from fpa.masking import Fill, Masking, MaskingLike, fully_masked, get_masking, noise_by_image
 from fpa.perturbation.features import Features, Pixels, features_of
 from fpa.perturbation.outputs import OUTPUTS, check_outputs
 from fpa.schema import check_type, checked
@@ -70,7 +70,7 @@ def perturbation_curves(
 
     - `maps`: by name; a single tensor is named "map".
     - `points`: how many fractions, evenly from 0 to 1; or `fractions`: themselves, rising within 0..1.
-    - `masking`: what removing a pixel means; by default it becomes 0.
+    - `masking`: what removing a pixel means; by default it becomes 0. With "road" curves end at 0.95.
     - `targets` [N]: the classes whose logits are followed, by default those predicted on the unmasked images.
     - `seed` fixes, with `indices` [N] (the numbers of the images in their data set, by default 0, 1, ...),
       the order of pixels with equal scores and the noise of the masking.
@@ -87,12 +87,13 @@ def perturbation_curves(
     >>> curves.fractions.tolist(), curves.mif["itself"].shape
     ([0.0, 0.25, 0.5, 0.75, 1.0], torch.Size([2, 5]))
     """
-    engine = Engine.of(model)
+    engine = Engine.of(model, images)
     images = engine.images(images)
     maps = check_maps(maps, images)
-    shares, followed = check_fractions(points, fractions), check_outputs(("logit", *outputs))
-    features_of(features, images)
-    task, logits = make_task(engine, images, targets, masking=masking, seed=seed, indices=indices)
+    removal = get_masking(masking)
+    shares, followed = check_fractions(points, fractions, removal.most), check_outputs(("logit", *outputs))
+    check_left(removal, shares, features_of(features, images))
+    task, logits = make_task(engine, images, targets, masking=removal, seed=seed, indices=indices)
     truth = task.targets if labels is None else engine.explained(logits, labels, "labels")
     others = curves_of(task, maps, shares, logits=logits, labels=truth, features=features, outputs=followed)
     curves = others.pop("logit")
@@ -257,18 +258,23 @@ MOST_POINTS = 10_000
 """Of a curve."""
 
 
-def check_fractions(points: int = 21, fractions: Sequence[float] | None = None) -> list[float]:
+def check_fractions(
+    points: int = 21, fractions: Sequence[float] | None = None, most: float = 1.0
+) -> list[float]:
     """The fractions of the curve: those given, once checked, or `points` of them evenly from 0 to 1.
 
-    >>> check_fractions(3)
-    [0.0, 0.5, 1.0]
+    A masking that can remove only `most` of an image ends the curve there.
+
+    >>> check_fractions(3), check_fractions(3, most=0.95)
+    ([0.0, 0.5, 1.0], [0.0, 0.5, 0.95])
     """
     if fractions is None:
         check_type("points", points, int)
         if not 2 <= points <= MOST_POINTS:
             limit = "at least 2" if points < 2 else f"at most {MOST_POINTS:,}"
             raise InputError(f"a curve needs {limit} points, got {points}")
-        return [step / (points - 1) for step in range(points)]
+        even = [step / (points - 1) for step in range(points)]
+        return even if most == 1 else [*(share for share in even if share < most), most]
     check_type("fractions", fractions, Sequence[float])
     shares = [float(fraction) for fraction in fractions]
     if not shares:
@@ -278,7 +284,18 @@ def check_fractions(points: int = 21, fractions: Sequence[float] | None = None) 
     for before, after in pairwise(shares):
         if after <= before:
             raise InputError(f"fractions must rise, got {after:g} after {before:g}")
+    if shares[-1] > most:
+        needed = "this masking imputes pixels from those that are left"
+        raise InputError(f"{needed}: fractions must be in 0..{most:g}, got {shares[-1]:g}")
     return shares
+
+
+def check_left(masking: Masking, fractions: Sequence[float], parts: Pixels) -> None:
+    """Refuse features so large that nothing is left of an image for a masking that needs some of it."""
+    few = [count for count in parts.counts.tolist() if round(fractions[-1] * count) == count]
+    if masking.most < 1 and few:
+        gone = f"removing {100 * fractions[-1]:g} % of {few[0]} features removes all of them"
+        raise InputError(f"{gone}, but this masking imputes from those that are left: use smaller features")
 
 
 def not_finite(images: Tensor, maps: Mapping[str, Tensor], curves: Curves) -> dict[tuple[str, str], Tensor]:

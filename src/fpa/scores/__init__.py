@@ -16,6 +16,7 @@ from fpa.scores import (  # noqa: F401 (they fill SCORES)
     pixel_flipping,
     pointing_game,
     rank_accuracy,
+    road,
     sensitivity_n,
     single_deletion,
 )

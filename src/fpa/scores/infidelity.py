@@ -31,6 +31,12 @@ def infidelity(predicted: "Tensor", fall: "Tensor", *, scaled: bool = False) -> 
     return (predicted - fall).square().mean(1)
 
 
+def has_sign(estimator: "Estimator") -> bool:
+    """Whether its raw map can be negative; that of the blurred twin of an absolute value cannot."""
+    squared = estimator.raw.nonnegative and not estimator.times_input
+    return not squared and (estimator.blur is None or estimator.reduction == "sum")
+
+
 def contains_input(estimator: "Estimator") -> bool:
     """Whether a raw map is a contribution, as input times gradient is, and not a gradient.
 
@@ -66,7 +72,7 @@ class Infidelity(Score):
 
         if not isinstance(given.masking, Fill):
             return "needs a masking with which a removed pixel looks the same whatever else is removed"
-        if all(each.raw.nonnegative or each.raw.baseline for each in given.estimators.values()):
+        if not any(has_sign(each) and not each.raw.baseline for each in given.estimators.values()):
             return "needs signed raw maps, and no estimator has any"
         return super().missing(given)
 
@@ -89,7 +95,7 @@ class Infidelity(Score):
         weighted = {
             name: (raw if contains_input(block.estimators[name]) else raw * gone).sum(1)
             for name, raw in block.raw_maps.items()
-            if not block.estimators[name].raw.nonnegative
+            if has_sign(block.estimators[name])
         }
         predicted = block.shared(("predicted", self.samples), lambda: sums(weighted, masks))
         values = {name: infidelity(each, fall, scaled=self.scaled) for name, each in predicted.items()}

@@ -32,8 +32,6 @@ class Localisation(Score):
         masks = block.masks.to(block.task.images.device)
         unknown = ~masks.flatten(1).any(1) | (block.truth != block.task.targets)
         return {
-            name: self.value(block, maps, masks)
-            .double()
-            .masked_fill(unknown | ~maps.isfinite().flatten(1).all(1), torch.nan)
+            name: self.value(block, maps, masks).double().masked_fill(unknown, torch.nan)
             for name, maps in block.maps.items()
         }

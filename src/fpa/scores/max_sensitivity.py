@@ -11,6 +11,19 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+def relative_change(maps: "Tensor", others: "Tensor") -> "Tensor":
+    r"""$\lVert b - a \rVert_2 / \lVert a \rVert_2$ of maps $a$ and others $b$, [N, H, W] -> [N].
+
+    NaN where $a$ is 0.
+
+    >>> import torch
+    >>> relative_change(torch.tensor([[[3.0, 4.0]]]), torch.tensor([[[3.0, 1.5]]])).item()
+    0.5
+    """
+    change, norms = ((each * each).sum((1, 2)).sqrt() for each in (others - maps, maps))
+    return change / norms.where(norms > 0, float("nan"))
+
+
 class MaxSensitivity(Explaining):
     r"""$\max_j \lVert a(x_j) - a(x) \rVert_2 / \lVert a(x) \rVert_2$ over copies $x_j$ near the image $x$.
 
@@ -37,13 +50,12 @@ class MaxSensitivity(Explaining):
         import torch
 
         images, size = block.task.images, self.radius * spans(block.task.images)
-        largest = {name: maps.new_zeros(len(maps)) for name, maps in block.maps.items()}
+        largest = {name: images.new_zeros(len(images)) for name in block.maps}
         for offset in noisy(block, self.samples, "uniform"):
             for name, maps in block.explain(images + size * offset).items():
-                change = (maps - block.maps[name]).flatten(1).norm(dim=1)
-                largest[name] = torch.maximum(largest[name], change)
-        norms = {name: maps.flatten(1).norm(dim=1) for name, maps in block.maps.items()}
-        return {name: each / norms[name].where(norms[name] > 0, torch.nan) for name, each in largest.items()}
+                change = relative_change(block.maps[name], maps)
+                largest[name] = torch.maximum(largest[name], change.to(images.dtype))
+        return largest
 
 
 register(MaxSensitivity())

@@ -1,6 +1,7 @@
 """Single deletion: does the sum of the attributions of a cell tell what deleting that cell costs?"""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fpa.scores.correlation import falls, spearman, sums
@@ -16,8 +17,8 @@ GRID = 4
 
 
 def has_sign(estimator: "Estimator") -> bool:
-    """Whether its sums mean something: signed maps, and baselines, which are there to be compared with."""
-    return estimator.sign != "unsigned"
+    """Whether its sums mean something: signed maps, their twins, and baselines to compare them with."""
+    return replace(estimator, blur=None).sign != "unsigned"
 
 
 class SingleDeletion(Score):

@@ -123,8 +123,8 @@ def model_looks(names: Collection[str]) -> dict[str, Look]:
 
 
 def estimator_looks(*several: Results) -> dict[str, Look]:
-    """Signed estimators have solid lines, unsigned ones dashed, baselines dotted."""
-    dashes = {"Baseline": 2, "Signed": 0, "Unsigned": 1}
+    """Signed estimators have solid lines, unsigned ones dashed, baselines dotted, twins dash-dotted."""
+    dashes = {"Baseline": 2, "Signed": 0, "Unsigned": 1, "Blurred twin": 3}
     looks: dict[str, Look] = {}
     for title, names in groups(*several).items():
         order = ((7, ""), *_ORDER) if title == "Baseline" else _ORDER

@@ -11,10 +11,12 @@ from fpa.statistics.intervals import Floats, critical
 
 
 def groups(*several: Results) -> dict[str, list[str]]:
-    """The estimators by "Baseline", "Signed" and "Unsigned", without empty groups."""
-    signs = dict.fromkeys((name, each.signed.get(name)) for each in several for name in each.estimators)
-    titles = {"Baseline": None, "Signed": True, "Unsigned": False}
-    grouped = {title: [name for name, sign in signs if sign is kind] for title, kind in titles.items()}
+    """The estimators by "Baseline", "Signed", "Unsigned" and "Blurred twin", without empty groups."""
+    signs = dict.fromkeys(
+        (name, each.first.plan["estimators"][name]["sign"]) for each in several for name in each.estimators
+    )
+    titles = {"Baseline": "baseline", "Signed": "signed", "Unsigned": "unsigned", "Blurred twin": "twin"}
+    grouped = {title: [name for name, sign in signs if sign == kind] for title, kind in titles.items()}
     return {title: names for title, names in grouped.items() if names}
 
 
@@ -98,6 +100,12 @@ def removed_unit(results: Results) -> str:
     return "pixels" if results.first.plan["features"] == "pixels" else "patches"
 
 
+def up_to(results: Results) -> str:
+    """Over which part of the image areas are taken, in words; empty where that is all of it."""
+    last = float(results.first.evaluation.fractions[-1])
+    return "" if last == 1 else f" over the first {100 * last:.3g} % of the {removed_unit(results)}"
+
+
 def output_name(results: Results) -> str:
     """What the curves show of the model: "logit", "probability", ..."""
     return str(next(iter(results.first.plan["outputs"]), "logit"))
@@ -122,7 +130,9 @@ def references(results: Results) -> list[str]:
     raws = [estimator.get("raw") for estimator in results.first.plan["estimators"].values()]
     starts = [raw.get("reference") for raw in raws if isinstance(raw, Mapping) and raw.get("name") == "ig"]
     word = (results.recipe or {}).get("evaluation", {}).get("reference")
-    return list(dict.fromkeys(word or in_words(start) for start in starts))
+    shown = dict.fromkeys(word or in_words(start) for start in starts)
+    road = results.first.plan["masking"].get("name") == "road"  # there is no fully masked image
+    return ["0" if road and start == "masked" else start for start in shown]
 
 
 def in_words(setting: Any) -> str:
@@ -174,15 +184,6 @@ def doubts_of(model: Result) -> list[str]:
     dead = [name for name in model.evaluation.never_finite if name not in model.fidelity]
     texts = [f"estimator {name} has no finite curve and is left out" for name in dead]
     return [text for text in (model.evaluation.doubt(), model.head and model.head.warning, *texts) if text]
-
-
-def heads(results: Results) -> list[str]:
-    """How far the heads of the models are from centred, in a sentence."""
-    shown = {name: model.head.offset for name, model in results.models.items() if model.head is not None}
-    each = (f"{name} " * (len(shown) > 1) + f"{100 * offset:.1f} %" for name, offset in shown.items())
-    listed = ", ".join(each)
-    what = "Offset of the head (the mean of all logits as a share of the centred logit)"
-    return [f"{what}: {listed}."] if listed else []
 
 
 def judges(results: Results) -> list[str]:

@@ -4,15 +4,15 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from fpa.auditing.rule import FEWEST_IMAGES
 from fpa.errors import printable
 from fpa.evaluation.result import Result, Results
-from fpa.evaluation.scored import best, worse_than_best
-from fpa.show import summary
+from fpa.evaluation.scored import tied, worse_than_best
+from fpa.show import rivals, scope, summary
 from fpa.show.names import estimator_names, model_name
 from fpa.show.rendering import rendered
 
@@ -33,22 +33,31 @@ def headline(results: Results) -> str:
     )
 
 
-def notes(results: Results) -> list[str]:
-    """What a reader of the table must know."""
+def notes(results: Results, *, scores: bool = True) -> list[str]:
+    """What a reader of the table must know; of further `scores` only if they are in it."""
     starts = {"masked": "the fully masked image; the paper uses black", "black": "black, as in the paper"}
     used = results.images_used
+    output, divided = summary.output_name(results), results.first.evaluation.divided
+    unit = "in percent" if divided else f"of the {output}, times 100, not divided by its start"
     left_out = max(each.left_out for model in results.models.values() for each in model.fidelity.values())
     lines = [
-        "A is the area between the LIF and the MIF curve in percent: mean over images ± half-width of the "
-        "paired 95 % interval."
+        f"A is the area between the LIF and the MIF curve{summary.up_to(results)}, {unit}: mean over images "
+        "± half-width of the paired 95 % interval. Bold: significantly better than every other explanation; "
+        "=: the best and those that do not differ significantly from it (paired t-tests over images, "
+        "Holm-corrected).",
+        *scope.sentences(results),
     ]
-    lines += [*summary.judges(results), *summary.heads(results)]
-    for name, about in results.score_titles.items():
+    lines += [*summary.judges(results), *scope.heads(results), *scope.unchecked(results)]
+    for name, about in results.score_titles.items() if scores else ():
         lines.append(f"{name} is {about['title']} ({summary.direction(about)}; {about['source']}).")
-    lines += summary.without_value(results)
+    if scores:
+        lines += summary.without_value(results)
+    else:
+        lines.append(f"Further scores are in the report and in table.md: {', '.join(results.score_titles)}.")
     lines += [f"Integrated gradients start from {starts.get(at, at)}." for at in summary.references(results)]
     if summary.removed_unit(results) == "patches":
         lines.append(f"Patches of {results.first.plan['features']} px are removed, not pixels.")
+    lines += rivals.beaten(results)
     lines.append(f"{used} images used, {left_out} left out.")
     for name in results.not_above_chance:
         lines.append(f"The model {model_name(name)} is no better than chance: there is nothing to explain.")
@@ -63,10 +72,12 @@ def results_table(results: Results) -> "pd.DataFrame":
 
     rows: list[dict[str, Any]] = []
     counts = summary.opposite_pairs(results)
-    measured = ("area", "interval", "interval_unpaired", "area_mif", "area_lif", "area_mean_then_divide")
+    measured = ["area", "interval", "interval_unpaired", "area_mif", "area_lif", "area_mean_then_divide"]
+    measured.append("area_robust")
     for name, model in results.models.items():
         scores = {score: summary.measured(model, score) for score in results.score_titles}
         worse = {score: worse_than_best(model, score) for score in scores}
+        beats = model.beats
         for estimator in results.estimators:
             fidelity = model.fidelity[estimator]
             published, _ = results.published.get(name, {}).get(estimator, (None, None))
@@ -82,6 +93,8 @@ def results_table(results: Results) -> "pd.DataFrame":
                 **{column: getattr(fidelity, column) for column in measured},
                 "images_used": fidelity.used,
                 "images_left_out": fidelity.left_out,
+                "p_model_free": beats.model_free[estimator].p if estimator in beats.model_free else None,
+                "p_twin": beats.twin[estimator].p if estimator in beats.twin else None,
                 "head_offset": None if model.head is None else model.head.offset,
                 "published_area": published,
                 "difference": None if published is None else fidelity.area - published,
@@ -119,19 +132,31 @@ def _rendered(template: str, results: Results) -> str:
         rows=partial(_rows, [results]),
         notes=notes(results),
         counted=COUNTED,
+        scope=scope,
     )
 
 
 def terminal(results: Results) -> Group:
-    """Headline, table and notes in a terminal of 80 columns, with rich."""
-    parts: list[Table | Text] = [Text(headline(results), "bold")]
-    for heading, columns in _narrow(_sheets(results)):
+    """Headline, table and notes in a terminal of 80 columns, with rich.
+
+    A table for each of many scores and several models would fill it: then A is shown alone.
+    """
+    parts: list[RenderableType] = [Text(headline(results), "bold")]
+    sheets = _sheets(results)
+    if alone := len(sheets) > 4:
+        sheets = [("", sheets[0][1])]
+    for heading, columns in _narrow(sheets):
         table = Table("estimator", box=None, padding=(0, 2, 0, 0))
         for column in columns:
             table.add_column(Text(column.title), justify="right")
         _add_rows(table, [results], columns)
         parts += [Text(f"\n{heading}", style="bold"), table] if heading else [table]
-    below = [*(Text(note, "dim") for note in notes(results)), *map(Text, _warnings(results))]
+    if len(results.models) == 1:
+        parts += scope.for_terminal(results)
+    below = [
+        *(Text(note, "dim") for note in notes(results, scores=not alone)),
+        *map(Text, _warnings(results)),
+    ]
     return Group(*parts, *below)
 
 
@@ -181,7 +206,10 @@ def comparison(several: Sequence[Results]) -> Group:
             if score != "A" and any(column.cells for column in columns):
                 table.add_row(Text(score, style="bold"))
             _add_rows(table, several, columns)
-    return Group(Text("\n".join([f"{COUNTED}:", *lines]), style="bold"), table)
+    parts: list[Table | Text] = [Text("\n".join([f"{COUNTED}:", *lines]), style="bold"), table]
+    for title, results in zip(titles, several, strict=True):
+        parts.append(Text(f"{' '.join(title)}: {' '.join(rivals.beaten(results))}", "dim"))
+    return Group(*parts)
 
 
 class Cell(NamedTuple):
@@ -189,6 +217,14 @@ class Cell(NamedTuple):
 
     text: str
     best: bool = False
+    """Significantly better than every other explanation: bold."""
+    tied: bool = False
+    """The best, or not significantly worse, where no one is alone: marked with an equals sign."""
+
+    @property
+    def marked(self) -> str:
+        """The text with its mark."""
+        return f"{self.text} =" if self.tied else self.text
 
 
 class Column(NamedTuple):
@@ -211,6 +247,12 @@ def _sheets(results: Results) -> list[tuple[str, list[Column]]]:
     areas = []
     for name, model in results.models.items():
         areas.append(column_of(results, name))
+        if not model.evaluation.divided:
+            late = {
+                key: Cell(f"{each.area_mean_then_divide:.1f} ± {each.interval_mean_then_divide:.1f}")
+                for key, each in model.fidelity.items()
+            }
+            areas.append(Column(f"{model_name(name)}, mean then divide", late, {}))
         if published := results.published.get(name):
             beside = {
                 estimator: Cell(f"{area:.1f} ({model.fidelity[estimator].area - area:+.1f})")
@@ -245,11 +287,12 @@ def column_of(results: Results, name: str | None, score: str = "A", *, interval:
         trainings = {key: summary.trained_with(results, key) for key in results.models}
         if any(training not in ("", key) for key, training in trainings.items()):
             facts["trained with"] = model_name(trainings[name]) or "unknown"
-    champion, cells = best(model, score), {}
+    leading, cells = tied(model, score), {}
     for key, values in summary.measured(model, score).items():
         value, half = summary.with_interval(*values, digits=1 if score == "A" else None)
         shown = "–" if value == "nan" else f"{value} ± {half}" if interval else value
-        cells[key] = Cell(shown, key == champion)
+        best = key in leading
+        cells[key] = Cell(shown, best and len(leading) == 1, best and len(leading) > 1)
     return Column(model_name(name), cells, facts, name)
 
 
@@ -268,7 +311,7 @@ def _rows(several: Sequence[Results], columns: Sequence[Column], style: str = "t
 
 def _add_rows(table: Table, several: Sequence[Results], columns: Sequence[Column]) -> None:
     for kind, label, cells in _rows(several, columns):
-        texts = (Text(cell.text, style="bold" if cell.best else "") for cell in cells)
+        texts = (Text(cell.marked, style="bold" if cell.best else "") for cell in cells)
         table.add_row(Text(label, style="italic" if kind == "group" else ""), *texts)
 
 

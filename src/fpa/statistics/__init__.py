@@ -3,10 +3,11 @@
 Everything is over images: resampled together, compared pair by pair.
 """
 
+from fpa.statistics.baselines import Beats, Rival, beats
 from fpa.statistics.contradictions import Pair, Reliability, ranking_agreement, reliability
 from fpa.statistics.intervals import Estimate, PairedTest, holm, paired_test, share_kept, spearman
 
 __all__ = [
-    "Estimate", "Pair", "PairedTest", "Reliability", "holm", "paired_test", "ranking_agreement",
-    "reliability", "share_kept", "spearman",
+    "Beats", "Estimate", "Pair", "PairedTest", "Reliability", "Rival", "beats", "holm", "paired_test",
+    "ranking_agreement", "reliability", "share_kept", "spearman",
 ]  # fmt: skip

@@ -115,11 +115,8 @@ class Reliability:
         for kind, row in rows:
             count = f"{row.opposite} of {row.pairs} in opposite order, {row.contradictions} significantly"
             texts[not row.contradictions].append(f"{kind} ({count})")
-        lines = [
-            f"{word}: {', '.join(texts[good])}."
-            for good, word in ((True, "Consistent"), (False, "Not consistent"))
-            if texts[good]
-        ]
+        words = {True: f"Consistent as far as {self.used:,} images tell", False: "Not consistent"}
+        lines = [f"{words[good]}: {', '.join(found)}." for good, found in texts.items() if found]
         reasons = {
             "contradiction": "MIF and LIF contradict each other",
             "tie": "A does not differ significantly",

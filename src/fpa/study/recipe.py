@@ -69,7 +69,8 @@ class PlanSettings:
     """Explaining and perturbing, as set in recipes and commands; see fpa.Settings.
 
     Attributes:
-        estimators: paper (the paper's ten), or names of estimators, captum:METHOD and maps:FILE included.
+        estimators: paper (the paper's ten), baselines (maps that know no model), twins (the other maps,
+            blurred), or names of estimators, captum:METHOD and maps:FILE included.
         ig_steps: Steps of integrated gradients.
         sg_samples: Noisy copies of SmoothGrad and its squared variant.
         sigma: Standard deviation of their noise, as a share of each image's range.

@@ -51,9 +51,9 @@ def run_study(
     chosen: dict[str, Any] = {name: getattr(how, name) for name in names}
     chosen["masking"] = recipe.masking
     plan = make_plan(seed=recipe.seed, **chosen, **how.plan(data.normalisation))
-    if sum(each.sign != "baseline" for each in plan.estimators.values()) < 2:
+    if sum(each.explains for each in plan.estimators.values()) < 2:
         named = ", ".join(plan.estimators)
-        raise InputError(f"evaluation.estimators must name at least two besides random, got {named}")
+        raise InputError(f"evaluation.estimators must name at least two explanations, got {named}")
     at_least("data.evaluation_images", len(data.evaluation), 2)
     plan = suited(plan, image_source(data))
     variants = recipe.trainings()

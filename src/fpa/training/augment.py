@@ -46,6 +46,9 @@ class _BatchMasking(v2.Transform):
         super().__init__()
         self.p = _probability("p", p)
         self.masking, self.generator = get_masking(masking), generator
+        if not self.masking.trains:
+            name = type(self.masking).__name__.lower()
+            raise InputError(f"the masking {name} is for evaluations only: it cannot be captured in a step")
         self._worker_seed: int | None = None
 
     def draw(

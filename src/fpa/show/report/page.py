@@ -7,7 +7,7 @@ from typing import Any
 
 from fpa.evaluation.result import Result, Results
 from fpa.evaluation.scored import best, rank_correlations, worse_than_best
-from fpa.show import summary
+from fpa.show import rivals, scope, summary
 from fpa.show.names import estimator_looks, estimator_names, model_looks, model_name
 from fpa.show.rendering import write_page
 from fpa.show.report.explorer import explorer_data, numbers
@@ -62,6 +62,10 @@ def write_report(results: Results, path: str | Path, command: str | None = None)
         scores=scores,
         surer={key: _surer(results, key) for key in scores},
         agreement={name: _agreement(model) for name, model in models.items()} if len(scores) > 1 else {},
+        areas={name: column_of(results, name).cells for name in models},
+        scope=scope.sentences(results),
+        matrices=_matrices(results),
+        marks=scope.MARKS,
         disagreements=_disagreements(results),
         notes=_notes(results),
         model_looks=model_looks(models),
@@ -75,6 +79,17 @@ def write_report(results: Results, path: str | Path, command: str | None = None)
         recipe=results.recipe and yaml.safe_dump(dict(results.recipe), sort_keys=False),
         data=htmlsafe_json_dumps(data, allow_nan=False, separators=(",", ":")),
     )
+
+
+def _matrices(results: Results) -> dict[str, list[tuple[Any, list[str]]]]:
+    """For every model that has pairs the matrix of its paired tests."""
+    from markupsafe import Markup
+
+    return {
+        name: [(Markup(label), cells) for label, cells in scope.matrix(results, name, "html")]
+        for name, model in results.models.items()
+        if model.reliability.pairs
+    }
 
 
 def _made_with(results: Results) -> dict[str, Any]:
@@ -137,8 +152,13 @@ def _notes(results: Results) -> list[str]:
             some = f" ({', '.join(names)})" if len(names) < len(model.fidelity) else ""
             reasons.setdefault(note, {})[name] = f"{model_name(name)}{some}"
     lines = [f"{', '.join(places.values())}: {reason}." for reason, places in reasons.items()]
-    told = (*summary.judges(results), *summary.heads(results), *summary.without_value(results))
-    return [*told, *lines]
+    told = (
+        *summary.judges(results),
+        *scope.heads(results),
+        *scope.unchecked(results),
+        *summary.without_value(results),
+    )
+    return [*rivals.beaten(results), *told, *lines]
 
 
 def _facts(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

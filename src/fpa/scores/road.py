@@ -1,0 +1,61 @@
+"""ROAD: A with the pixels that are removed imputed from those that are left."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from fpa.scores.area import curve_area, in_percent
+from fpa.scores.score import Block, Given, Passes, Score, register
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class RoadArea(Score):
+    r"""$100 \int_0^{0.95} (l_i - m_i)\,dx / u_i$, as A is, of curves under the masking `road`.
+
+    With everything removed nothing is left to impute from, so the area ends at 95 %: it is not comparable
+    with an A over the whole range.
+    """
+
+    name = "road"
+    title = (
+        "area between the LIF and the MIF curve with removed pixels imputed, up to 95 % removed, in percent"
+    )
+    source = "Rong et al. 2022"
+    higher_is_better = True
+    needs = frozenset({"forwards"})
+
+    def __init__(self, sigma: float = 0.01) -> None:
+        self.sigma = sigma
+        """Of the noise, as a share of each channel's range."""
+
+    def fractions(self, fractions: Sequence[float]) -> list[float]:
+        """Those of a curve that leave something to impute from."""
+        from fpa.masking import Road
+
+        return [fraction for fraction in fractions if fraction <= Road.most]
+
+    def only_by_name(self, given: Given) -> str | None:  # noqa: D102
+        return (
+            "solves a system of equations for every perturbed image, so it is computed only when it is named"
+        )
+
+    def passes(self, given: Given) -> Passes:  # noqa: D102
+        return Passes(forwards=2 * len(given.estimators) * (len(self.fractions(given.fractions)) - 1))
+
+    def __call__(self, block: Block) -> "Mapping[str, Tensor]":  # noqa: D102
+        from fpa.masking import Road
+        from fpa.perturbation import curves_of
+
+        task, shares = replace(block.task, masking=Road(self.sigma)), self.fractions(block.fractions)
+        how: dict[str, Any] = {"logits": block.logits, "labels": block.truth, "features": block.features}
+        curves = curves_of(task, block.maps, shares, outputs=(block.output,), **how)[block.output]
+        scale = in_percent(block)
+        return {
+            name: (curve_area(curves, "lif", name) - curve_area(curves, "mif", name)) * scale
+            for name in block.maps
+        }
+
+
+register(RoadArea())

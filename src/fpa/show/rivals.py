@@ -1,0 +1,55 @@
+"""The sentences that say whether explanations beat model-free maps and their blurred twins."""
+
+from collections.abc import Mapping, Sequence
+
+from fpa.evaluation.result import Results, rivals
+from fpa.show.names import estimator_names, model_name
+from fpa.statistics.baselines import ALPHA, Beats, Rival
+
+_WEAK = "Random is a weak rival: the estimators baselines and twins add stronger ones."
+
+
+def sentences(beats: Beats, model_free: Sequence[str], names: Mapping[str, str]) -> list[str]:
+    """Which explanations beat every model-free map and which their own twin, by the names people see.
+
+    >>> found = Beats({"ig_sum": Rival("centre", 0.001), "vg_abs": Rival("centre", 0.4)}, {})
+    >>> sentences(found, ["random", "centre"], {})[0]
+    'Of 2 estimators 1 beat every model-free map (random, centre); not vg_abs (centre: p = 0.4).'
+    """
+    listed = ", ".join(names.get(name, name) for name in model_free)
+    against = {name: f"{names.get(each.name, each.name)}: " for name, each in beats.model_free.items()}
+    lines = []
+    if beats.model_free:
+        lines.append(_sentence(beats.model_free, f"every model-free map ({listed})", names, against))
+    if beats.twin:
+        lines.append(_sentence(beats.twin, "the blurred twin of their own map", names, {}))
+    if lines:
+        lines.append(
+            f"To beat is to have a larger A, with p below {ALPHA}: the largest p of the one-sided paired "
+            "tests over images, Holm-corrected over estimators."
+        )
+    if len(model_free) < 2 and not beats.twin and lines:
+        lines.append(_WEAK)
+    return lines
+
+
+def _sentence(
+    found: Mapping[str, Rival], what: str, names: Mapping[str, str], against: Mapping[str, str]
+) -> str:
+    lost = {name: rival for name, rival in found.items() if not rival.beaten}
+    shown = (f"{names.get(key, key)} ({against.get(key, '')}p = {each.p:.2g})" for key, each in lost.items())
+    start = f"Of {len(found)} estimators {len(found) - len(lost)} beat {what}"
+    return f"{start}; not {', '.join(shown)}." if lost else f"{start}."
+
+
+def beaten(results: Results) -> list[str]:
+    """The sentences of every model of the results, those that are about all of them once."""
+    names, several = estimator_names(results), len(results.models) > 1
+    lines: dict[str, None] = {}
+    for key, model in results.models.items():
+        found = sentences(model.beats, rivals(model.plan)[0], names)
+        whose = f"{model_name(key)}: " if several else ""
+        own = sum(map(bool, model.beats))
+        lines |= dict.fromkeys([*(whose + line for line in found[:own]), *found[own:]])
+    rules = [line for line in lines if line.startswith(("To beat", _WEAK))]
+    return [*(line for line in lines if line not in rules), *rules]

@@ -1,0 +1,70 @@
+"""What the numbers of a table cover: which comparisons are consistent, and which pairs can be ordered."""
+
+from rich.console import RenderableType
+from rich.table import Column, Table
+from rich.text import Text
+
+from fpa.evaluation.result import Results
+from fpa.show.names import estimator_names, model_name
+
+TITLE = "A of the row minus A of the column"
+MARKS = (
+    "Paired t-tests over images, Holm-corrected over all pairs. =: no significant difference; !: MIF and LIF "
+    "contradict each other significantly. Neither kind of pair can be ordered."
+)
+_MOST = 10  # columns that a terminal of 80 characters has room for
+
+
+def matrix(results: Results, model: str, style: str = "text") -> list[tuple[str, list[str]]]:
+    """For every explanation, best first: its name, and its A minus that of each before it, with a mark."""
+    agreement, names = results.models[model].reliability, estimator_names(results, style=style)
+    differences, marks = agreement.matrix(), agreement.marks()
+    return [
+        (names[row], [f"{differences.loc[row, other]:+.1f}{marks.loc[row, other]}" for other in before])
+        for row, before in ((row, agreement.by_area[:place]) for place, row in enumerate(agreement.by_area))
+    ]
+
+
+def for_terminal(results: Results) -> list[RenderableType]:
+    """The matrix of the first model with its heading; nothing where there are no pairs."""
+    if not results.first.reliability.pairs:
+        return []
+    lines = matrix(results, results.first.name)
+    if len(lines) > _MOST:
+        return [Text(f"\nThe report has the matrix of {len(lines)} x {len(lines)} paired tests.", "dim")]
+    columns = (Column(str(place), justify="right") for place in range(1, len(lines)))
+    table = Table("", *columns, box=None, padding=(0, 1, 0, 0))
+    for place, (name, cells) in enumerate(lines, 1):
+        table.add_row(Text(f"{place} {name}"), *cells)
+    return [Text(f"\n{TITLE}", "bold"), table, Text(MARKS, "dim")]
+
+
+def sentences(results: Results) -> list[str]:
+    """For every model: which comparisons are consistent, and which pairs cannot be ordered."""
+    several, names, lines = len(results.models) > 1, estimator_names(results), list[str]()
+    for name, model in results.models.items():
+        of = f"{model_name(name)}: " if several else ""
+        lines += [f"{of}{line}" for line in model.reliability.scope(names, most=3 if several else 6)]
+        same = [f"{names[one]} (as {names[other]})" for one, other in model.reliability.duplicates.items()]
+        lines += [f"{of}Near-duplicates, in no pair: {', '.join(same)}."] if same else []
+    return lines
+
+
+def unchecked(results: Results) -> list[str]:
+    """Whose accuracy could not be compared with chance, in a sentence."""
+    names = [
+        model_name(name)
+        for name, model in results.models.items()
+        if model.accuracy is not None and model.evaluation.chance is None
+    ]
+    of = f" of {', '.join(names)}" if len(results.models) > 1 else ""
+    return [f"The accuracy{of} was not compared with chance: all labels are of one class."] if names else []
+
+
+def heads(results: Results) -> list[str]:
+    """How far the heads of the models are from centred, in a sentence."""
+    shown = {name: model.head.offset for name, model in results.models.items() if model.head is not None}
+    what = "Offset of the head (the mean of all logits as a share of the centred logit)"
+    names = {name: f"{model_name(name)} " if len(shown) > 1 else "" for name in shown}
+    each = (f"{names[name]}{100 * offset:.1f} %" for name, offset in shown.items())
+    return [f"{what}: {', '.join(each)}."] if shown else []

@@ -203,7 +203,7 @@ class Attack:
             code, told = child(lambda: full(self.chance.randint(1, 40), folder))
             self.trial("disk", code == 2 and "the disk is full" in told and "\n" not in told, told)
             self.ends_well("disk", folder)
-            shutil.rmtree(folder)
+            shutil.rmtree(folder, ignore_errors=True)
 
     # What is damaged.
 
@@ -294,7 +294,7 @@ class Attack:
             codes = [code for code, _ in ends]
             self.trial("concurrent", codes.count(0) >= 1 and set(codes) <= {0, 2} and stored == {seed}, ends)
             self.trial("concurrent", ends[seed][0] == 0, f"recipe of seed {seed}: {codes}")
-            shutil.rmtree(folder)
+            shutil.rmtree(folder, ignore_errors=True)
 
     # What is forged.
 

@@ -1,9 +1,9 @@
 """Recipes: the paper's settings, YAML and back, and every data set of the paper end to end in miniature."""
 
 import copy
+import dataclasses
 import json
 import random
-from dataclasses import fields
 from typing import ClassVar, get_args
 
 import pytest
@@ -372,7 +372,7 @@ class TestHostileFiles:
     def test_null_for_every_field(self, tmp_path):
         values = load_recipe("tiny").to_dict()
         kinds = [Recipe, DataSettings, TrainingSettings, FPASettings, RectangleSettings, EvaluationSettings]
-        items = (item for kind in kinds for item in fields(kind))
+        items = (item for kind in kinds for item in dataclasses.fields(kind))
         nullable = {item.name for item in items if type(None) in get_args(item.type)}
         assert {"train_images", "evaluation_images"} <= nullable
         for group in (values, *(part for part in values.values() if isinstance(part, dict))):

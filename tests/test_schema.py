@@ -47,7 +47,7 @@ CALLS = {
     "evaluate": usual(
         fpa.evaluate,
         "data estimators masking points fractions features outputs scores classes count seed precision "
-        "device examples folder name",
+        "device examples folder name progress",
         **{"model": NET, "data": IMAGES, "estimators": TWO, **QUICK},
     ),
     "audit": usual(
@@ -121,6 +121,7 @@ def test_odd_arguments_are_refused_by_name_or_used(name):
         (lambda: fpa.explain(NET, IMAGES.to_sparse()), "images must be a plain tensor .* that is sparse"),
         (lambda: fpa.FPA(p=1.0, masking=lambda images, mask: None)(IMAGES), "must return images .*NoneType"),
         (lambda: fpa.evaluate(NET, IMAGES, count="few"), "count must be a whole number or null, got 'few'"),
+        (lambda: fpa.evaluate(NET, IMAGES, progress=3), "progress must be true or false or a Tell, got 3"),
         (lambda: fpa.load_model("shapes-fpa", "tpu"), "the device 'tpu' cannot be used here"),
     ],
 )

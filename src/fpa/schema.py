@@ -72,7 +72,7 @@ def _resolved(annotation: Any, function: Callable[..., Any]) -> Any:
     if not isinstance(annotation, str):
         return Any if annotation is inspect.Parameter.empty else annotation
     try:
-        return eval(annotation, getattr(function, "__globals__", {}))
+        return eval(annotation, getattr(inspect.unwrap(function), "__globals__", {}))
     except NameError:
         return Any
 

@@ -21,6 +21,7 @@ from fpa.described import described_fields
 from fpa.engine import Engine
 from fpa.errors import InputError
 from fpa.evaluation.evaluator import describe_subject, open_subject
+from fpa.evaluation.explained import looked_at
 from fpa.evaluation.head import offset
 from fpa.evaluation.loop import evaluate_blocks
 from fpa.evaluation.plan import make_plan
@@ -105,6 +106,8 @@ def audit(
     opening: dict[str, Any] = {"normalisation": normalisation, "count": count, "device": device}
     engine, source = open_subject(model, data, plan, stored=folder is not None, **opening)
     _check_enough(plan.features, source.first)
+    plan, _ = looked_at(plan, engine, source)
+    _with_random(plan.estimators)
     with tempfile.TemporaryDirectory(prefix="fpa-") as temporary:
         place, described = Path(folder or temporary), describe_subject(engine, source, name)
         evaluate_blocks(engine, source, plan, place, about=described, overwrite=overwrite, progress=progress)
@@ -297,12 +300,13 @@ def _scope(verdict: Verdict, evidence: Evidence, judged: str) -> tuple[str, ...]
 
 
 def _with_random(estimators: Mapping[str, Estimator]) -> dict[str, Estimator]:
-    """The estimators and a random map, and the error that says which are missing."""
+    """The estimators and a random map; once all signs are known, the error that says which are missing."""
     by_sign = {name: each.sign for name, each in estimators.items()}
     has_random = any(each.is_random for each in estimators.values())
     if "random" in estimators and not estimators["random"].is_random:
         raise InputError("the name 'random' is taken by the random baseline: rename the estimator")
-    if not {"signed", "unsigned"} <= set(by_sign.values()):
+    undecided = any(each.undecided for each in estimators.values())
+    if not undecided and not {"signed", "unsigned"} <= set(by_sign.values()):
         named = ", ".join(name for name, each in estimators.items() if each.explains)
         raise InputError(
             "an audit needs at least one signed and one unsigned estimator (as in the set paper), got "

@@ -27,6 +27,7 @@ from fpa.engine.engine import Engine
 from fpa.engine.outputs import NO_LABELS
 from fpa.errors import DamagedError, InputError, at_least
 from fpa.evaluation.examples import Examples, read_examples, write_examples
+from fpa.evaluation.explained import looked_at
 from fpa.evaluation.plan import Plan
 from fpa.evaluation.shards import DESCRIPTION, FORMAT, EvaluationFolder, StoredBlock, curve_columns
 from fpa.explanation import Task, maps_of, raw_maps_of
@@ -66,7 +67,7 @@ def evaluate_blocks(
     is refused.
     """
     at_least("the number of images in a block", block, 1)
-    plan = suited(plan, source, judge or engine)
+    plan, unsigned = looked_at(suited(plan, source, judge or engine), engine, source)
     stored = EvaluationFolder(folder)
     with folder_lock(stored.path), ExitStack() as after:
         if overwrite:
@@ -93,7 +94,7 @@ def evaluate_blocks(
             for each in (engine, judging):
                 each.expected_rows = max(each.expected_rows, source.count * plan.passes)
         tell = after.enter_context(telling(source.count, progress))
-        for line in plan.costs:
+        for line in (*plan.costs, *(f"{name}: no negative value, so unsigned" for name in unsigned)):
             tell.line(line)
         for name, reason in plan.left_out.items():
             tell.line(f"left out: the score {name} {reason}")

@@ -53,6 +53,8 @@ def audit(
     maskings: Sequence[Any] = MASKINGS,
     points: int = 21,
     features: str | int = "pixels",
+    targets: str | int = "predicted",
+    class_index: Any = None,
     seed: int = 0,
     precision: Any = None,
     normalisation: Normalisation | None = None,
@@ -74,6 +76,8 @@ def audit(
       whether the ranking of the estimators survives another masking.
     - `points`: how many points a perturbation curve has.
     - `features`: what is removed, "pixels" or the side of square patches (16 for most vision transformers).
+    - `targets`, `class_index`: the class explained, and which output stands for which class of the data; see
+      `fpa.evaluate`.
     - `device`: where to work; by default where the model is.
     - `folder`: where every block of images is stored as soon as it is done, so that the same call continues
       after a crash; with `overwrite` it starts afresh.
@@ -99,11 +103,13 @@ def audit(
         ),
         features=features,
         outputs=("centred", "logit", "accuracy"),
+        targets=targets,
         seed=seed,
         precision=precision,
         normalisation=normalisation,
     )
     opening: dict[str, Any] = {"normalisation": normalisation, "count": count, "device": device}
+    opening["class_index"] = class_index
     engine, source = open_subject(model, data, plan, stored=folder is not None, **opening)
     _check_enough(plan.features, source.first)
     plan, _ = looked_at(plan, engine, source)
@@ -140,6 +146,7 @@ def audit(
         made_with={
             "images": f"{height} x {width} pixels",
             "features": plan.features,
+            "targets": plan.targets,
             **described_fields(settings or Settings()),
             "seed": seed,
             "device": engine.device.type,

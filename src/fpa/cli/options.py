@@ -155,12 +155,15 @@ class EvaluationOptions(PlanSettings):
 
     Attributes:
         count: How many test images; default: all of them, or the data set's own fixed choice.
+        targets: The class explained: predicted, label, best:2 (the second best of each image, and so on), or
+            the number of a class.
         seed: Seed of everything random.
         batch_size: Largest number of images in a pass; default: what fits in memory.
 
     """
 
     count: int | None = None
+    targets: str = "predicted"
     seed: int = 0
     batch_size: int | None = None
 
@@ -168,6 +171,15 @@ class EvaluationOptions(PlanSettings):
         super().__post_init__()
         for name in ("count", "batch_size"):
             at_least(f"--{name}", getattr(self, name), 1)
+
+    def plan(self, normalisation: "fpa.Normalisation") -> dict[str, Any]:
+        """The arguments of `make_plan` and `audit` that follow, for images normalised so."""
+        return {**super().plan(normalisation), "targets": self.targets, "seed": self.seed}
+
+    @property
+    def told_apart(self) -> str:
+        """What of it is in the name of a folder."""
+        return "" if self.targets == "predicted" else f"of-{self.targets.replace(':', '')}"
 
     def engine(self, model: "nn.Module", source: "ImageSource", device: str | None) -> "fpa.Engine":
         """The model, ready for many passes."""

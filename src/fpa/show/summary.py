@@ -100,6 +100,19 @@ def removed_unit(results: Results) -> str:
     return "pixels" if results.first.plan["features"] == "pixels" else "patches"
 
 
+def explained_class(results: Results) -> list[str]:
+    """Which class is explained, in a sentence, where it is not the one predicted."""
+    targets = results.first.plan.get("targets")
+    if targets is None:
+        return []
+    what = f"number {str(targets)[5:]} in the model's ranking"
+    if targets == "label":
+        what = "its label"
+    elif isinstance(targets, int):
+        what = f"class {targets}, {results.first.classes[targets]}"
+    return [f"The class explained of every image is {what}, not the one predicted."]
+
+
 def up_to(results: Results) -> str:
     """Over which part of the image areas are taken, in words; empty where that is all of it."""
     last = float(results.first.evaluation.fractions[-1])

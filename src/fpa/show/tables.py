@@ -47,7 +47,12 @@ def notes(results: Results, *, scores: bool = True) -> list[str]:
         "Holm-corrected).",
         *scope.sentences(results),
     ]
-    lines += [*summary.judges(results), *scope.heads(results), *scope.unchecked(results)]
+    lines += [
+        *summary.explained_class(results),
+        *summary.judges(results),
+        *scope.heads(results),
+        *scope.unchecked(results),
+    ]
     for name, about in results.score_titles.items() if scores else ():
         lines.append(f"{name} is {about['title']} ({summary.direction(about)}; {about['source']}).")
     if scores:

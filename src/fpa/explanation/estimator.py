@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from torch import Tensor
 
 from fpa.errors import InputError, unknown
-from fpa.explanation import captum, paper  # noqa: F401 (captum fills FAMILIES)
+from fpa.explanation import cam, captum, paper  # noqa: F401 (captum fills FAMILIES)
 from fpa.explanation.baselines import SIDE_16, blurred
 from fpa.explanation.maps import Function, as_raw_map
 from fpa.explanation.raw import FAMILIES, GradientMap, RawMap, Reduction, Settings
@@ -174,8 +174,9 @@ def by_name(name: str) -> Estimator:
         times = base not in FAMILIES and base.endswith("x")
         kind = FAMILIES.get(base.removesuffix("x") if times else base)
         if not kind or kind.baseline or (times and kind.input_inside) or ending not in get_args(Reduction):
-            known = (*PAPER, *BASELINES, *SETS, TWINS, "captum:METHOD", "maps:FILE", "module:function")
-            raise unknown("estimator", name, known)
+            named = "captum:METHOD", "maps:FILE", "module:function"
+            near = name.lower() if "cam" in name.lower() else name
+            raise unknown("estimator", near, (*PAPER, *BASELINES, *CAMS, *SETS, TWINS, *named))
         raw, reduction = kind(), "abs" if ending == "abs" else "sum"
     return Estimator(raw, reduction or "sum", times, shown=Label(name, raw.label, times, reduction))
 
@@ -206,7 +207,11 @@ BASELINES = {name: by_name(name) for name in ("centre", "edges", "input")}
 """The maps that know no model; `random` is another."""
 
 
-SETS = {"paper": PAPER, "baselines": BASELINES}
+CAMS = {f"cam:{method}": by_name(f"cam:{method}") for method in cam.METHODS}
+"""Class activation maps."""
+
+
+SETS = {"paper": PAPER, "baselines": BASELINES, "cam": CAMS}
 
 
 Estimators = str | Iterable[Any] | Mapping[str, Any]
@@ -222,10 +227,12 @@ def get_estimators(
     Besides the ten of the set "paper" every `vg`, `ig`, `sg`, `sqsg`, with an `x` for times input where
     it makes sense, can be had as `_sum` and as `_abs`. `captum:DeepLift` is a method of Captum's (also
     `captum:DeepLift_abs`, `captum:LayerGradCam@layer4`), `maps:FILE` or `maps:FILE#ARRAY` precomputed maps,
-    `module:function` a function of your own. Sets can stand among names, and functions, which then go by
-    their own names. The set "baselines" has the maps that know no model; `sg_abs~2` is the blurred twin of
-    `sg_abs`, and "twins" (or "twins~2") those of all explanations in the list. With `settings`, what the raw
-    maps leave open is taken from there, and nothing else carries these numbers afterwards.
+    `module:function` a function of your own; `cam:gradcam`, `cam:gradcam++` and `cam:layercam` (also
+    `cam:gradcam@layer4`, and all three as the set "cam") are class activation maps. Sets can stand among
+    names, and functions, which then go by their own names. The set "baselines" has the maps that know no
+    model; `sg_abs~2` is the blurred twin of `sg_abs`, and "twins" (or "twins~2") those of all explanations
+    in the list. With `settings`, what the raw maps leave open is taken from there, and nothing else carries
+    these numbers afterwards.
 
     >>> list(get_estimators(["vg_sum", "random"]))
     ['vg_sum', 'random']

@@ -12,7 +12,7 @@ from rich.console import Console
 
 import fpa
 from fpa.cli.options import AuditOptions, EvaluationOptions, ModelOptions, RunOptions, default_output, show
-from fpa.errors import InputError, at_least
+from fpa.errors import InputError, at_least, counted
 from fpa.files import folder_lock, refuse_links
 from fpa.progress import Display
 
@@ -129,7 +129,9 @@ def audit(
     stored |= {"name": f"{subject.name} on {source.name}", **how.plan(subject.normalisation)}
     with _claimed(output, run, note) as display:
         if source.count is not None and source.count < FEWEST_IMAGES:
-            display.say(f"{source.count} images: with fewer than {FEWEST_IMAGES} the verdict is: cannot tell")
+            display.say(
+                f"{counted(source.count)}: with fewer than {FEWEST_IMAGES} the verdict is: cannot tell"
+            )
         tell = display.evaluating(subject.name, source.count)
         verdict = fpa.audit(engine, source, maskings=maskings, progress=tell, **stored)
         display.unreadable(source.lost)

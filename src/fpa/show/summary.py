@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fpa.auditing.rule import FEWEST_IMAGES
+from fpa.errors import counted
 from fpa.evaluation.result import Result, Results
 from fpa.statistics.intervals import Floats, critical
 
@@ -111,6 +113,12 @@ def explained_class(results: Results) -> list[str]:
     elif isinstance(targets, int):
         what = f"class {targets}, {results.first.classes[targets]}"
     return [f"The class explained of every image is {what}, not the one predicted."]
+
+
+def too_few(used: int) -> str:
+    """What so few images allow, in a sentence."""
+    are = "is" if used == 1 else "are"
+    return f"{counted(used)} {are} too few for conclusions: use {FEWEST_IMAGES} or more."
 
 
 def up_to(results: Results) -> str:

@@ -185,7 +185,8 @@ def reliability(
 
     - `fidelities`: by the name of the estimator; the same images in the same order for all.
     - `signed`: by name, whether an estimator's scores have a sign. Names that are not in here, such as a
-      random map, are no explanations and take no part. With fewer than two there are no pairs.
+      random map, are no explanations and take no part. With fewer than two, or fewer than two images that all
+      use, there are no pairs.
     - `families`: by name, what an estimator is apart from its settings, None where that is not known. Of
       several with the same, or whose areas are nearly the same, only the first takes part: counting one
       thing twice would say nothing new. Without it all take part.
@@ -197,7 +198,7 @@ def reliability(
         raise InputError(f"alpha must lie between 0 and 1, got {alpha}")
     duplicates = {} if families is None else near_duplicates(chosen, families)
     chosen = {name: fidelity for name, fidelity in chosen.items() if name not in duplicates}
-    if len(chosen) < 2:
+    if len(chosen) < 2 or np.logical_and.reduce([each.kept for each in chosen.values()]).sum() < 2:
         return _nothing_to_compare(fidelities, alpha, duplicates)
     names, kept = list(chosen), intervals.shared_images(chosen)
     # [2, M, n]: of MIF and of LIF, by estimator and image.

@@ -147,3 +147,11 @@ def test_where_numbers_have_two_orders_the_images_decide():
         assert chosen == expected
         assert "--class_index overrides it" in note
         assert f"{max(votes)} of the images tried" in note
+
+
+@pytest.mark.parametrize(
+    "index", ["[null]", "[true]", '{"0": null}', '{"cat": null}', '{"0": [1]}', "null", "[" * 9000]
+)
+def test_a_class_index_of_other_things_than_numbers_and_names_is_refused(index):
+    with pytest.raises(InputError, match="the class index"):
+        class_numbers(["cat"], 2, class_index=index)

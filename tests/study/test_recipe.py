@@ -1,9 +1,10 @@
 """Recipes: the paper's settings, YAML and back, and every data set of the paper end to end in miniature."""
 
 import copy
+import dataclasses
 import json
 import random
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 import pytest
 import torch
@@ -11,10 +12,10 @@ from safetensors.torch import load_file
 
 from fpa import FPA, InputError, load_model, make_plan
 from fpa.data.splits import FileSplit
-from fpa.study.recipe import load_recipe, recipe_names
+from fpa.study.recipe import DataSettings, EvaluationSettings, Recipe, load_recipe, recipe_names
 from fpa.study.run import run_study
 from fpa.study.trainings import load_recipe_data, train
-from fpa.training.settings import suggested_fpa
+from fpa.training.settings import FPASettings, RectangleSettings, TrainingSettings, suggested_fpa
 from miniatures import write_cifar10_binary, write_food101, write_image_folder, write_imagenet
 
 PAPER = {
@@ -61,7 +62,7 @@ def test_yaml_and_back(name, tmp_path):
 
 def miniature(name, root):
     writers = {"cifar10": write_cifar10_binary, "food101": write_food101, "imagenet": write_imagenet}
-    writers[name.removesuffix("-64")](root)
+    writers[name.removesuffix("-64").removesuffix("-small")](root)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -379,7 +380,10 @@ class TestHostileFiles:
 
     def test_null_for_every_field(self, tmp_path):
         values = load_recipe("tiny").to_dict()
-        nullable = {"train_images", "evaluation_images"}
+        kinds = [Recipe, DataSettings, TrainingSettings, FPASettings, RectangleSettings, EvaluationSettings]
+        items = (item for kind in kinds for item in dataclasses.fields(kind))
+        nullable = {item.name for item in items if type(None) in get_args(item.type)}
+        assert {"train_images", "evaluation_images"} <= nullable
         for group in (values, *(part for part in values.values() if isinstance(part, dict))):
             for key, value in group.items():
                 group[key] = None

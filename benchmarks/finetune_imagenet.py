@@ -175,6 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             right[name] = (predicted == known).cpu()
             verdict = fpa.audit(
                 model, (images, labels), settings=Settings(ig_steps=options.ig_steps), maskings=["constant"],
+                estimators="paper",
                 folder=place / "audit", name=f"{options.network}, {name}",
                 progress=display.evaluating(name, len(images)),
             )  # fmt: skip

@@ -87,6 +87,7 @@ def test_the_manifest_tells_how_it_was_made(finished):
     manifest = json.loads((finished[0] / "manifest.json").read_text())
     assert set(manifest) == {
         "format", "versions", "device", "threads", "seeds", "blocks", "timings", "compilation", "files",
+        "checksum",
     }  # fmt: skip
     assert manifest["blocks"] == dict.fromkeys(("none", "rectangle", "fpa"), 32)
     assert {"fpa", "torch", "numpy", "python"} <= set(manifest["versions"])
@@ -283,7 +284,9 @@ class TestBadInput:
         ):
             with pytest.raises(InputError, match=r"none/blocks/block-000001.parquet is damaged.*--repair"):
                 read()
-        with pytest.raises(InputError, match=r"evaluation.json is damaged \(it has no valid 'plan.*--repair"):
+        with pytest.raises(
+            InputError, match=r"evaluation.json is damaged \(plan must be a mapping.*--repair"
+        ):
             run_study(load_recipe("tiny"), folder, device="cpu")
         run_study(load_recipe("tiny"), folder, device="cpu", repair=True)
         assert (folder / "table.csv").read_bytes() == (finished[0] / "table.csv").read_bytes()

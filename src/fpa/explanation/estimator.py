@@ -101,7 +101,7 @@ class Estimator:
     @property
     def explains(self) -> bool:
         """Whether it is an explanation, and not what explanations are compared with."""
-        return self.sign in ("signed", "unsigned")
+        return not self.raw.baseline and self.blur is None
 
     @property
     def is_random(self) -> bool:

@@ -621,7 +621,7 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            ({"targets": "teacher"}, "unknown targets 'teacher'"),
+            ({"targets": "teacher"}, "targets must be one of auto, labels, model, got 'teacher'"),
             ({"epochs": 0}, "epochs must be at least 1"),
             ({"learning_rate": -1.0}, "learning_rate must be positive"),
             (
@@ -649,7 +649,7 @@ class TestBadInput:
         assert not list(tmp_path.iterdir())
 
     def test_no_model(self, loader):
-        with pytest.raises(InputError, match=r"must be a torch.nn.Module, got str"):
+        with pytest.raises(InputError, match=r"must be a torch.nn.Module or an Engine, got 'shapes-none'"):
             fpa.finetune("shapes-none", loader)
         with pytest.raises(InputError, match="no weights to fine-tune"):
             finetune(nn.Flatten(), loader, device="cpu")

@@ -96,6 +96,15 @@ def shortened(text: str, most: int = 300) -> str:
     return text if len(text) <= most else f"{text[: most // 2]} ... {text[-(most // 2) :]}"
 
 
+def counted(count: int, what: str = "image") -> str:
+    """A number of things.
+
+    >>> counted(1), counted(2000)
+    ('1 image', '2,000 images')
+    """
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def printable(text: str) -> str:
     r"""A name from somebody's file without characters that a terminal or an editor would obey.
 

@@ -175,7 +175,8 @@ class Tell:
         if not self.display.live and (now - self.last_line > 10 or self.done == self.images):
             self.last_line, of = now, "" if self.images is None else f" of {self.images}"
             left = "" if self.left is None else f", {self.left:.0f} s left"
-            self.line(f"{self.done}{of} images, {self.pace:.1f} images/s{left}")
+            what = "image" if self.images == 1 else "images"
+            self.line(f"{self.done}{of} {what}, {self.pace:.1f} images/s{left}")
 
     def skip(self, images: int) -> None:
         """So many more images were done before."""

@@ -30,6 +30,7 @@ QUICK = (*SMALL, *PHOTOS, "--workers", "0")
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_class_folder(tmp_path / "photos", ["cat", "dog"], 3)
+    (tmp_path / "empty").mkdir()
     (tmp_path / "mine.py").write_text(
         "import torch\n"
         "from torch import nn\n"
@@ -159,6 +160,18 @@ def test_torchvision_with_options_of_all_kinds(here, capsys):
         assert area == pytest.approx(expected.fidelity[name].area, abs=1e-3)
 
 
+def test_a_single_image_has_areas_without_intervals(here, capsys):
+    code, out, err = run(capsys, "shapes-fpa", *SMALL, "--count", "1", "--output", "one")
+    assert code == 0, err
+    assert "1 image used, 0 left out." in out
+    assert "1 image is too few for conclusions" in " ".join(out.split())
+    page = Path("one/report.html").read_text(encoding="utf-8")
+    for text in (out, err, str(fpa.load_result("one").fidelity["ig_sum"]), page):
+        assert "± nan" not in text
+        assert "± –" not in text
+        assert "1 images" not in text
+
+
 def test_the_masking_of_the_training_is_the_default(here, capsys):
     model = fpa.load_model("shapes-fpa")
     recipe = {**model.card.recipe, "masking": {"name": "blur", "sigma": 3}}
@@ -256,6 +269,17 @@ def test_labels_that_fit_no_output_are_unknown(here, capsys):
         (["mine:none", *QUICK], "cannot be imported"),
         (["torchvision:resnet18", *QUICK], "needs weights"),
         (["mine:model", *QUICK, "--data", "folder:nowhere"], "there is no folder nowhere"),
+        (
+            ["mine:model", *QUICK, "--data", "folder:empty"],
+            "empty is empty: expected a subfolder for each class",
+        ),
+        (["mine:model", *QUICK, "--size", "-1"], "--size must be at least 1, got -1"),
+        (["mine:model", *QUICK, "--size", "0"], "--size must be at least 1, got 0"),
+        (["mine:model", *QUICK, "--size", "200000"], "--size must be at most 4096 pixels, got 200000"),
+        (
+            ["shapes-fpa", *SMALL, "--size", "64"],
+            "--size is for data sets of files: the images of shapes are",
+        ),
         (["mine:model", *QUICK, "--device", "tpu"], "device must be cpu, cuda, cuda:N or mps, got 'tpu'"),
     ],
 )

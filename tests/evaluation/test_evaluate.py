@@ -259,7 +259,7 @@ def test_a_folder_makes_it_resumable(data, tmp_path):
         return fpa.evaluate(
             model,
             loader,
-            {"counted": counted, "vg_abs": "vg_abs"},
+            {"counted": Estimator(counted, kind="signed"), "vg_abs": "vg_abs"},
             normalisation=found.normalisation,
             folder=tmp_path,
             examples=0,

@@ -118,3 +118,43 @@ def test_a_centred_head_gives_no_warning(images):
     assert result.head.moved == ()
     assert result.head.warning == ""
     np.testing.assert_allclose(*zip(*result.head.areas.values(), strict=True), rtol=1e-5, atol=1e-4)
+
+
+def absolute_gradient(model, images, targets):
+    images = images.requires_grad_()
+    return torch.autograd.grad(model(images).gather(1, targets[:, None]).sum(), images)[0].abs()
+
+
+def brightness(model, images, targets):
+    return images.mean(1)
+
+
+def test_functions_are_looked_at_before_they_are_called_signed(images):
+    named = ["ig_sum", "random", absolute_gradient, brightness]
+    result = fpa.evaluate(Shifted(), images, named, **QUICK)
+    assert result.signed == {"ig_sum": True, "absolute_gradient": False, "brightness": True}
+    told = fpa.Estimator(absolute_gradient, kind="signed")  # who says it is believed
+    assert fpa.evaluate(Shifted(), images, {"mine": told}, **QUICK).signed == {"mine": True}
+    by_name = fpa.evaluate(Shifted(), images, ["ig_sum", f"{__name__}:absolute_gradient"], **QUICK)
+    assert by_name.fidelity[f"{__name__}:absolute_gradient"].area == result.fidelity["absolute_gradient"].area
+
+
+def test_an_audit_counts_a_function_by_its_maps_and_names_what_is_there_twice(images):
+    how = {name: each for name, each in QUICK.items() if name != "examples"} | {"maskings": ["constant"]}
+    verdict = fpa.audit(Shifted(), images, estimators=["ig_sum", absolute_gradient], **how)
+    assert (verdict.evidence.signed, verdict.evidence.unsigned) == (1, 1)
+    with pytest.raises(fpa.InputError, match="at least one signed and one unsigned estimator"):
+        fpa.audit(Shifted(), images, estimators=["ig_sum", brightness], **how)
+
+    def own(model, images, targets):  # an audit explains the centred logit
+        return absolute_gradient(
+            lambda rows: model(rows) - model(rows).mean(1, keepdim=True), images, targets
+        )
+
+    verdict = fpa.audit(Shifted(), images, estimators=["ig_sum", "vg_abs", own], **how)
+    assert "Near-duplicates, in no pair: own (as VG_abs)." in verdict.because
+
+
+def test_two_of_the_same_are_said_to_be_so_where_no_pair_is_left(images):
+    result = fpa.evaluate(Shifted(), images, ["vg_abs", absolute_gradient], **QUICK)
+    assert "absolute_gradient (as VG_abs)" in " ".join(str(result).split())

@@ -315,6 +315,15 @@ class TestBadInput:
         with pytest.raises(InputError, match=message):
             train(load_recipe("tiny", fields), tmp_path, device="cpu")
 
+    def test_fewer_epochs_than_the_warm_up_or_the_milestones_of_a_recipe(self):
+        short = load_recipe("shapes", {"training.epochs": 1})
+        short.training.check()
+        assert (load_recipe("shapes").training.warmup_epochs, short.training.warmup_epochs) == (3, 0)
+        assert load_recipe("shapes", {"training.epochs": 8}).training.warmup_epochs == 3  # it still fits
+        short = load_recipe("cifar10", {"training.epochs": 4})
+        short.training.check()
+        assert (load_recipe("cifar10").training.milestones, short.training.milestones) == ([30], [3])
+
     def test_unknown_recipe(self):
         with pytest.raises(InputError, match="unknown recipe 'cifar': did you mean 'cifar10'"):
             load_recipe("cifar")

@@ -360,7 +360,7 @@ class TestBadInput:
         [
             ({"data.name": "folder:/nowhere"}, "/nowhere"),
             ({"evaluation.estimators": ["ig_sun"]}, "unknown estimator 'ig_sun'"),
-            ({"evaluation.estimators": ["random", "vg_abs"]}, "at least two besides random"),
+            ({"evaluation.estimators": ["random", "vg_abs"]}, "at least two explanations"),
             ({"data.evaluation_images": 1}, "must be at least 2"),
             ({"model": "alexnet"}, "cannot take images"),
         ],
@@ -632,7 +632,8 @@ def test_the_shipped_models_are_the_recipes():
     for name in shipped_models():
         card, recipe = load_model(name).card, load_recipe(name.rpartition("-")[0]).to_dict()
         assert card.recipe["training"] == recipe["training"]
-        assert card.recipe["fpa"] == recipe["fpa"]
+        assert card.recipe.get("fpa", recipe["fpa"]) == recipe["fpa"]
+        assert ("fpa" in card.recipe) or card.augmentation != "fpa"
         assert name == f"{recipe['name']}-{card.augmentation}"
         assert card.accuracy >= least[recipe["name"]][card.augmentation]
         assert model_path(name).stat().st_size < 1_000_000

@@ -21,6 +21,7 @@ from fpa.described import described_fields
 from fpa.engine import Engine
 from fpa.errors import InputError
 from fpa.evaluation.evaluator import describe_subject, open_subject
+from fpa.evaluation.explained import looked_at
 from fpa.evaluation.head import offset
 from fpa.evaluation.loop import evaluate_blocks
 from fpa.evaluation.plan import make_plan
@@ -52,6 +53,8 @@ def audit(
     maskings: Sequence[Any] = MASKINGS,
     points: int = 21,
     features: str | int = "pixels",
+    targets: str | int = "predicted",
+    class_index: Any = None,
     seed: int = 0,
     precision: Any = None,
     normalisation: Normalisation | None = None,
@@ -73,6 +76,8 @@ def audit(
       whether the ranking of the estimators survives another masking.
     - `points`: how many points a perturbation curve has.
     - `features`: what is removed, "pixels" or the side of square patches (16 for most vision transformers).
+    - `targets`, `class_index`: the class explained, and which output stands for which class of the data; see
+      `fpa.evaluate`.
     - `device`: where to work; by default where the model is.
     - `folder`: where every block of images is stored as soon as it is done, so that the same call continues
       after a crash; with `overwrite` it starts afresh.
@@ -98,13 +103,17 @@ def audit(
         ),
         features=features,
         outputs=("centred", "logit", "accuracy"),
+        targets=targets,
         seed=seed,
         precision=precision,
         normalisation=normalisation,
     )
     opening: dict[str, Any] = {"normalisation": normalisation, "count": count, "device": device}
+    opening["class_index"] = class_index
     engine, source = open_subject(model, data, plan, stored=folder is not None, **opening)
     _check_enough(plan.features, source.first)
+    plan, _ = looked_at(plan, engine, source)
+    _with_random(plan.estimators)
     with tempfile.TemporaryDirectory(prefix="fpa-") as temporary:
         place, described = Path(folder or temporary), describe_subject(engine, source, name)
         evaluate_blocks(engine, source, plan, place, about=described, overwrite=overwrite, progress=progress)
@@ -137,6 +146,7 @@ def audit(
         made_with={
             "images": f"{height} x {width} pixels",
             "features": plan.features,
+            "targets": plan.targets,
             **described_fields(settings or Settings()),
             "seed": seed,
             "device": engine.device.type,
@@ -297,12 +307,13 @@ def _scope(verdict: Verdict, evidence: Evidence, judged: str) -> tuple[str, ...]
 
 
 def _with_random(estimators: Mapping[str, Estimator]) -> dict[str, Estimator]:
-    """The estimators and a random map, and the error that says which are missing."""
+    """The estimators and a random map; once all signs are known, the error that says which are missing."""
     by_sign = {name: each.sign for name, each in estimators.items()}
     has_random = any(each.is_random for each in estimators.values())
     if "random" in estimators and not estimators["random"].is_random:
         raise InputError("the name 'random' is taken by the random baseline: rename the estimator")
-    if not {"signed", "unsigned"} <= set(by_sign.values()):
+    undecided = any(each.undecided for each in estimators.values())
+    if not undecided and not {"signed", "unsigned"} <= set(by_sign.values()):
         named = ", ".join(name for name, each in estimators.items() if each.explains)
         raise InputError(
             "an audit needs at least one signed and one unsigned estimator (as in the set paper), got "

@@ -12,7 +12,7 @@ from rich.console import Console
 
 import fpa
 from fpa.cli.options import AuditOptions, EvaluationOptions, ModelOptions, RunOptions, default_output, show
-from fpa.errors import InputError, at_least
+from fpa.errors import InputError, at_least, counted
 from fpa.files import folder_lock, refuse_links
 from fpa.progress import Display
 
@@ -70,7 +70,7 @@ def evaluate(
     other = None if judge is None else images.judge(judge, subject)
     if other is not None:  # its outputs are followed under the masking that it knows
         card = getattr(other.model, "card", card)
-    chosen: dict[str, Any] = {"outputs": outputs, "maps_of": maps_of, "scores": scores, "seed": how.seed}
+    chosen: dict[str, Any] = {"outputs": outputs, "maps_of": maps_of, "scores": scores}
     chosen["score_images"] = score_images
     chosen["masking"] = masking or _known_masking(getattr(card, "recipe", {}).get("masking"))
     plan = fpa.make_plan(**chosen, **how.plan(subject.normalisation))
@@ -83,7 +83,7 @@ def evaluate(
         stored["judge"] = how.engine(other.model, source, run.device)
         about |= describe_judge(engine, stored["judge"], source, other.name)
         named = f"by-{other.name}"
-    output = run.output or default_output("evaluate", subject.name, named, how.count)
+    output = run.output or default_output("evaluate", subject.name, named, how.told_apart, how.count)
     with _claimed(output, run, note) as display:
         tell = display.evaluating(subject.name, source.count)
         evaluate_blocks(engine, source, plan, output, progress=tell, **stored)
@@ -124,12 +124,14 @@ def audit(
     trains = [fpa.get_masking(masking, *scale).trains for masking in maskings]
     source, note = images.images(subject, how.count)
     engine = how.engine(subject.model, source, run.device)
-    output = run.output or default_output("audit", subject.name)
-    stored: dict[str, Any] = {"folder": output, "overwrite": run.overwrite, "seed": how.seed}
+    output = run.output or default_output("audit", subject.name, how.told_apart)
+    stored: dict[str, Any] = {"folder": output, "overwrite": run.overwrite}
     stored |= {"name": f"{subject.name} on {source.name}", **how.plan(subject.normalisation)}
     with _claimed(output, run, note) as display:
         if source.count is not None and source.count < FEWEST_IMAGES:
-            display.say(f"{source.count} images: with fewer than {FEWEST_IMAGES} the verdict is: cannot tell")
+            display.say(
+                f"{counted(source.count)}: with fewer than {FEWEST_IMAGES} the verdict is: cannot tell"
+            )
         tell = display.evaluating(subject.name, source.count)
         verdict = fpa.audit(engine, source, maskings=maskings, progress=tell, **stored)
         display.unreadable(source.lost)

@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import fpa
 from fpa.errors import InputError, at_least, printable
-from fpa.study.recipe import PlanSettings
+from fpa.study.recipe import SMALL, PlanSettings
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from fpa.data.source import ImageSource
     from fpa.models.saved import Opened
+
+
+LARGEST_SIDE = 4096
+"""Of an image, in pixels: larger ones fill the memory."""
 
 
 @dataclass(kw_only=True)
@@ -85,6 +89,9 @@ class ModelOptions:
         if (self.mean is None) != (self.std is None):
             raise InputError("give both --mean and --std, or neither")
         at_least("--workers", self.workers, 0)
+        at_least("--size", self.size, 1)
+        if self.size is not None and self.size > LARGEST_SIDE:
+            raise InputError(f"--size must be at most {LARGEST_SIDE} pixels, got {self.size}")
 
     def open(self, model: str) -> Subject:
         """The model of this name, or the error that says what else must be given."""
@@ -100,6 +107,8 @@ class ModelOptions:
                 f"{model} does not say how its images are normalised: give --mean and --std, for pixels in "
                 "0..1 (for instance --mean 0.5,0.5,0.5 --std 0.5,0.5,0.5 for images in -1..1)"
             )
+        if data in SMALL and self.size not in (None, 32):
+            raise InputError(f"--size is for data sets of files: the images of {data} are 32 px")
         size = self.size or opened.size or 224
         return Subject(opened.model, opened.name, opened.classes, opened.normalisation, data=data, size=size)
 
@@ -155,12 +164,15 @@ class EvaluationOptions(PlanSettings):
 
     Attributes:
         count: How many test images; default: all of them, or the data set's own fixed choice.
+        targets: The class explained: predicted, label, best:2 (the second best of each image, and so on), or
+            the number of a class.
         seed: Seed of everything random.
         batch_size: Largest number of images in a pass; default: what fits in memory.
 
     """
 
     count: int | None = None
+    targets: str = "predicted"
     seed: int = 0
     batch_size: int | None = None
 
@@ -168,6 +180,15 @@ class EvaluationOptions(PlanSettings):
         super().__post_init__()
         for name in ("count", "batch_size"):
             at_least(f"--{name}", getattr(self, name), 1)
+
+    def plan(self, normalisation: "fpa.Normalisation") -> dict[str, Any]:
+        """The arguments of `make_plan` and `audit` that follow, for images normalised so."""
+        return {**super().plan(normalisation), "targets": self.targets, "seed": self.seed}
+
+    @property
+    def told_apart(self) -> str:
+        """What of it is in the name of a folder."""
+        return "" if self.targets == "predicted" else f"of-{self.targets.replace(':', '')}"
 
     def engine(self, model: "nn.Module", source: "ImageSource", device: str | None) -> "fpa.Engine":
         """The model, ready for many passes."""

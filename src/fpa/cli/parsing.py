@@ -11,7 +11,7 @@ import difflib
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import is_dataclass
+from dataclasses import is_dataclass, replace
 from typing import Any, get_origin
 
 import docstring_parser
@@ -85,7 +85,9 @@ def _filled(source: Callable[..., Any], chosen: Namespace) -> Any:
         if name == "recipe":
             from fpa.study.recipe import recipe_from
 
-            arguments[name] = recipe_from(chosen, fpa.load_recipe(chosen.RECIPE).name)
+            recipe = fpa.load_recipe(chosen.RECIPE)
+            made = recipe_from(chosen, recipe.name)
+            arguments[name] = replace(made, training=made.training.adapted(recipe.training))
         elif is_dataclass(kind):
             arguments[name] = _filled(kind, chosen)  # type: ignore[arg-type]
         elif name.upper() in chosen:  # a positional argument that is an option too

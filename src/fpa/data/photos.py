@@ -174,7 +174,10 @@ def class_folders(folder: Path) -> list[str]:
     """The subfolders, of which there must be some."""
     names = subfolders(folder)
     if not names:
-        raise InputError(f"{folder} has no subfolders: expected one for each class, with its images")
+        state = (
+            "has no subfolders: expected one" if any(folder.iterdir()) else "is empty: expected a subfolder"
+        )
+        raise InputError(f"{folder} {state} for each class, with its images")
     places: dict[str, str] = {}
     for name in names:
         try:

@@ -69,8 +69,18 @@ class ImageSource(ABC):
     drawn = False
     """Whether the images are drawn at random, in another order every time."""
 
+    own_labels = False
+    """Whether something of the user's own makes the labels, so that they need not be numbers of `classes`."""
+
     _outputs: Tensor | None
     _masks: Tensor | None = None
+
+    def relabel(self, labels: Sequence[int]) -> None:
+        """Say for every class of the data which output of the model stands for it, -1 for none."""
+        if self._outputs is not None:
+            raise InputError("the image source has its own labels: pass class_index or labels once")
+        self._outputs = torch.tensor([*labels, -1])
+        self.has_labels = self.has_labels and any(label >= 0 for label in labels)
 
     def check_numbers(self) -> None:  # noqa: B027
         """Refuse images that cannot be told apart by number, now or when a number repeats."""
@@ -275,6 +285,7 @@ class _Brought(ImageSource):
         self.lost, self._batches, self._outputs, self._limit = set(), batches, outputs, count
         self.normalisation, self.first = batches.normalisation, batches.first[:_PROBE]
         self.drawn = batches.drawn
+        self.own_labels = getattr(inner, "target_transform", None) is not None
 
     def check_numbers(self) -> None:
         self._batches.check_numbers()

@@ -1,6 +1,8 @@
 """From a model and images to an answer: `evaluate`."""
 
+import json
 import tempfile
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from fpa.data.labels import labels_for
 from fpa.data.normalisation import Normalisation
 from fpa.data.source import ImageSource, image_source
 from fpa.engine.engine import Engine
@@ -38,8 +41,10 @@ def evaluate(
     maps_of: str | None = None,
     scores: Any = ("A",),
     score_images: int = 100,
+    targets: str | int = "predicted",
     normalisation: Normalisation | None = None,
     classes: Sequence[str] | None = None,
+    class_index: Any = None,
     count: int | None = None,
     seed: int = 0,
     precision: Any = None,
@@ -57,12 +62,14 @@ def evaluate(
       or return an object with `.logits`, and is left exactly as it was.
     - `data`: a tensor, (images, labels), a loader, a data set, the name of a data set, ...; see
       `fpa.data.image_source`. Labels are the numbers of the model's outputs; without them only the accuracy
-      is missing.
+      is missing. Where the data have other classes than the model, their names or `class_index` decide.
     - `estimators`: a set ("paper"), names, or a mapping of names to callables, Captum objects, ...
-    - `masking`, `points`, `fractions`, `features`, `outputs`, `maps_of`, `scores`, `score_images` and
-      `precision`: see `fpa.make_plan`.
+    - `masking`, `points`, `fractions`, `features`, `outputs`, `maps_of`, `scores`, `score_images`, `targets`
+      (which class is explained) and `precision`: see `fpa.make_plan`.
     - `normalisation`: how the model's images are normalised: needed for bytes and for images in 0..1.
     - `classes`: their names, in the order of the logits.
+    - `class_index`: which output of the model each class of the data stands for: a list [0, 217], a mapping
+      of names to numbers, or a JSON file of one.
     - `count`: use only the first `count` images.
     - `device`: where to work; by default where the model is.
     - `judge`: another model with the same classes, for example one fine-tuned with FPA: the maps and the
@@ -91,12 +98,13 @@ def evaluate(
         maps_of=maps_of,
         scores=scores,
         score_images=score_images,
+        targets=targets,
         seed=seed,
         precision=precision,
         normalisation=normalisation,
     )
     opening: dict[str, Any] = {"normalisation": normalisation, "count": count, "device": device}
-    opening["masks"] = masks
+    opening |= {"masks": masks, "class_index": class_index, "classes": classes}
     engine, source = open_subject(model, data, plan, stored=folder is not None, **opening)
     about = describe_subject(engine, source, name, classes)
     judging = None
@@ -120,6 +128,8 @@ def open_subject(
     count: int | None = None,
     device: torch.device | str | None = None,
     masks: Any = None,
+    class_index: Any = None,
+    classes: Sequence[str] | None = None,
     stored: bool = False,
 ) -> tuple[Engine, ImageSource]:
     """The model made ready for many passes, and the images; refuses what the plan cannot be carried out on.
@@ -139,7 +149,26 @@ def open_subject(
     elif plan.precision not in (None, model.precision):
         raise InputError(f"the engine works in {model.precision}: leave out precision, or make another")
     check_head(model.predict, source.first)
+    if class_index is not None or not isinstance(data, ImageSource):
+        _assign_labels(source, model, classes, class_index)
     return model, source
+
+
+def _assign_labels(
+    source: ImageSource, engine: Engine, classes: Sequence[str] | None, class_index: Any
+) -> None:
+    """Turn labels into the model's outputs where the data have other classes than the model, or as told."""
+    outputs, known = engine.predict(source.first[:1]).shape[1], source.classes
+    if isinstance(class_index, list | tuple | Mapping):
+        known = known or [str(number) for number in range(len(class_index))]
+        class_index = json.dumps(class_index)
+    if class_index is None and (not known or len(known) == outputs or source.own_labels):
+        return
+    index = None if class_index is None else str(class_index)
+    numbers, note = labels_for(known or [], outputs, list(classes or model_classes(engine)), index)
+    source.relabel([-1] * len(known or []) if numbers is None else numbers)
+    if note:
+        warnings.warn(note.replace("--", ""), stacklevel=4)
 
 
 def describe_subject(
@@ -184,11 +213,16 @@ def _class_names(classes: Sequence[str] | None, engine: Engine, source: ImageSou
     outputs = engine.predict(source.first[:1]).shape[1]
     if classes is not None and len(classes) != outputs:
         raise InputError(f"the model has {outputs} outputs, but {len(classes)} classes are named")
+    numbered = [f"class {number}" for number in range(outputs)]
+    known = (classes or (), model_classes(engine), source.classes or (), numbered)
+    return [str(name) for name in next(names for names in known if len(names) == outputs)]
+
+
+def model_classes(engine: Engine) -> list[str]:
+    """The names that a model has for its outputs, kept by Hugging Face or fpa; empty where it has none."""
     network: Any = engine.model.model if isinstance(engine.model, Logits) else engine.model
     labels = getattr(getattr(network, "config", None), "id2label", None)  # Hugging Face
-    by_number = {str(key): name for key, name in labels.items()} if isinstance(labels, Mapping) else {}
+    by_number = {str(key): str(name) for key, name in labels.items()} if isinstance(labels, Mapping) else {}
     named = [by_number[key] for key in map(str, range(len(by_number))) if key in by_number]
     card = getattr(getattr(engine.model, "card", None), "classes", None)  # fpa
-    numbered = [f"class {number}" for number in range(outputs)]
-    known = (list(each) for each in (classes, named, card, source.classes, numbered) if each is not None)
-    return [str(name) for name in next(names for names in known if len(names) == outputs)]
+    return named or list(card or [])

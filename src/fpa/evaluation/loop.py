@@ -27,6 +27,7 @@ from fpa.engine.engine import Engine
 from fpa.engine.outputs import NO_LABELS
 from fpa.errors import DamagedError, InputError, at_least
 from fpa.evaluation.examples import Examples, read_examples, write_examples
+from fpa.evaluation.explained import answered, looked_at
 from fpa.evaluation.plan import Plan
 from fpa.evaluation.shards import DESCRIPTION, FORMAT, EvaluationFolder, StoredBlock, curve_columns
 from fpa.explanation import Task, maps_of, raw_maps_of
@@ -66,7 +67,7 @@ def evaluate_blocks(
     is refused.
     """
     at_least("the number of images in a block", block, 1)
-    plan = suited(plan, source, judge or engine)
+    plan, unsigned = looked_at(suited(plan, source, judge or engine), engine, source)
     stored = EvaluationFolder(folder)
     with folder_lock(stored.path), ExitStack() as after:
         if overwrite:
@@ -93,7 +94,7 @@ def evaluate_blocks(
             for each in (engine, judging):
                 each.expected_rows = max(each.expected_rows, source.count * plan.passes)
         tell = after.enter_context(telling(source.count, progress))
-        for line in plan.costs:
+        for line in (*plan.costs, *(f"{name}: no negative value, so unsigned" for name in unsigned)):
             tell.line(line)
         for name, reason in plan.left_out.items():
             tell.line(f"left out: the score {name} {reason}")
@@ -178,7 +179,7 @@ def _compute(
     Scores that explain again get the rows that are `chosen`.
     """
     images = engine.images(part.images)
-    logits, targets, truth = predicted(engine, images, part.labels)
+    logits, targets, said, truth = answered(engine, images, part.labels, plan, part.indices)
     how: dict[str, Any] = {"seed": plan.seed, "masking": plan.masking, "output": plan.maps_of}
     task = Task(engine, images, targets, part.indices, **how)
     raws = None
@@ -211,6 +212,7 @@ def _compute(
         return {name: each.to("cpu", non_blocking=True) for name, each in tensors.items()}
 
     seen = {"target": targets, "confidence": sure, "looks": looks(images)}
+    seen |= {} if plan.targets == "predicted" else {"predicted": said}
     columns = leaving(seen | curve_columns(curves, under))
     sums = leaving({name: _sorted_sum(each) for name, each in maps.items()})
     bad, scores = leaving(bad), leaving(scores)
@@ -278,22 +280,13 @@ def _keeps(
         raise InputError(f"{wrong}: use another folder or remove it")
     if np.array_equal(columns["label"], labels):
         return True
-    predicted(engine, engine.images(part.images), part.labels)  # refuses labels that cannot be
-    if (
-        not set(plan.outputs) <= NO_LABELS or len(plan.scores) > 1
-    ):  # outputs and scores other than A may depend on the labels
+    answered(engine, engine.images(part.images), part.labels, plan, part.indices)  # refuses impossible labels
+    # outputs and scores other than A may depend on the labels
+    if not set(plan.outputs) <= NO_LABELS or len(plan.scores) > 1 or plan.targets == "label":
         return False
     columns["label"] = labels
     folder.write(part.number, stored, about)
     return True
-
-
-def predicted(engine: Engine, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The logits, the classes predicted and the true ones; where the label is -1, unknown, the predicted."""
-    logits = engine.predict(images)
-    targets = engine.explained(logits)
-    known = engine.explained(logits, labels.clamp(min=0), "labels")
-    return logits, targets, torch.where(sent(labels, known.device) >= 0, known, targets)
 
 
 def _sorted_sum(maps: Tensor) -> Tensor:
@@ -370,7 +363,7 @@ class ExamplePicker:
         if stored and (stored.indices.tolist(), stored.labels.tolist()) == ([*indices], labels.tolist()):
             return
         images = engine.images(images)
-        targets = engine.predict(images).argmax(1)
+        targets = answered(engine, images, labels, plan, indices)[1]
         how: dict[str, Any] = {"seed": plan.seed, "masking": plan.masking, "output": plan.maps_of}
         task = Task(engine, images, targets, indices, **how)
         maps = maps_of(task, plan.estimators)

@@ -44,6 +44,8 @@ class Plan:
     """How many images the scores that explain again are computed for."""
     maskings: Mapping[str, Masking] = field(default_factory=dict)
     """Further maskings under which the same maps are perturbed."""
+    targets: str | int = "predicted"
+    """The class explained of every image: "predicted", "label", "best:K" (the K-th best) or one for all."""
     seed: int = 0
     precision: Precision | None = None
     """The arithmetic; None leaves it to the device."""
@@ -65,6 +67,7 @@ class Plan:
             "scores": {score.name: score.described() | self._images(score) for score in self.scores},
             "seed": self.seed,
             "precision": asdict(engine.precision),
+            **({} if self.targets == "predicted" else {"targets": self.targets}),
         }
 
     def _images(self, score: Score) -> dict[str, int]:
@@ -134,6 +137,7 @@ def make_plan(
     maps_of: str | None = None,
     scores: str | Score | Iterable[Any] = ("A",),
     score_images: int = 100,
+    targets: str | int = "predicted",
     seed: int = 0,
     precision: str | Precision | None = None,
     normalisation: Normalisation | None = None,
@@ -152,6 +156,8 @@ def make_plan(
     - `scores`: names of scores, or "all" that can be computed without explaining again; A is always among
       them. One that was named and cannot be computed is refused before any work.
     - `score_images`: how many images scores that explain again are computed for, evenly over the data.
+    - `targets`: the class that is explained and followed: the one "predicted", the "label", "best:2" (the
+      second best of each image, and so on), or the number of a class.
     - `precision`: "auto", "float32", "tf32" or "bfloat16".
 
     >>> plan = make_plan(["ig_sum", "random"], points=3)
@@ -194,6 +200,19 @@ def make_plan(
         optional=frozenset(score.name for score in chosen) - known,
         score_images=score_images,
         maskings=dict(zip(maskings or {}, others, strict=True)),
+        targets=_checked_targets(targets),
         seed=seed,
         precision=precision,
     )
+
+
+def _checked_targets(targets: str | int) -> str | int:
+    word, _, rank = str(targets).partition(":")
+    if str(targets) in ("predicted", "label", "best:1"):
+        return "predicted" if rank else str(targets)
+    if str(targets).isdecimal():
+        return int(targets)
+    if word == "best" and rank.isdecimal() and int(rank) > 1:
+        return f"best:{int(rank)}"
+    known = "predicted, label, the number of a class, or best:2 for the second best of each image, and so on"
+    raise InputError(f"targets must be {known}; got {targets!r}")

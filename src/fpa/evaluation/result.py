@@ -46,6 +46,8 @@ class Evaluation:
     """Most important first, [N, K] for every estimator."""
     lif: dict[str, Floats]
     """Least important first, [N, K] for every estimator."""
+    predicted: Integers | None = None
+    """[N]: the classes predicted, where others are explained."""
     confidence: Floats | None = None
     """[N]: the probability of the class predicted."""
     shares_mif: dict[str, Floats] | None = None
@@ -91,7 +93,8 @@ class Evaluation:
     def accuracy(self) -> float | None:
         """Share of correctly classified images among those with a label; None if there are none."""
         known = self.labels >= 0
-        return float((self.labels == self.targets)[known].mean()) if known.any() else None
+        predicted = self.targets if self.predicted is None else self.predicted
+        return float((self.labels == predicted)[known].mean()) if known.any() else None
 
     @property
     def chance(self) -> float | None:

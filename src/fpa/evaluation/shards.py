@@ -124,7 +124,7 @@ class EvaluationFolder:
     def _check_same(self, about: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
         """Refuse to mix another evaluation with the one that is here, and show how they differ."""
         stored, now = about["plan"], json.loads(json.dumps(asked["plan"]))
-        changed = [name for name in now if stored.get(name) != now[name]]
+        changed = [name for name in now | stored if stored.get(name) != now.get(name)]
         if about["model"] != asked["model"]:
             other = "of another model"
         elif changed:
@@ -226,9 +226,10 @@ def _evaluation(about: Mapping[str, Any], blocks: Sequence[StoredBlock]) -> Eval
         "indices": column("index"),
         "labels": column("label"),
         "targets": column("target"),
-        "confidence": column("confidence")
-        if all("confidence" in block.columns for block in blocks)
-        else None,
+        **{
+            name: column(name) if all(name in block.columns for block in blocks) else None
+            for name in ("confidence", "predicted")
+        },
         "problems": [problem for block in blocks for problem in block.notes["problems"]],
         "complete": about["images"] == sum(len(block.columns["index"]) for block in blocks),
         **{f"shares_{side}": by_name(f"share/{side}/") if uneven else None for side in SIDES},
@@ -274,8 +275,8 @@ def write_result(result: Result, folder: Path) -> Path:
         raise InputError(f"{folder} already holds an evaluation: choose another folder")
     columns: dict[str, Any] = {"index": evaluation.indices, "label": evaluation.labels}
     columns["target"] = evaluation.targets
-    if evaluation.confidence is not None:
-        columns["confidence"] = evaluation.confidence
+    seen = {name: getattr(evaluation, name) for name in ("confidence", "predicted")}
+    columns |= {name: values for name, values in seen.items() if values is not None}
     outputs = {about["plan"]["outputs"][0]: evaluation, **evaluation.others}
     columns |= curve_columns(outputs, evaluation.under)
     notes = {

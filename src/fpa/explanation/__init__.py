@@ -4,6 +4,7 @@ Captum's methods, maps computed before and plain functions are families of estim
 """
 
 from fpa.explanation.baselines import Centre, Edges, Input
+from fpa.explanation.cam import CAM
 from fpa.explanation.captum import Captum, captum_methods
 from fpa.explanation.estimator import PAPER, SETS, Estimator, Estimators, Label, get_estimators, passes
 from fpa.explanation.explainer import explain, maps_of, raw_maps_of
@@ -12,7 +13,7 @@ from fpa.explanation.paper import IntegratedGradients, Random, SmoothGrad, Squar
 from fpa.explanation.raw import FAMILIES, GradientMap, RawMap, Settings, Task, make_task, register
 
 __all__ = [
-    "FAMILIES", "PAPER", "SETS", "Captum", "Centre", "Edges", "Estimator", "Estimators", "GradientMap",
+    "CAM", "FAMILIES", "PAPER", "SETS", "Captum", "Centre", "Edges", "Estimator", "Estimators", "GradientMap",
     "Input", "IntegratedGradients", "Label", "Maps", "Random", "RawMap", "Settings", "SmoothGrad",
     "SquaredSmoothGrad", "Task", "VanillaGradient", "captum_methods", "explain", "from_quantus",
     "get_estimators", "make_task", "maps_of", "passes", "raw_maps_of", "register",

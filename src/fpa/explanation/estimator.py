@@ -4,15 +4,17 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from typing import Any, Literal, get_args
 
 from torch import Tensor
 
 from fpa.errors import InputError, unknown
-from fpa.explanation import captum, paper  # noqa: F401 (captum fills FAMILIES)
+from fpa.explanation import cam, captum, paper  # noqa: F401 (captum fills FAMILIES)
 from fpa.explanation.baselines import SIDE_16, blurred
-from fpa.explanation.maps import as_raw_map
+from fpa.explanation.maps import Function, as_raw_map
 from fpa.explanation.raw import FAMILIES, GradientMap, RawMap, Reduction, Settings
+from fpa.files import load_object
 from fpa.schema import checked
 
 Sign = Literal["signed", "unsigned", "baseline", "twin"]
@@ -56,7 +58,7 @@ class Estimator:
     reduction: Reduction = "sum"
     times_input: bool = False
     kind: Literal["signed", "unsigned"] | None = field(default=None, compare=False)
-    """Overrides the sign; the maps stay the same."""
+    """Overrides the sign; the maps stay the same. Evaluations set it for functions, from their first maps."""
     shown: Label | None = field(default=None, compare=False, repr=False)
     """The label it has under the name it was made by."""
     blur: float | str | None = None
@@ -90,6 +92,11 @@ class Estimator:
     def signed(self) -> bool:
         """Whether scores can be negative, evidence against the class."""
         return self.sign == "signed"
+
+    @property
+    def undecided(self) -> bool:
+        """Whether only its maps can tell its sign: a function counts as signed until they are looked at."""
+        return self.signed and self.kind is None and isinstance(self.raw, Function)
 
     @property
     def explains(self) -> bool:
@@ -140,7 +147,8 @@ class Estimator:
 def by_name(name: str) -> Estimator:
     """The estimator of a name: `FAMILY_sum`, `FAMILYx_abs` (times input), a baseline, or `FAMILY:ARGUMENT`.
 
-    `NAME~` is the blurred twin of any of them, `NAME~2` that of a Gaussian of 2 pixels.
+    `module:function` is a function of one's own, or another object that explains images. `NAME~` is the
+    blurred twin of any of them, `NAME~2` that of a Gaussian of 2 pixels.
 
     >>> by_name("captum:LayerGradCam_abs@layer4").raw.layer
     'layer4'
@@ -157,13 +165,18 @@ def by_name(name: str) -> Estimator:
         raw, reduction = FAMILIES[family].from_argument(argument)
     elif family in FAMILIES and FAMILIES[family].baseline:
         raw = FAMILIES[family]()
+    elif colon and not get_close_matches(family, FAMILIES):
+        made = load_object(name, "estimator")
+        made = made if isinstance(made, Estimator) else Estimator(made)
+        return replace(made, shown=Label(name, argument))
     else:
         base, _, ending = name.rpartition("_")
         times = base not in FAMILIES and base.endswith("x")
         kind = FAMILIES.get(base.removesuffix("x") if times else base)
         if not kind or kind.baseline or (times and kind.input_inside) or ending not in get_args(Reduction):
-            known = (*PAPER, *BASELINES, *SETS, TWINS, "captum:METHOD", "maps:FILE")
-            raise unknown("estimator", name, known)
+            named = "captum:METHOD", "maps:FILE", "module:function"
+            near = name.lower() if "cam" in name.lower() else name
+            raise unknown("estimator", near, (*PAPER, *BASELINES, *CAMS, *SETS, TWINS, *named))
         raw, reduction = kind(), "abs" if ending == "abs" else "sum"
     return Estimator(raw, reduction or "sum", times, shown=Label(name, raw.label, times, reduction))
 
@@ -194,7 +207,11 @@ BASELINES = {name: by_name(name) for name in ("centre", "edges", "input")}
 """The maps that know no model; `random` is another."""
 
 
-SETS = {"paper": PAPER, "baselines": BASELINES}
+CAMS = {f"cam:{method}": by_name(f"cam:{method}") for method in cam.METHODS}
+"""Class activation maps."""
+
+
+SETS = {"paper": PAPER, "baselines": BASELINES, "cam": CAMS}
 
 
 Estimators = str | Iterable[Any] | Mapping[str, Any]
@@ -209,11 +226,13 @@ def get_estimators(
 
     Besides the ten of the set "paper" every `vg`, `ig`, `sg`, `sqsg`, with an `x` for times input where
     it makes sense, can be had as `_sum` and as `_abs`. `captum:DeepLift` is a method of Captum's (also
-    `captum:DeepLift_abs`, `captum:LayerGradCam@layer4`), `maps:FILE` or `maps:FILE#ARRAY` precomputed maps.
-    Sets can stand among names, and functions, which then go by their own names. The set "baselines" has the
-    maps that know no model; `sg_abs~2` is the blurred twin of `sg_abs`, and "twins" (or "twins~2") those of
-    all explanations in the list. With `settings`, what the raw maps leave open is taken from there, and
-    nothing else carries these numbers afterwards.
+    `captum:DeepLift_abs`, `captum:LayerGradCam@layer4`), `maps:FILE` or `maps:FILE#ARRAY` precomputed maps,
+    `module:function` a function of your own; `cam:gradcam`, `cam:gradcam++` and `cam:layercam` (also
+    `cam:gradcam@layer4`, and all three as the set "cam") are class activation maps. Sets can stand among
+    names, and functions, which then go by their own names. The set "baselines" has the maps that know no
+    model; `sg_abs~2` is the blurred twin of `sg_abs`, and "twins" (or "twins~2") those of all explanations
+    in the list. With `settings`, what the raw maps leave open is taken from there, and nothing else carries
+    these numbers afterwards.
 
     >>> list(get_estimators(["vg_sum", "random"]))
     ['vg_sum', 'random']
@@ -241,7 +260,8 @@ def get_estimators(
     if repeated := sorted(name for name, count in Counter(name for name, _ in members).items() if count > 1):
         raise InputError(f"estimators named twice: {', '.join(repeated)}")
     named = {name: _estimator(source, settings) for name, source in members}
-    explanations = {name: each for name, each in named.items() if each.explains}
+    # only where it matters: files of maps are read to know whether they explain
+    explanations = {name: each for name, each in named.items() if widths and each.explains}
     twins = {
         f"{name}{_tilde(width)}": each.twin(width) for width in widths for name, each in explanations.items()
     }

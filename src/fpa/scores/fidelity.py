@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fpa.errors import InputError, unknown
+from fpa.errors import InputError, counted, unknown
 from fpa.statistics import intervals
 from fpa.statistics.intervals import Areas, Arrayish, Bools, Floats, Normalise, floats, half_width
 
@@ -194,9 +194,10 @@ class Fidelity(Areas):
         return intervals.percentile_ends(intervals.resampled_means(areas[None], draws, seed)[:, 0], level)
 
     def __str__(self) -> str:
+        half = f" ± {self.interval:.2f}" if math.isfinite(self.interval) else ""
         return (
-            f"A = {self.area:.2f} ± {self.interval:.2f} (MIF {self.area_mif:.2f}, LIF {self.area_lif:.2f};"
-            f" {self.used} images used, {self.left_out} left out)"
+            f"A = {self.area:.2f}{half} (MIF {self.area_mif:.2f}, LIF {self.area_lif:.2f};"
+            f" {counted(self.used)} used, {self.left_out} left out)"
         )
 
 

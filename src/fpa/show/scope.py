@@ -45,8 +45,6 @@ def sentences(results: Results) -> list[str]:
     for name, model in results.models.items():
         of = f"{model_name(name)}: " if several else ""
         lines += [f"{of}{line}" for line in model.reliability.scope(names, most=3 if several else 6)]
-        same = [f"{names[one]} (as {names[other]})" for one, other in model.reliability.duplicates.items()]
-        lines += [f"{of}Near-duplicates, in no pair: {', '.join(same)}."] if same else []
     return lines
 
 

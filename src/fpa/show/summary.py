@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fpa.auditing.rule import FEWEST_IMAGES
+from fpa.errors import counted
 from fpa.evaluation.result import Result, Results
 from fpa.statistics.intervals import Floats, critical
 
@@ -98,6 +100,25 @@ def mean_curve(model: Result, side: str, estimator: str) -> tuple[Floats, Floats
 def removed_unit(results: Results) -> str:
     """What is removed: "pixels" or "patches"."""
     return "pixels" if results.first.plan["features"] == "pixels" else "patches"
+
+
+def explained_class(results: Results) -> list[str]:
+    """Which class is explained, in a sentence, where it is not the one predicted."""
+    targets = results.first.plan.get("targets")
+    if targets is None:
+        return []
+    what = f"number {str(targets)[5:]} in the model's ranking"
+    if targets == "label":
+        what = "its label"
+    elif isinstance(targets, int):
+        what = f"class {targets}, {results.first.classes[targets]}"
+    return [f"The class explained of every image is {what}, not the one predicted."]
+
+
+def too_few(used: int) -> str:
+    """What so few images allow, in a sentence."""
+    are = "is" if used == 1 else "are"
+    return f"{counted(used)} {are} too few for conclusions: use {FEWEST_IMAGES} or more."
 
 
 def up_to(results: Results) -> str:

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fpa.auditing.rule import FEWEST_IMAGES
-from fpa.errors import printable
+from fpa.errors import counted, printable
 from fpa.evaluation.result import Result, Results
 from fpa.evaluation.scored import tied, worse_than_best
 from fpa.show import rivals, scope, summary
@@ -47,7 +47,12 @@ def notes(results: Results, *, scores: bool = True) -> list[str]:
         "Holm-corrected).",
         *scope.sentences(results),
     ]
-    lines += [*summary.judges(results), *scope.heads(results), *scope.unchecked(results)]
+    lines += [
+        *summary.explained_class(results),
+        *summary.judges(results),
+        *scope.heads(results),
+        *scope.unchecked(results),
+    ]
     for name, about in results.score_titles.items() if scores else ():
         lines.append(f"{name} is {about['title']} ({summary.direction(about)}; {about['source']}).")
     if scores:
@@ -58,11 +63,11 @@ def notes(results: Results, *, scores: bool = True) -> list[str]:
     if summary.removed_unit(results) == "patches":
         lines.append(f"Patches of {results.first.plan['features']} px are removed, not pixels.")
     lines += rivals.beaten(results)
-    lines.append(f"{used} images used, {left_out} left out.")
+    lines.append(f"{counted(used)} used, {left_out} left out.")
     for name in results.not_above_chance:
         lines.append(f"The model {model_name(name)} is no better than chance: there is nothing to explain.")
     if used < FEWEST_IMAGES:
-        lines.append(f"{used} images are too few for conclusions: use {FEWEST_IMAGES} or more.")
+        lines.append(summary.too_few(used))
     return [*map(printable, lines)]
 
 
@@ -252,6 +257,7 @@ def _sheets(results: Results) -> list[tuple[str, list[Column]]]:
                 key: Cell(f"{each.area_mean_then_divide:.1f} ± {each.interval_mean_then_divide:.1f}")
                 for key, each in model.fidelity.items()
             }
+            late = {key: Cell(each.text.removesuffix(" ± nan")) for key, each in late.items()}
             areas.append(Column(f"{model_name(name)}, mean then divide", late, {}))
         if published := results.published.get(name):
             beside = {
@@ -290,7 +296,7 @@ def column_of(results: Results, name: str | None, score: str = "A", *, interval:
     leading, cells = tied(model, score), {}
     for key, values in summary.measured(model, score).items():
         value, half = summary.with_interval(*values, digits=1 if score == "A" else None)
-        shown = "–" if value == "nan" else f"{value} ± {half}" if interval else value
+        shown = "–" if value == "nan" else f"{value} ± {half}" if interval and half != "nan" else value
         best = key in leading
         cells[key] = Cell(shown, best and len(leading) == 1, best and len(leading) > 1)
     return Column(model_name(name), cells, facts, name)

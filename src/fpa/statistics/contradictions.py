@@ -105,7 +105,7 @@ class Reliability:
         return square
 
     def scope(self, names: Mapping[str, str] | None = None, most: int = 6) -> list[str]:
-        """Which kinds of comparison are consistent, and which pairs cannot be ordered, in sentences.
+        """Which kinds of comparison are consistent, which pairs cannot be ordered, what is there twice.
 
         A kind is consistent if MIF and LIF contradict each other significantly on none of its pairs. `names`
         are those that people see; at most `most` pairs are named for each reason.
@@ -130,7 +130,11 @@ class Reliability:
             if pairs:
                 more = f"; {len(pairs) - most} more" if len(pairs) > most else ""
                 lines.append(f"Cannot be ordered, because {reason}: {'; '.join(named)}{more}.")
-        return lines
+        same = [
+            " (as ".join((names or {}).get(name, name) for name in pair) + ")"
+            for pair in self.duplicates.items()
+        ]
+        return [*lines, f"Near-duplicates, in no pair: {', '.join(same)}."] if same else lines
 
     def table(self) -> "pd.DataFrame":
         """A row for each of `KINDS` and "all": pairs, opposite ones (with interval), contradictions."""
@@ -181,7 +185,8 @@ def reliability(
 
     - `fidelities`: by the name of the estimator; the same images in the same order for all.
     - `signed`: by name, whether an estimator's scores have a sign. Names that are not in here, such as a
-      random map, are no explanations and take no part. With fewer than two there are no pairs.
+      random map, are no explanations and take no part. With fewer than two, or fewer than two images that all
+      use, there are no pairs.
     - `families`: by name, what an estimator is apart from its settings, None where that is not known. Of
       several with the same, or whose areas are nearly the same, only the first takes part: counting one
       thing twice would say nothing new. Without it all take part.
@@ -193,8 +198,8 @@ def reliability(
         raise InputError(f"alpha must lie between 0 and 1, got {alpha}")
     duplicates = {} if families is None else near_duplicates(chosen, families)
     chosen = {name: fidelity for name, fidelity in chosen.items() if name not in duplicates}
-    if len(chosen) < 2:
-        return _nothing_to_compare(fidelities, alpha)
+    if len(chosen) < 2 or np.logical_and.reduce([each.kept for each in chosen.values()]).sum() < 2:
+        return _nothing_to_compare(fidelities, alpha, duplicates)
     names, kept = list(chosen), intervals.shared_images(chosen)
     # [2, M, n]: of MIF and of LIF, by estimator and image.
     areas = np.stack([(each.mif_areas[kept], each.lif_areas[kept]) for each in chosen.values()], axis=1)
@@ -283,11 +288,14 @@ def opposite_by_chance(signed: int, unsigned: int, draws: int = 100_000) -> Floa
     return np.asarray(np.bincount(counts, minlength=signed * unsigned + 1).cumsum() / draws)
 
 
-def _nothing_to_compare(fidelities: Mapping[str, Areas], alpha: float) -> Reliability:
+def _nothing_to_compare(
+    fidelities: Mapping[str, Areas], alpha: float, duplicates: dict[str, str]
+) -> Reliability:
     names, used = tuple(fidelities), min((int(each.kept.sum()) for each in fidelities.values()), default=0)
     no_pairs = dict.fromkeys((*KINDS, "all"), Estimate(0.0, 0.0, 0.0))
     undefined = dict.fromkeys(("all", "signed", "unsigned"), Estimate(math.nan, math.nan, math.nan))
-    return Reliability(names, names, names, (), no_pairs, correlation=undefined, used=used, alpha=alpha)
+    how: dict[str, Any] = {"used": used, "alpha": alpha, "duplicates": duplicates}
+    return Reliability(names, names, names, (), no_pairs, correlation=undefined, **how)
 
 
 def ranking_agreement(

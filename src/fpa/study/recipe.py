@@ -28,6 +28,9 @@ RECIPES = resources.files("fpa.study") / "recipes"
 LARGEST = 100_000
 """Characters of a recipe, and values that it may stand for."""
 
+SMALL = ("shapes", "digits", "cifar10")
+"""Data sets whose images are 32 px a side."""
+
 RESERVED = ("curves", "figures", "variations")
 """Names of other folders, which no training may have."""
 
@@ -60,7 +63,7 @@ class DataSettings:
 
     def check(self) -> None:
         """Refuse, before a training, settings that contradict each other."""
-        if self.name in ("shapes", "digits", "cifar10") and self.size not in (32, DataSettings.size):
+        if self.name in SMALL and self.size not in (32, DataSettings.size):
             raise InputError(f"data.size is for data sets of files: the images of {self.name} are 32 px")
 
 
@@ -335,9 +338,10 @@ def load_recipe(name: str, overrides: dict[str, Any] | None = None) -> Recipe:
     _check_fields(Recipe, values, "")
     try:
         namespace = parser.parse_object(copy.deepcopy(values))  # which it would change
-        return recipe_from(parser.instantiate(namespace), namespace.name)
+        made = recipe_from(parser.instantiate(namespace), namespace.name)
     except ArgumentError as error:
         raise InputError(f"recipe {name!r}: {shortened(' '.join(str(error).split()))}") from error
+    return replace(made, training=made.training.adapted(load_recipe(name).training)) if overrides else made
 
 
 def recipe_from(namespace: Any, name: str) -> Recipe:

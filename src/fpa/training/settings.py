@@ -1,8 +1,8 @@
 """The numbers of a training, as dataclasses that check themselves."""
 
 import math
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from fpa.errors import InputError, at_least
 from fpa.schema import check_types, checked
@@ -76,6 +76,26 @@ class TrainingSettings:
             if last >= self.epochs:
                 below = f"must be below training.epochs {self.epochs}{remedy}"
                 raise InputError(f"training.{name} {getattr(self, name)} {below}")
+
+    def adapted(self, recipe: "TrainingSettings") -> "TrainingSettings":
+        """With the recipe's warm-up and milestones in proportion, where its epochs are cut below them.
+
+        >>> recipe = TrainingSettings(epochs=40, schedule="steps", milestones=[20, 30], warmup_epochs=4)
+        >>> short = replace(recipe, epochs=4).adapted(recipe)
+        >>> short.milestones, short.warmup_epochs
+        ([2, 3], 0)
+        """
+        share, changes = self.epochs / recipe.epochs, dict[str, Any]()
+        if share < 1 and self.warmup_epochs == recipe.warmup_epochs >= self.epochs:
+            changes["warmup_epochs"] = int(share * self.warmup_epochs)
+        if (
+            share < 1
+            and self.milestones == recipe.milestones
+            and max(self.milestones, default=0) >= self.epochs
+        ):
+            scaled = {round(share * milestone) for milestone in self.milestones}
+            changes["milestones"] = sorted(each for each in scaled if 0 < each < self.epochs)
+        return replace(self, **changes)
 
     def learning_rate_at(self, epoch: float) -> float:
         """The learning rate of an epoch (the first is 0); with `warm-cosine`, at a moment inside it.

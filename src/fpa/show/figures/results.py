@@ -254,8 +254,8 @@ def score_agreement(results: Results) -> Figure:
     """
     matrices = {name: rank_correlations(model) for name, model in results.models.items()}
     count = max(len(names) for names, _ in matrices.values())
-    side = 1.3 + 0.36 * count
-    figure = Figure(figsize=(side * len(matrices) + 0.6, side))
+    side, longest = 0.36 * count, 0.07 * max(len(name) for names, _ in matrices.values() for name in names)
+    figure = Figure(figsize=((side + 0.4) * len(matrices) + longest + 1.2, side + longest + 0.8))
     axes = figure.subplots(1, len(matrices), squeeze=False)[0]
     for axis, (model, (names, matrix)) in zip(axes, matrices.items(), strict=True):
         axis.set_facecolor(style.PALE)

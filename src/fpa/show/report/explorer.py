@@ -53,7 +53,8 @@ def explorer_data(results: Results) -> dict[str, Any] | None:
             {side: [numbers(values[name][places[i]]) for i in indices] for side, values in sides.items()}
             for name in estimators
         ]
-        packed.append({"model": model, "targets": targets, "maps": maps, "curves": curves})
+        others = "targets" in models[model].plan  # classes that are not those predicted
+        packed.append({"model": model, "targets": targets, "others": others, "maps": maps, "curves": curves})
     return {
         "height": height,
         "width": width,

@@ -3,7 +3,7 @@
 from fpa.auditing.rule import FEWEST_IMAGES
 from fpa.evaluation.result import Results
 from fpa.show.names import model_name
-from fpa.show.summary import pairs_counted, percent, trained_with
+from fpa.show.summary import pairs_counted, percent, too_few, trained_with
 from fpa.statistics.intervals import Estimate
 
 
@@ -50,7 +50,7 @@ def verdict(results: Results) -> str:
         accuracies = ", ".join(percent(results.models[name].accuracy) for name in weak)
         return f"{first} But {models} is no better than chance ({accuracies}): there is nothing to explain."
     if not study and (used := results.images_used) < FEWEST_IMAGES:
-        return f"{first} {used} images are too few for conclusions: use {FEWEST_IMAGES} or more."
+        return f"{first} {too_few(used)}"
     if not study and not any(model.reliability.opposite[kind].value for model in results.models.values()):
         return f"{first} The evaluation does not contradict itself here; fpa audit says how far to trust it."
     if not study:

@@ -287,8 +287,9 @@
       const order = unpacked(map.positions).subarray(image * pixels, (image + 1) * pixels);
       const heat = new Int8Array(unpacked(map.heat).buffer).subarray(image * steps, (image + 1) * steps);
       current = { image, order, curves: { mif: curves.mif[image], lif: curves.lif[image] } };
-      one("#about").textContent = `Image ${example.index}, “${example.label}”. The model`
-        + `${example.label === target ? "" : " wrongly"} says “${target}”; that is the class explained.`;
+      one("#about").textContent = `Image ${example.index}, “${example.label}”. ` + (model.others
+        ? `The class explained is “${target}”.`
+        : `The model${example.label === target ? "" : " wrongly"} says “${target}”; that is the class explained.`);
       paint(one("#picture"), original(image));
       const heatColours = Array.from(heat, (value) => colour(value / 127));
       paint(one("#heat"), (p) => heatColours[order[p]]);

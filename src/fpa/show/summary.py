@@ -31,7 +31,7 @@ def measured(model: Result, score: str) -> dict[str, tuple[float, float]]:
 
 def without_value(results: Results) -> list[str]:
     """Scores that are missing and why, and those that have no value for some estimators or images."""
-    lines = dict[str, None]()
+    lines, lost = dict[str, None](), dict[str, int]()
     for model in results.models.values():
         for score, reason in model.about.get("scores_left_out", {}).items():
             lines[f"The score {score} {reason}."] = None
@@ -42,10 +42,15 @@ def without_value(results: Results) -> list[str]:
                 lines[f"{score} has no value for {', '.join(none)}."] = None
             lacking = [model.fidelity[name].used - each.used for name, each in by.items() if each.used]
             if (most := max(lacking, default=0)) and "images" not in results.score_titles[score]:
-                lines[f"{score} has no value for up to {most} images, which it leaves out."] = None
+                lost[score] = max(most, lost.get(score, 0))
             elif most:
                 asked = results.score_titles[score]["images"]
                 lines[f"{score} is computed for {asked} images, evenly over the data."] = None
+    for most in sorted(set(lost.values())):
+        names = [score for score, count in lost.items() if count == most]
+        have, they = ("has", "it leaves") if len(names) == 1 else ("have", "they leave")
+        images = "1 image" if most == 1 else f"{most} images"
+        lines[f"{', '.join(names)} {have} no value for up to {images}, which {they} out."] = None
     return list(lines)
 
 

@@ -15,6 +15,7 @@ from fpa.evaluation.scored import tied, worse_than_best
 from fpa.show import rivals, scope, summary
 from fpa.show.names import estimator_names, model_name
 from fpa.show.rendering import rendered
+from fpa.statistics.contradictions import UNORDERED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,8 +34,11 @@ def headline(results: Results) -> str:
     )
 
 
-def notes(results: Results, *, scores: bool = True) -> list[str]:
-    """What a reader of the table must know; of further `scores` only if they are in it."""
+def notes(results: Results, *, scores: bool = True, pairs: bool = True) -> list[str]:
+    """What a reader of the table must know; of further `scores` only if they are in it.
+
+    Without `pairs`, those that cannot be ordered are not named.
+    """
     starts = {"masked": "the fully masked image; the paper uses black", "black": "black, as in the paper"}
     used = results.images_used
     output, divided = summary.output_name(results), results.first.evaluation.divided
@@ -45,7 +49,8 @@ def notes(results: Results, *, scores: bool = True) -> list[str]:
         "± half-width of the paired 95 % interval. Bold: significantly better than every other explanation; "
         "=: the best and those that do not differ significantly from it (paired t-tests over images, "
         "Holm-corrected).",
-        *scope.sentences(results),
+        *(line for line in scope.sentences(results) if pairs or UNORDERED not in line),
+        *(() if pairs else ("The pairs that cannot be ordered are in the report and in table.md.",)),
     ]
     lines += [
         *summary.explained_class(results),
@@ -159,7 +164,7 @@ def terminal(results: Results) -> Group:
     if len(results.models) == 1:
         parts += scope.for_terminal(results)
     below = [
-        *(Text(note, "dim") for note in notes(results, scores=not alone)),
+        *(Text(note, "dim") for note in notes(results, scores=not alone, pairs=len(results.models) == 1)),
         *map(Text, _warnings(results)),
     ]
     return Group(*parts, *below)

@@ -14,6 +14,9 @@ from fpa.statistics.intervals import Areas, Bools, Estimate, Floats, estimate, h
 if TYPE_CHECKING:
     import pandas as pd
 
+UNORDERED = "Cannot be ordered"
+"""How a sentence begins that names pairs."""
+
 
 KINDS = ("signed-signed", "unsigned-unsigned", "signed-unsigned")
 
@@ -129,7 +132,7 @@ class Reliability:
             ]
             if pairs:
                 more = f"; {len(pairs) - most} more" if len(pairs) > most else ""
-                lines.append(f"Cannot be ordered, because {reason}: {'; '.join(named)}{more}.")
+                lines.append(f"{UNORDERED}, because {reason}: {'; '.join(named)}{more}.")
         same = [
             " (as ".join((names or {}).get(name, name) for name in pair) + ")"
             for pair in self.duplicates.items()

@@ -12,6 +12,7 @@ agrees with that of the logit. `--shown` only fills in the page.
 
 import argparse
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -60,39 +61,36 @@ def measure(engine: Engine, data: Any, output: str, settings: Settings) -> list[
     ]
 
 
-def opposite_table(rows: pd.DataFrame) -> list[str]:
-    """Pairs in opposite order by kind, significant ones in brackets: a row a model, a column an output."""
-    lines = ["| trained with, seed | pairs | " + " | ".join(OUTPUTS) + " |"]
+def by_output(rows: pd.DataFrame, title: str, entries: dict[str, str], cell: Callable[..., str]) -> list[str]:
+    """Rows of a model and an entry (key, shown), a column an output: `cell(rows of a model, key, output)`."""
+    lines = [f"| trained with, seed | {title} | " + " | ".join(OUTPUTS) + " |"]
     lines.append("|---|---|" + "---:|" * len(OUTPUTS))
-    of_kind = {"signed-unsigned": 18, "signed-signed": 3, "unsigned-unsigned": 15}
     for (augmentation, seed), model in rows.groupby(["augmentation", "seed"], sort=False):
-        for kind, pairs in of_kind.items():
-            found = model.groupby("output").first()
-            cells = [
-                f"{found.loc[name, f'{kind} opposite']:.0f} ({found.loc[name, f'{kind} significant']:.0f})"
-                for name in OUTPUTS
-            ]
-            lines.append(
-                f"| {model_name(augmentation)}, {seed} | {kind}, {pairs} | " + " | ".join(cells) + " |"
-            )
+        for key, shown in entries.items():
+            cells = " | ".join(cell(model, key, output) for output in OUTPUTS)
+            lines.append(f"| {model_name(augmentation)}, {seed} | {shown} | {cells} |")
     return lines
+
+
+def opposite_table(rows: pd.DataFrame) -> list[str]:
+    """Pairs in opposite order by kind, significant ones in brackets."""
+    kinds = {"signed-unsigned": 18, "signed-signed": 3, "unsigned-unsigned": 15}
+
+    def cell(model: pd.DataFrame, kind: str, output: str) -> str:
+        found = model.groupby("output").first().loc[output]
+        return f"{found[f'{kind} opposite']:.0f} ({found[f'{kind} significant']:.0f})"
+
+    return by_output(rows, "pairs", {kind: f"{kind}, {pairs}" for kind, pairs in kinds.items()}, cell)
 
 
 def area_table(rows: pd.DataFrame) -> list[str]:
     """A of every estimator: of logit and centred as it is, of the others mean then divide, in percent."""
-    lines = ["| trained with, seed | estimator | " + " | ".join(OUTPUTS) + " |"]
-    lines.append("|---|---|" + "---:|" * len(OUTPUTS))
-    for (augmentation, seed), model in rows.groupby(["augmentation", "seed"], sort=False):
-        for name in PAPER:
-            found = model[model.estimator == name].set_index("output")
-            cells = [
-                f"{found.loc[one, 'area' if one in ('logit', 'centred') else 'mean_then_divide']:.1f}"
-                for one in OUTPUTS
-            ]
-            lines.append(
-                f"| {model_name(augmentation)}, {seed} | {estimator_name(name)} | " + " | ".join(cells) + " |"
-            )
-    return lines
+
+    def cell(model: pd.DataFrame, name: str, output: str) -> str:
+        found = model[model.estimator == name].set_index("output").loc[output]
+        return f"{found['area' if output in ('logit', 'centred') else 'mean_then_divide']:.1f}"
+
+    return by_output(rows, "estimator", {name: estimator_name(name) for name in PAPER}, cell)
 
 
 def rank_table(rows: pd.DataFrame) -> list[str]:

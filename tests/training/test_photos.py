@@ -18,17 +18,14 @@ from fpa.study.recipe import load_recipe
 from fpa.study.trainings import load_recipe_data, train
 from fpa.training.batches import FileBatches, PhotoBatches, training_batches
 from fpa.training.trainer import accuracy
-from miniatures import make_unreadable, write_class_folder
+from miniatures import make_unreadable, write_image_folder
 
 CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("photos")
-    for number, split in enumerate(("train", "val")):
-        write_class_folder(folder / split, ["cat", "dog"], 8, seed=number)
-    return folder
+    return write_image_folder(tmp_path_factory.mktemp("photos"), train=8, val=8)
 
 
 def recipe_of(photos, **changes):

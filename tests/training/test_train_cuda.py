@@ -14,7 +14,7 @@ from fpa.study.trainings import load_recipe_data, recipe_jobs, train
 from fpa.training.run import Run, TrainingError
 from fpa.training.steps import CapturedSteps, EagerSteps
 from fpa.training.trainer import Trainer
-from miniatures import make_unreadable, write_class_folder, write_food101, write_imagenet
+from miniatures import make_unreadable, write_food101, write_image_folder, write_imagenet
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -153,10 +153,7 @@ def test_a_loss_that_is_not_a_number_is_noticed(data, tmp_path):
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("photos")
-    for number, split in enumerate(("train", "val")):
-        write_class_folder(folder / split, ["cat", "dog"], 24, seed=number)
-    return folder
+    return write_image_folder(tmp_path_factory.mktemp("photos"), train=24, val=24)
 
 
 @pytest.fixture(params=["kept", "read as they go"])

@@ -71,6 +71,14 @@ def test_road_is_a_with_imputed_pixels_up_to_95_percent(net, batch, maps):
     expected = np.where(alone.unmasked > 0, 100 * area / alone.unmasked, np.nan)
     np.testing.assert_allclose(values["map"], expected, rtol=1e-9)
     assert SCORES["road"].passes(Given(block.estimators, fractions, block.task.masking)).forwards == 12
+    assert SCORES["road"].fractions([0, 0.5, 0.9, 1]) == [0, 0.5, 0.9, 0.95]  # always up to where it says
+
+
+def test_road_refuses_features_that_leave_nothing_before_any_work(net, batch, tmp_path):
+    how = {"scores": ["road"], "features": SIDE // 2, "points": 3, "folder": tmp_path, "progress": False}
+    with pytest.raises(fpa.InputError, match=r"removing 95 % of 4 features removes all of them"):
+        fpa.evaluate(net, batch, ["vg_abs", "vgx_sum"], **how)
+    assert not (tmp_path / "blocks").exists()
 
 
 def subsets(block, score):

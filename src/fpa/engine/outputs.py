@@ -98,10 +98,11 @@ def accuracy(logits: Tensor, targets: Tensor, labels: Tensor) -> Tensor:
 
 def check_outputs(outputs: Iterable[str]) -> tuple[str, ...]:
     """The outputs, each once; or the error that names one that does not exist."""
-    for name in outputs:
+    names = tuple(dict.fromkeys(outputs))
+    for name in names:
         if name not in OUTPUTS:
             raise unknown("output", name, OUTPUTS)
-    return tuple(dict.fromkeys(outputs))
+    return names
 
 
 def explained_output(maps_of: str | None, outputs: Iterable[str]) -> str:

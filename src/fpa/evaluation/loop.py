@@ -161,6 +161,8 @@ def suited(plan: Plan, source: ImageSource, judge: Engine | None = None) -> Plan
     """
     for masking in (plan.masking, *plan.maskings.values()):
         check_left(masking, plan.fractions_under(masking), features_of(plan.features, source.first))
+    for masking in (score.masking for score in plan.scores if score.masking is not None):
+        check_left(masking, [masking.most], features_of(plan.features, source.first))
     if any(estimator.raw.needs_numbers for estimator in plan.estimators.values()):
         source.check_numbers()
     for name, estimator in plan.estimators.items():

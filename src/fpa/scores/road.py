@@ -31,10 +31,15 @@ class RoadArea(Score):
         """Of the noise, as a share of each channel's range."""
 
     def fractions(self, fractions: Sequence[float]) -> list[float]:
-        """Those of a curve that leave something to impute from."""
+        """Those of a curve that leave something to impute from, up to the most that can be removed."""
+        most = self.masking.most
+        return [*(fraction for fraction in fractions if fraction < most), most]
+
+    @property
+    def masking(self) -> Any:  # noqa: D102
         from fpa.masking import Road
 
-        return [fraction for fraction in fractions if fraction <= Road.most]
+        return Road(self.sigma)
 
     def only_by_name(self, given: Given) -> str | None:  # noqa: D102
         return (
@@ -45,10 +50,9 @@ class RoadArea(Score):
         return Passes(forwards=2 * len(given.estimators) * (len(self.fractions(given.fractions)) - 1))
 
     def __call__(self, block: Block) -> "Mapping[str, Tensor]":  # noqa: D102
-        from fpa.masking import Road
         from fpa.perturbation import curves_of
 
-        task, shares = replace(block.task, masking=Road(self.sigma)), self.fractions(block.fractions)
+        task, shares = replace(block.task, masking=self.masking), self.fractions(block.fractions)
         how: dict[str, Any] = {"logits": block.logits, "labels": block.truth, "features": block.features}
         curves = curves_of(task, block.maps, shares, outputs=(block.output,), **how)[block.output]
         scale = in_percent(block)

@@ -158,6 +158,11 @@ class Score(ABC):
     """What the evaluation must supply: curves, further forward passes (by the block's engine), raw maps, a
     way to explain other images or another model, known masks, true classes."""
 
+    @property
+    def masking(self) -> Any:
+        """The masking of curves of its own, if it makes some under another than the plan's."""
+        return None
+
     @abstractmethod
     def __call__(self, block: Block) -> "Mapping[str, Tensor]":
         """The values [N] of every estimator; NaN where there is none for an image."""

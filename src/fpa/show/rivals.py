@@ -45,11 +45,11 @@ def _sentence(
 def beaten(results: Results) -> list[str]:
     """The sentences of every model of the results, those that are about all of them once."""
     names, several = estimator_names(results), len(results.models) > 1
-    lines: dict[str, None] = {}
+    lines, rules = list[str](), dict[str, None]()
     for key, model in results.models.items():
         found = sentences(model.beats, rivals(model.plan)[0], names)
         whose = f"{model_name(key)}: " if several else ""
         own = sum(map(bool, model.beats))
-        lines |= dict.fromkeys([*(whose + line for line in found[:own]), *found[own:]])
-    rules = [line for line in lines if line.startswith(("To beat", _WEAK))]
-    return [*(line for line in lines if line not in rules), *rules]
+        lines += [whose + line for line in found[:own]]
+        rules |= dict.fromkeys(found[own:])
+    return [*lines, *rules]

@@ -118,7 +118,7 @@ class Reliability:
         for kind, row in rows:
             count = f"{row.opposite} of {row.pairs} in opposite order, {row.contradictions} significantly"
             texts[not row.contradictions].append(f"{kind} ({count})")
-        words = {True: f"Consistent as far as {self.used:,} images tell", False: "Not consistent"}
+        words = {True: f"No significant contradiction in {self.used:,} images", False: "Not consistent"}
         lines = [f"{words[good]}: {', '.join(found)}." for good, found in texts.items() if found]
         reasons = {
             "contradiction": "MIF and LIF contradict each other",

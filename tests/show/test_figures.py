@@ -363,7 +363,8 @@ def test_overview_has_a_row_a_study_mif_left_and_lif_right(study):
         for drawn in axes[0, 0].get_lines()
         if drawn.get_label() in SIGNED
     ]
-    assert len({marker for marker, _ in looks}) == len({colour for _, colour in looks}) == 6
+    assert len({marker for marker, _ in looks}) == 6
+    assert len({colour for _, colour in looks}) == 4  # IG, VG, SG and SQ-SG
     figure.draw_without_rendering()
 
 

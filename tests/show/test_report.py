@@ -438,6 +438,18 @@ class TestTable:
         assert note not in html_of(with_plan(study, estimators=black), tmp_path)
 
 
+def test_its_size_does_not_grow_with_images_and_classes(tmp_path, monkeypatch):
+    classes = [f"class number {place}, of a thousand" for place in range(1000)]
+    monkeypatch.setattr("studies.CLASSES", classes)
+    small, large = (html_of(made_up_study(images=count, variants=("fpa",)), tmp_path) for count in (40, 4000))
+    assert abs(len(large) - len(small)) < 5_000
+    photos = write_report(made_up_study(size=224, examples=24, variants=("fpa",)), tmp_path / "photos.html")
+    assert photos.stat().st_size < 1.1 * explorer.BUDGET
+    shown = data_of(photos.read_text(encoding="utf-8"))["explorer"]
+    assert len(shown["examples"]) + shown["left_out"] == 24
+    assert len(shown["examples"]) >= 8
+
+
 class TestData:
     def test_mean_curves_and_their_bands(self, study, page):
         shown = data_of(page.read_text(encoding="utf-8"))

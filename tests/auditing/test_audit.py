@@ -5,6 +5,7 @@ import json
 import re
 import shlex
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 
 import numpy as np
@@ -527,6 +528,11 @@ class TestShown:
         assert ">mine#cam</text>" in page
         assert ">LayerGradCam<tspan" in page
         assert "…" not in page
+        assert "fpa.audit</code> with the same model" in page
+        long = {**found.labels, cam: {"name": "another <map> of a distant layer"}}
+        page = replace(found, labels=long).report(tmp_path / "audit.html").read_text(encoding="utf-8")
+        assert re.search(r">another &lt;map&gt;</tspan><tspan[^>]*>of a distant…</tspan></text>", page)
+        assert page.count("another &lt;map&gt; of a distant layer") == 1  # whole, in the table
 
     def test_fits_a_terminal_of_80_columns(self, sound, fragile, capsys):
         for found, word in ((sound, "Reliable"), (fragile, "Unreliable")):
@@ -537,7 +543,7 @@ class TestShown:
             assert out.rstrip().endswith(repr(found).splitlines()[-1].strip())
             for line in (
                 "logit kept, 50 % masked",
-                "Beside it: the raw logit",
+                "Beside it: raw logit",
                 "offset of the head",
                 "accuracy, 25 % masked",
                 "IG_sum",
@@ -565,10 +571,31 @@ class TestShown:
         assert fragile.command in html
         assert replace(fragile, name=nasty).report(tmp_path / "again.html").read_text() == html
 
+    def test_ranks_are_drawn_as_in_the_figure_of_results(self, fragile, tmp_path):
+        pairs = [*fragile.reliability.pairs]
+        pairs[:2] = [replace(pair, contradiction=True) for pair in pairs[:2]]
+        turned = fragile.reliability.by_mif[::-1]  # all lines cross
+        found = replace(fragile, reliability=replace(fragile.reliability, pairs=pairs, by_lif=turned))
+        html = found.report(tmp_path / "audit.html").read_text(encoding="utf-8")
+        slopes = html[html.index('aria-label="The rank of every') :]
+        slopes = slopes[: slopes.index("</svg>")]
+        red = {name for pair in found.reliability.contradictions for name in (pair.first, pair.second)}
+        assert len(red) > 2
+        assert slopes.count('class="crossing"') == len(found.reliability.contradictions)
+        assert slopes.count(" against") == len(red)
+
     def test_a_notebook_shows_it(self, fragile):
         html = fragile._repr_html_()
         assert fragile.headline in html
         assert "IG<sub>sum</sub>" in html
+
+    def test_a_phone_shows_limits_and_intervals(self, browser, fragile, tmp_path):
+        open_page(browser, fragile.report(tmp_path / "audit.html"), 360)
+        rows = browser.find_elements("css selector", ".evidence tbody tr:not(.group)")
+        shown = next(row.text for row in rows if "pairs in opposite order" in row.text)
+        assert re.search(r"of 18\s+\d+ to \d+\s+at most 3\s", shown)
+        wide = "return document.querySelector('.evidence').scrollWidth"
+        assert browser.execute_script(wide) <= 360
 
     @pytest.mark.parametrize("width", [400, 1200])
     def test_the_page_fits_its_window_and_asks_for_nothing(self, browser, fragile, tmp_path, width):
@@ -600,6 +627,10 @@ class TestCommand:
         assert "Too few images: 6 could be used, at least 100 are needed." in out
         left = sorted(path.name for path in tmp_path.iterdir())
         assert left == ["audit.html", "audit.json", "blocks", "evaluation.json"]
+        page = (tmp_path / "audit.html").read_text(encoding="utf-8")
+        assert unescape(re.search(r"To repeat it</h3>\s*<pre[^>]*>(.*?)</pre>", page)[1]) == shlex.join(
+            ["fpa", *command]
+        )
         (block,) = (tmp_path / "blocks").glob("block-*")
         written = block.stat().st_mtime_ns
         assert main([*command, "--quiet"]) == 4
@@ -700,7 +731,8 @@ class TestCommand:
         bare += ["--data", "shapes", "--mean", half, "--std", half, *quick, "--output", "bare"]
         assert main(bare) == 4
         known, plain = (json.loads(Path(f"{one}/audit.json").read_text()) for one in ("known", "bare"))
-        assert known.pop("name") != plain.pop("name")
+        for told in ("name", "repeat"):
+            assert known.pop(told) != plain.pop(told)
         assert known == plain
 
     @pytest.mark.parametrize(

@@ -14,12 +14,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fpa.auditing.rule import MASKED, SAME_RANKING, Evidence, Verdict, judge, percent, stops
+from fpa.auditing.rule import MASKED, SAME_RANKING, Evidence, Verdict, judge, stops
 from fpa.auditing.verdict import Audit
 from fpa.data.normalisation import Normalisation, as_normalisation
 from fpa.described import described_fields
 from fpa.engine import Engine
-from fpa.errors import InputError
+from fpa.errors import InputError, percent
 from fpa.evaluation.evaluator import describe_subject, open_subject
 from fpa.evaluation.explained import looked_at
 from fpa.evaluation.head import offset
@@ -211,7 +211,7 @@ def _gathered(evaluation: Evaluation, about: dict[str, Any], judged: str) -> tup
     labelled = usable & known if known.any() else usable
     accuracy = _random(evaluation.others["accuracy"], baseline, fractions)
     right = share_kept(accuracy[labelled], np.ones(labelled.sum())) if labelled.sum() > 1 else []
-    at = {percent: fractions.index(percent / 100) for percent in MASKED}
+    at = {share: fractions.index(share / 100) for share in MASKED}
     agreeing = reliability(explanations[judged], signed, families=families(plan))
     pairs = [pair for pair in agreeing.pairs if pair.kind == "signed-unsigned"]
     compared = [signed[name] for name in agreeing.by_area]
@@ -230,8 +230,8 @@ def _gathered(evaluation: Evaluation, about: dict[str, Any], judged: str) -> tup
         opposite=agreeing.opposite["signed-unsigned"],
         contradictions=sum(pair.contradiction for pair in pairs),
         correlation=agreeing.correlation["all"],
-        kept={percent: kept[judged][place] for percent, place in at.items()},
-        right={percent: right[place] for percent, place in {0: 0, **at}.items() if right},
+        kept={share: kept[judged][place] for share, place in at.items()},
+        right={share: right[place] for share, place in {0: 0, **at}.items() if right},
         rise={name: rise(name) for name, is_signed in signed.items() if is_signed},
         kept_by_masking={masking: values[at[MASKED[0]]] for masking, values in kept.items()},
         agreement={

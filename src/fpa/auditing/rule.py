@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Literal, NamedTuple
 
+from fpa.errors import percent
 from fpa.statistics.contradictions import opposite_by_chance
 from fpa.statistics.intervals import Estimate, above_chance
 
@@ -235,12 +236,3 @@ MEANINGS: dict[Verdict, str] = {
     "unreliable": "masking pixels of this model tests the model, not the explanations.",
     "cannot tell": "it is unclear whether masking pixels of this model tests the explanations.",
 }
-
-
-def percent(share: float, sign: str = "") -> str:
-    """A share for people: one digit after the point, no minus sign before a zero.
-
-    >>> percent(0.8), percent(-0.0001), percent(0.051, "+")
-    ('80.0 %', '0.0 %', '+5.1 %')
-    """
-    return f"{round(100 * share, 1) + 0.0:{sign}.1f} %"

@@ -14,10 +14,12 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from fpa.auditing import rule
-from fpa.auditing.rule import MASKED, SAME_RANKING, Criterion, Evidence, Verdict, criteria, percent
+from fpa.auditing.rule import MASKED, SAME_RANKING, Criterion, Evidence, Verdict, criteria
+from fpa.errors import percent
 from fpa.files import writable_folder, write_text
 from fpa.progress import as_text
 from fpa.statistics import Beats, Estimate, Reliability
+from fpa.statistics.contradictions import CONSISTENT, UNORDERED
 
 _COLOURS = {"reliable": "green", "unreliable": "red", "cannot tell": "yellow"}
 _STATES = {"good": "green", "bad": "red", "unclear": "yellow"}
@@ -70,6 +72,8 @@ class Audit:
     """What was audited, in words."""
     made_with: dict[str, Any] = field(default_factory=dict)
     """Numbers of the estimators, seed, device, precision and versions."""
+    repeat: str = ""
+    """What was typed to make it; empty where it was made in Python."""
 
     @property
     def exit_code(self) -> int:
@@ -116,7 +120,7 @@ class Audit:
         limits = ("FEWEST_IMAGES", "ERROR_RATE", "LEAST_KEPT", "LEAST_CHANGE", "SAME_RANKING")
         values = {
             "format": 2,
-            **own("name verdict exit_code headline because advice command"),
+            **own("name verdict exit_code headline because advice command repeat"),
             "thresholds": {name.lower(): getattr(rule, name) for name in limits},
             "evidence": _evidence(self.evidence),
             "verdict_of_raw_logit": None if self.evidence.raw is None else rule.judge(self.evidence.raw)[0],
@@ -138,7 +142,8 @@ class Audit:
 
         yield Text(self.headline, style=f"bold {_COLOURS[self.verdict]}")
         for sentence in self.because:
-            yield Padding.indent(Text(sentence), 2)
+            if not sentence.startswith((UNORDERED, CONSISTENT)):  # the page has these
+                yield Padding.indent(Text(sentence), 2)
         if rows := self.rows:
             numbers = (Column(name, justify="right", no_wrap=True) for name in ("found", "95 % interval"))
             first, limit = f"evidence, {self.evidence.used:,} images", Column("limit", no_wrap=True)
@@ -151,8 +156,7 @@ class Audit:
                     table.add_row(Text(f"  {what}"), row.value, row.interval, row.limit, state)
             yield Text()
             yield table
-        for sentence in self.rivals:
-            yield Text(f"\n{sentence}")
+        yield Text("\n" + "\n".join(self.rivals[: sum(map(bool, self.beats))]))
         yield Text()
         yield Text("What to do", style="bold")
         for sentence in self.advice:
@@ -165,12 +169,12 @@ def _rows(audit: Audit) -> Iterator[Row]:
     evidence, judged = audit.evidence, criteria(audit.evidence)
     if not judged:
         return
-    yield from _judged("The rule: the centred logit", evidence)
+    yield from _judged("The rule: centred logit", evidence)
     if evidence.raw is not None and criteria(evidence.raw):
-        yield from _judged("Beside it: the raw logit", evidence.raw)
-        yield Row("Beside it: the raw logit", "its verdict", rule.judge(evidence.raw)[0], "")
-    yield Row("Beside it: the raw logit", "offset of the head", percent(evidence.offset), "")
-    yield Row("MIF against LIF", "significantly opposite pairs", f"{evidence.contradictions}", "")
+        yield from _judged("Beside it: raw logit", evidence.raw)
+        yield Row("Beside it: raw logit", "its verdict", rule.judge(evidence.raw)[0], "")
+    yield Row("Beside it: raw logit", "offset of the head", percent(evidence.offset), "")
+    yield Row("MIF against LIF", "opposite, significantly", f"{evidence.contradictions}", "")
     if evidence.correlation is not None:
         yield Row("MIF against LIF", "rank correlation, all", *_correlation(evidence.correlation))
     what = "same class" if evidence.accuracy is None else "accuracy"
@@ -187,7 +191,7 @@ def _rows(audit: Audit) -> Iterator[Row]:
         side = Criterion(agreement, SAME_RANKING, "above").side
         word = {"above": "survives", "below": "differs", "across": "unclear"}[side]
         numbers = *_correlation(agreement), f"over {SAME_RANKING:g}"
-        yield Row("Ranking under another masking", name, *numbers, word)
+        yield Row("Ranking, other maskings", name, *numbers, word)
 
 
 def _judged(group: str, evidence: Evidence) -> Iterator[Row]:

@@ -12,7 +12,7 @@ from rich.console import Console
 
 import fpa
 from fpa.cli.options import AuditOptions, EvaluationOptions, ModelOptions, RunOptions, default_output, show
-from fpa.errors import InputError, at_least, counted
+from fpa.errors import InputError, at_least, counted, percent
 from fpa.files import folder_lock, refuse_links
 from fpa.progress import Display
 
@@ -103,6 +103,7 @@ def audit(
     how: AuditOptions,
     maskings: list[dict[str, Any] | str] = ["constant", "mean", "blur", "uniform"],  # noqa: B006
     run: RunOptions,
+    command: str,
 ) -> int:
     """Can the evaluation of explanations on this model be trusted? A verdict with its evidence.
 
@@ -144,6 +145,7 @@ def audit(
                 )
             else:
                 verdict = replace(verdict, advice=(*verdict.advice, NO_TRAINING_IMAGES))
+        verdict = replace(verdict, repeat=command)
         verdict.save(output / "audit.json")
         page = verdict.report(output / "audit.html")
     if not run.quiet:
@@ -245,8 +247,8 @@ def finetune(
         seen = None if card is None else card.recipe.get("data")
         same = isinstance(seen, dict) and seen.get("name") == data.name
         known = card.accuracy if card is not None and same and not by_model else None
-        before = "" if known is None else f" (before: {100 * known:.1f}%)"
-        print(f"{what} {100 * tuned.card.accuracy:.1f}%{before}  {output / 'model.safetensors'}")
+        before = "" if known is None else f" (before: {percent(known)})"
+        print(f"{what} {percent(tuned.card.accuracy)}{before}  {output / 'model.safetensors'}")
     return 0
 
 

@@ -43,7 +43,7 @@ def evaluate(
 
     Args:
         model: A .safetensors file written by fpa, the name of a shipped model, torchvision:NAME, timm:NAME,
-            or module:function that returns a model.
+            hf:NAME (or hf:FOLDER, of Hugging Face), or module:function that returns a model.
         masking: What removing a pixel means: constant, black, mean, minimum, maximum, uniform, blur, bokeh,
             road or module:Class, with parameters as in --masking.name blur --masking.sigma 4; default: the
             masking that the model was trained with, or constant.
@@ -111,7 +111,7 @@ def audit(
 
     Args:
         model: A .safetensors file written by fpa, the name of a shipped model, torchvision:NAME, timm:NAME,
-            or module:function that returns a model.
+            hf:NAME (or hf:FOLDER, of Hugging Face), or module:function that returns a model.
         maskings: What removing a pixel means: the masking that is judged, then others to compare it with.
 
     """
@@ -175,7 +175,7 @@ def finetune(
 
     Args:
         model: A .safetensors file written by fpa, the name of a shipped model, torchvision:NAME, timm:NAME,
-            or module:function that returns a model.
+            hf:NAME (or hf:FOLDER, of Hugging Face), or module:function that returns a model.
         epochs: Passes over the training images.
         learning_rate: Largest learning rate.
         batch_size: Images per step.
@@ -291,7 +291,7 @@ def _known_masking(masking: Any) -> Any:
 
 def _can_be_named(model: str) -> bool:
     """Whether `fpa finetune` can build the model again; one that a function returned is tuned in Python."""
-    return model.startswith(("torchvision:", "timm:")) or ":" not in model or Path(model).exists()
+    return model.startswith(("torchvision:", "timm:", "hf:")) or ":" not in model or Path(model).exists()
 
 
 def _finetune_command(model: str, images: ModelOptions, data: str, masking: dict[str, Any] | str) -> str:

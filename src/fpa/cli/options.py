@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from fpa.data.source import ImageSource
-    from fpa.models.saved import Opened
+    from fpa.models.hubs import Opened
 
 
 LARGEST_SIDE = 4096
@@ -65,7 +65,8 @@ class ModelOptions:
     """The model and its images.
 
     Attributes:
-        weights: Weights of the model, if it has none yet: .safetensors, or a state dict saved by torch.save.
+        weights: Weights of the model, if it has none yet: .safetensors, a state dict saved by torch.save, or
+            DEFAULT, those that torchvision or timm publish for it (from their cache, or over the network).
         data: Name of a data set, or folder:PATH; default: the data set that the model was trained on.
         data_root: Folder that holds the data sets.
         mean: Mean of each channel of the model's images, for pixels in 0..1; default: the model's own.

@@ -175,7 +175,7 @@ class Recipe:
 
     Attributes:
         name: Name of the recipe.
-        model: resnet-small, resnet18-cifar, resnet50-64px, any torchvision classifier, or timm:NAME.
+        model: resnet-small, resnet18-cifar, resnet50-64px, any torchvision classifier, timm:NAME or hf:NAME.
         augmentations: The models to train, any of none, rectangle and fpa.
         variants: Further models to train, by name: an augmentation with settings or a seed of its own.
         masking: What removing a pixel means: constant, black, mean, minimum, maximum, uniform, blur, bokeh;

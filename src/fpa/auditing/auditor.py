@@ -75,7 +75,8 @@ def audit(
     - `maskings`: what removing a pixel means. The first is judged; the others, with the same maps, show
       whether the ranking of the estimators survives another masking.
     - `points`: how many points a perturbation curve has.
-    - `features`: what is removed, "pixels" or the side of square patches (16 for most vision transformers).
+    - `features`: what is removed, "pixels", the side of square patches (16 for most vision transformers), or
+      "segments" of each image.
     - `targets`, `class_index`: the class explained, and which output stands for which class of the data; see
       `fpa.evaluate`.
     - `device`: where to work; by default where the model is.
@@ -329,7 +330,7 @@ def _check_enough(features: str | int, images: Tensor) -> None:
         size = f"{images.shape[2]} x {images.shape[3]} pixels"
         raise InputError(
             f"an audit masks {MASKED[0]} % of the features of an image, so it needs at least {needed}; "
-            f"images of {size} have {count} (features {features}): use smaller patches"
+            f"images of {size} have {count} (features {features}): use smaller ones"
         )
 
 

@@ -330,7 +330,7 @@ def _check_enough(features: str | int, images: Tensor) -> None:
         size = f"{images.shape[2]} x {images.shape[3]} pixels"
         raise InputError(
             f"an audit masks {MASKED[0]} % of the features of an image, so it needs at least {needed}; "
-            f"images of {size} have {count} (features {features}): use smaller ones"
+            f"images of {size} have {count} (features {features}): use smaller patches, or more segments"
         )
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 import fpa
 from fpa.cli.options import AuditOptions, EvaluationOptions, ModelOptions, RunOptions, default_output, show
-from fpa.errors import InputError, at_least, counted
+from fpa.errors import InputError, at_least, counted, percent
 from fpa.files import folder_lock, refuse_links
 from fpa.progress import Display
 
@@ -28,7 +28,6 @@ def evaluate(
     images: ModelOptions,
     how: EvaluationOptions,
     masking: dict[str, Any] | str | None = None,
-    outputs: list[str] = ["logit"],  # noqa: B006
     maps_of: str | None = None,
     scores: list[str] = ["A"],  # noqa: B006
     score_images: int = 100,
@@ -47,8 +46,6 @@ def evaluate(
         masking: What removing a pixel means: constant, black, mean, minimum, maximum, uniform, blur, bokeh,
             road or module:Class, with parameters as in --masking.name blur --masking.sigma 4; default: the
             masking that the model was trained with, or constant.
-        outputs: What is tracked while pixels are removed: logit, centred, margin, log_odds, probability or
-            accuracy; the first is scored.
         maps_of: The output that the maps explain; default: the one that is scored.
         scores: Names of scores, module:NAME, or all that can be computed without explaining again; A is
             always among them.
@@ -70,7 +67,7 @@ def evaluate(
     other = None if judge is None else images.judge(judge, subject)
     if other is not None:  # its outputs are followed under the masking that it knows
         card = getattr(other.model, "card", card)
-    chosen: dict[str, Any] = {"outputs": outputs, "maps_of": maps_of, "scores": scores}
+    chosen: dict[str, Any] = {"maps_of": maps_of, "scores": scores}
     chosen["score_images"] = score_images
     chosen["masking"] = masking or _known_masking(getattr(card, "recipe", {}).get("masking"))
     plan = fpa.make_plan(**chosen, **how.plan(subject.normalisation))
@@ -103,6 +100,7 @@ def audit(
     how: AuditOptions,
     maskings: list[dict[str, Any] | str] = ["constant", "mean", "blur", "uniform"],  # noqa: B006
     run: RunOptions,
+    command: str,
 ) -> int:
     """Can the evaluation of explanations on this model be trusted? A verdict with its evidence.
 
@@ -144,6 +142,7 @@ def audit(
                 )
             else:
                 verdict = replace(verdict, advice=(*verdict.advice, NO_TRAINING_IMAGES))
+        verdict = replace(verdict, repeat=command)
         verdict.save(output / "audit.json")
         page = verdict.report(output / "audit.html")
     if not run.quiet:
@@ -245,8 +244,8 @@ def finetune(
         seen = None if card is None else card.recipe.get("data")
         same = isinstance(seen, dict) and seen.get("name") == data.name
         known = card.accuracy if card is not None and same and not by_model else None
-        before = "" if known is None else f" (before: {100 * known:.1f}%)"
-        print(f"{what} {100 * tuned.card.accuracy:.1f}%{before}  {output / 'model.safetensors'}")
+        before = "" if known is None else f" (before: {percent(known)})"
+        print(f"{what} {percent(tuned.card.accuracy)}{before}  {output / 'model.safetensors'}")
     return 0
 
 

@@ -230,12 +230,3 @@ def judges(results: Results) -> list[str]:
     """Whose curves are shown, where it is another model than the one explained."""
     named = {name: model.about.get("judge") for name, model in results.models.items()}
     return [f"The maps are of {name}, the curves of {judge}." for name, judge in named.items() if judge]
-
-
-def percent(accuracy: float | None) -> str:
-    """An accuracy in front of people.
-
-    >>> percent(0.934), percent(None)
-    ('93.4 %', 'unknown')
-    """
-    return "unknown" if accuracy is None else f"{100 * accuracy:.1f} %"

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fpa.auditing.rule import FEWEST_IMAGES
-from fpa.errors import counted, printable
+from fpa.errors import counted, percent, printable
 from fpa.evaluation.result import Result, Results
 from fpa.evaluation.scored import tied, worse_than_best
 from fpa.show import rivals, scope, summary
@@ -293,7 +293,7 @@ def column_of(results: Results, name: str | None, score: str = "A", *, interval:
         return Column("", {}, {})
     model, facts = results.models[name], {}
     if score == "A":
-        facts["accuracy"] = summary.percent(model.accuracy)
+        facts["accuracy"] = percent(model.accuracy)
         trainings = {key: summary.trained_with(results, key) for key in results.models}
         if any(training not in ("", key) for key, training in trainings.items()):
             facts["trained with"] = model_name(trainings[name]) or "unknown"

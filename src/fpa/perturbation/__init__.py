@@ -13,10 +13,11 @@ from fpa.perturbation.curves import (
     outputs_without,
     perturbation_curves,
 )
-from fpa.perturbation.features import features_of, ranks
+from fpa.perturbation.features import features_of, ranks, segment_count
 from fpa.perturbation.outputs import OUTPUTS, Output, check_outputs, output
 
 __all__ = [
     "OUTPUTS", "Curves", "Output", "check_fractions", "check_left", "check_outputs", "curves_of",
     "features_of", "not_finite", "output", "outputs_without", "perturbation_curves", "problems", "ranks",
+    "segment_count",
 ]  # fmt: skip

@@ -65,8 +65,7 @@ def notes(results: Results, *, scores: bool = True, pairs: bool = True) -> list[
     else:
         lines.append(f"Further scores are in the report and in table.md: {', '.join(results.score_titles)}.")
     lines += [f"Integrated gradients start from {starts.get(at, at)}." for at in summary.references(results)]
-    if summary.removed_unit(results) == "patches":
-        lines.append(f"Patches of {results.first.plan['features']} px are removed, not pixels.")
+    lines += summary.removed(results)
     lines += rivals.beaten(results)
     lines.append(f"{counted(used)} used, {left_out} left out.")
     for name in results.not_above_chance:

@@ -175,8 +175,8 @@ def make_plan(
     if outputs[0] == "logit" and "centred" not in outputs:  # shows what a shift of all logits would change
         outputs.append("centred")
     wanted = [scores] if isinstance(scores, (str, Score)) else list(scores)
-    known = {score.name for score in get_scores(["A", *(each for each in wanted if each != ALL)])}
     chosen = get_scores(["A", *wanted])
+    known = {score.name for score in get_scores(["A", *(each for each in wanted if each != ALL)])}
     at_least("score_images", score_images, 1)
     if isinstance(features, str) and features.isdigit():
         features = int(features)

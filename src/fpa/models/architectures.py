@@ -1,12 +1,12 @@
 """The names of models, the same in recipes and commands, and models with new weights by these names."""
 
 import difflib
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -101,7 +101,7 @@ def parse_model_name(spec: str) -> ModelName:
         if not timm.is_model(rest):  # also true for names with a tag and old ones, which are not listed
             raise unknown("timm model", rest, timm.list_models())
         return ModelName("timm", rest, spec)
-    if Path(spec).is_file():
+    if os.path.isfile(spec):  # unlike Path's, also for names that are too long for a file
         return ModelName("file", spec, spec)
     if rest:
         return ModelName("function", rest, spec)

@@ -215,7 +215,7 @@ def get_scores(scores: "str | Score | Iterable[str | Score]" = ("A",)) -> tuple[
     """
     chosen: dict[str, Score] = {}
     for entry in [scores] if isinstance(scores, (str, Score)) else scores:
-        if entry == ALL:
+        if isinstance(entry, str) and entry == ALL:
             chosen = SCORES | chosen
             continue
         name = ALIASES.get(entry, entry) if isinstance(entry, str) else entry

@@ -39,6 +39,15 @@ def in_percent(block: Block) -> "Tensor":
     return 100 / start.where(start > 0, float("nan")) if divided else 100 * start.isfinite().double()
 
 
+def areas_between(curves: "Curves", block: Block) -> "dict[str, Tensor]":
+    """The area [N] between the LIF and the MIF curves of every map, in percent."""
+    scale = in_percent(block)
+    return {
+        name: (curve_area(curves, "lif", name) - curve_area(curves, "mif", name)) * scale
+        for name in block.maps
+    }
+
+
 class Area(Score):
     r"""$A = 100 \int (l_i - m_i)\,dx / u_i$, with $u_i$ the unmasked output (1 where it is not divided)."""
 
@@ -48,11 +57,7 @@ class Area(Score):
     higher_is_better = True
 
     def __call__(self, block: Block) -> "Mapping[str, Tensor]":  # noqa: D102
-        curves, scale = block.curves[block.output], in_percent(block)
-        return {
-            name: (curve_area(curves, "lif", name) - curve_area(curves, "mif", name)) * scale
-            for name in block.maps
-        }
+        return areas_between(block.curves[block.output], block)
 
 
 register(Area())

@@ -3,10 +3,21 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from fpa.errors import InputError, at_least
+from fpa.schema import check_type
 from fpa.scores.score import Block
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+def check_sets(samples: int, *shares: float) -> None:
+    """Refuse fewer than two sets of pixels of a size, and sizes that leave no choice of pixels."""
+    at_least("samples", samples, 2)
+    for share in shares:
+        check_type("share", share, float)
+        if not 0 < share < 1:
+            raise InputError(f"share must be between 0 and 1, got {share:g}")
 
 
 def falls(block: Block, masks: "Tensor", name: str) -> "Tensor":

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from fpa.errors import at_least
-from fpa.scores.correlation import falls, pearson, random_subsets, sums
+from fpa.scores.correlation import check_sets, falls, pearson, random_subsets, sums
 from fpa.scores.score import Block, Given, Passes, Score, register
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ class FaithfulnessCorrelation(Score):
     needs = frozenset({"forwards"})
 
     def __init__(self, share: float = 0.1, samples: int = 100) -> None:
-        at_least("samples", samples, 2)
+        check_sets(samples, share)
         self.share, self.samples = share, samples
 
     def passes(self, given: Given) -> Passes:  # noqa: D102

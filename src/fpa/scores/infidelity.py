@@ -31,12 +31,6 @@ def infidelity(predicted: "Tensor", fall: "Tensor", *, scaled: bool = False) -> 
     return (predicted - fall).square().mean(1)
 
 
-def has_sign(estimator: "Estimator") -> bool:
-    """Whether its raw map can be negative; that of the blurred twin of an absolute value cannot."""
-    squared = estimator.raw.nonnegative and not estimator.times_input
-    return not squared and (estimator.blur is None or estimator.reduction == "sum")
-
-
 def contains_input(estimator: "Estimator") -> bool:
     """Whether a raw map is a contribution, as input times gradient is, and not a gradient.
 
@@ -72,12 +66,13 @@ class Infidelity(Score):
 
         if not isinstance(given.masking, Fill):
             return "needs a masking with which a removed pixel looks the same whatever else is removed"
-        if not any(has_sign(each) and not each.raw.baseline for each in given.estimators.values()):
+        able = (each for each in given.estimators.values() if not each.raw.baseline)
+        if not any(each.can_be_negative(reduced=False) for each in able):
             return "needs signed raw maps, and no estimator has any"
         return super().missing(given)
 
     def passes(self, given: Given) -> Passes:  # noqa: D102
-        return Passes(forwards=self.samples)
+        return Passes(forwards=self.samples, shared=("squares", self.samples))
 
     def __call__(self, block: Block) -> "Mapping[str, Tensor]":  # noqa: D102
         import torch
@@ -92,12 +87,16 @@ class Infidelity(Score):
             return masks, gone, falls(block, masks, self.name)
 
         masks, gone, fall = block.shared(("squares", self.samples), perturbed)
-        weighted = {
-            name: (raw if contains_input(block.estimators[name]) else raw * gone).sum(1)
-            for name, raw in block.raw_maps.items()
-            if has_sign(block.estimators[name])
-        }
-        predicted = block.shared(("predicted", self.samples), lambda: sums(weighted, masks))
+
+        def prediction() -> "dict[str, Tensor]":
+            weighted = {
+                name: (raw if contains_input(block.estimators[name]) else raw * gone).sum(1)
+                for name, raw in block.raw_maps.items()
+                if block.estimators[name].can_be_negative(reduced=False)
+            }
+            return sums(weighted, masks)
+
+        predicted = block.shared(("predicted", self.samples), prediction)
         values = {name: infidelity(each, fall, scaled=self.scaled) for name, each in predicted.items()}
         nothing = fall.new_full((len(fall),), torch.nan)
         return {name: values.get(name, nothing) for name in block.maps}

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from fpa.scores.area import curve_area, in_percent
+from fpa.scores.area import areas_between
 from fpa.scores.score import Block, Given, Passes, Score, register
 
 if TYPE_CHECKING:
@@ -32,8 +32,9 @@ class RoadArea(Score):
 
     def fractions(self, fractions: Sequence[float]) -> list[float]:
         """Those of a curve that leave something to impute from, up to the most that can be removed."""
-        most = self.masking.most
-        return [*(fraction for fraction in fractions if fraction < most), most]
+        from fpa.perturbation import up_to
+
+        return up_to(self.masking.most, fractions)
 
     @property
     def masking(self) -> Any:  # noqa: D102
@@ -55,11 +56,7 @@ class RoadArea(Score):
         task, shares = replace(block.task, masking=self.masking), self.fractions(block.fractions)
         how: dict[str, Any] = {"logits": block.logits, "labels": block.truth, "features": block.features}
         curves = curves_of(task, block.maps, shares, outputs=(block.output,), **how)[block.output]
-        scale = in_percent(block)
-        return {
-            name: (curve_area(curves, "lif", name) - curve_area(curves, "mif", name)) * scale
-            for name in block.maps
-        }
+        return areas_between(curves, block)
 
 
 register(RoadArea())

@@ -33,6 +33,8 @@ class Passes(NamedTuple):
     """How often every estimator explains again."""
     gradients: int = 0
     """Of these explanations, without what functions and Captum's methods do themselves."""
+    shared: Any = None
+    """Says which passes these are, where several scores read the same ones; they are made once."""
 
     def __str__(self) -> str:
         if not self.explanations:

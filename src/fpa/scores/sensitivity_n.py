@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from fpa.errors import at_least
-from fpa.scores.correlation import falls, pearson, random_subsets, sums
+from fpa.scores.correlation import check_sets, falls, pearson, random_subsets, sums
 from fpa.scores.score import Block, Given, Passes, Score, register
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ class SensitivityN(Score):
     needs = frozenset({"forwards"})
 
     def __init__(self, shares: tuple[float, ...] = (0.01, 0.03, 0.09, 0.27, 0.8), samples: int = 40) -> None:
-        at_least("samples", samples, 2)
+        check_sets(samples, *shares)
         self.shares, self.samples = shares, samples
 
     def passes(self, given: Given) -> Passes:  # noqa: D102

@@ -1,13 +1,12 @@
 """Faithfulness correlation: does the sum over a random set of pixels tell what removing the set costs?"""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+
+from torch import Tensor
 
 from fpa.scores.correlation import check_sets, falls, pearson, random_subsets, sums
 from fpa.scores.score import Block, Given, Passes, Score, register
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from fpa.seeds import Stream
 
 
 class FaithfulnessCorrelation(Score):
@@ -29,8 +28,7 @@ class FaithfulnessCorrelation(Score):
     def passes(self, given: Given) -> Passes:  # noqa: D102
         return Passes(forwards=self.samples)
 
-    def __call__(self, block: Block) -> "Mapping[str, Tensor]":  # noqa: D102
-        from fpa.seeds import Stream
+    def __call__(self, block: Block) -> Mapping[str, Tensor]:  # noqa: D102
 
         size = max(1, round(self.share * block.task.images[0, 0].numel()))
         masks = random_subsets(block, [size], self.samples, Stream.SUBSETS)

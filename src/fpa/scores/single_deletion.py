@@ -1,13 +1,13 @@
 """Single deletion: does the sum of the attributions of a cell tell what deleting that cell costs?"""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
 
 from fpa.scores.correlation import falls, spearman, sums
 from fpa.scores.score import Block, Given, Passes, Score, register
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from fpa.training.augment import cell_numbers
 
 GRID = 4
 """Cells down and across, as in the source."""
@@ -37,10 +37,7 @@ class SingleDeletion(Score):
     def passes(self, given: Given) -> Passes:  # noqa: D102
         return Passes(forwards=GRID**2, shared=("cells", GRID))
 
-    def __call__(self, block: Block) -> "Mapping[str, Tensor]":  # noqa: D102
-        import torch
-
-        from fpa.training.augment import cell_numbers
+    def __call__(self, block: Block) -> Mapping[str, Tensor]:  # noqa: D102
 
         images = block.task.images
         numbers = cell_numbers(images.shape[2], images.shape[3], GRID, images.device)

@@ -388,7 +388,7 @@ class TestTable:
         plan = study.first.plan["estimators"]
         two = with_plan(study, estimators=plan | {"vg_abs": plan["vg_abs"] | {"sign": "baseline"}})
         areas = [f"VG_abs, A = {model.fidelity['vg_abs'].area:.1f}" for model in two.models.values()]
-        assert f"The best map that knows no model: for None {areas[0]}; for Rect" in html_of(two, tmp_path)
+        assert f"The best map that knows no model. None: {areas[0]}; Rect" in html_of(two, tmp_path)
 
     def test_headlines_the_contradictions(self, study, page):
         html = page.read_text(encoding="utf-8")

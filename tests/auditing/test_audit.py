@@ -296,6 +296,30 @@ class TestMeasurement:
         assert found.evidence.raw.kept[10].value > 0.9 > fragile.evidence.raw.kept[10].value
         assert any(sentence.startswith("The raw logit, which") for sentence in found.because)
 
+    def test_another_output_is_judged_if_asked_for_and_the_centred_logit_stands_beside(self):
+        """Estimators that explain no particular output: what the two audits find is the same, exchanged."""
+        names = {
+            "plain": lambda model, images, targets: images - 1,
+            "size": lambda model, images, targets: images**2,
+        }
+        model, how = Linear(weights(), other=9.0), {**QUICK, "maskings": ["constant"], "estimators": names}
+        usual, other = (
+            fpa.audit(model, pictures(20), outputs=output, **how)
+            for output in ("centred", ["logit", "margin"])
+        )
+        assert (usual.evidence.output, usual.evidence.raw.output) == ("centred", "logit")
+        assert (other.evidence.output, other.evidence.raw.output) == ("logit", "centred")
+        for one, two in ((usual, other), (other, usual)):
+            for fact in ("opposite", "kept", "change", "rise"):
+                assert getattr(one.evidence, fact) == getattr(two.evidence.raw, fact)
+        assert other.evidence.offset == usual.evidence.offset != 0
+        assert any("the limits are made for the centred logit" in sentence for sentence in other.because)
+        assert {"verdict_of_centred_logit"} == {
+            key for key in other.to_dict() if key.startswith("verdict_of")
+        }
+        groups = {row.group for row in other.rows}
+        assert {"The rule: raw logit", "Beside it: centred logit"} <= groups
+
     def test_an_estimator_without_a_finite_map_is_named_and_the_rest_is_judged(self):
         def broken(model, images, targets):
             return torch.full_like(images, torch.nan)

@@ -86,7 +86,8 @@ class Evidence:
     offset: float = 0.0
     """The mean of all logits as a share of the mean centred logit: how far the head is from centred."""
     raw: "Evidence | None" = None
-    """The same of the raw logit, along the same maps: shown, not judged."""
+    """The same of the raw logit, or of the centred one where another output is judged, along the same maps:
+    shown, not judged."""
 
     @property
     def pairs(self) -> int:
@@ -228,7 +229,16 @@ def _sentence(name: str, criterion: Criterion, evidence: Evidence) -> str:
 
 def in_words(output: str) -> str:
     """An output as people call it."""
-    return {"centred": "centred logit", "logit": "raw logit"}[output]
+    return {"centred": "centred logit", "logit": "raw logit"}.get(output, output.replace("_", " "))
+
+
+def in_short(output: str) -> str:
+    """The last word of that.
+
+    >>> in_short("centred"), in_short("log_odds")
+    ('logit', 'log odds')
+    """
+    return "logit" if output in ("centred", "logit") else in_words(output)
 
 
 MEANINGS: dict[Verdict, str] = {

@@ -28,7 +28,6 @@ def evaluate(
     images: ModelOptions,
     how: EvaluationOptions,
     masking: dict[str, Any] | str | None = None,
-    outputs: list[str] = ["logit"],  # noqa: B006
     maps_of: str | None = None,
     scores: list[str] = ["A"],  # noqa: B006
     score_images: int = 100,
@@ -43,12 +42,10 @@ def evaluate(
 
     Args:
         model: A .safetensors file written by fpa, the name of a shipped model, torchvision:NAME, timm:NAME,
-            or module:function that returns a model.
+            hf:NAME (or hf:FOLDER, of Hugging Face), or module:function that returns a model.
         masking: What removing a pixel means: constant, black, mean, minimum, maximum, uniform, blur, bokeh,
             road or module:Class, with parameters as in --masking.name blur --masking.sigma 4; default: the
             masking that the model was trained with, or constant.
-        outputs: What is tracked while pixels are removed: logit, centred, margin, log_odds, probability or
-            accuracy; the first is scored.
         maps_of: The output that the maps explain; default: the one that is scored.
         scores: Names of scores, module:NAME, or all that can be computed without explaining again; A is
             always among them.
@@ -70,7 +67,7 @@ def evaluate(
     other = None if judge is None else images.judge(judge, subject)
     if other is not None:  # its outputs are followed under the masking that it knows
         card = getattr(other.model, "card", card)
-    chosen: dict[str, Any] = {"outputs": outputs, "maps_of": maps_of, "scores": scores}
+    chosen: dict[str, Any] = {"maps_of": maps_of, "scores": scores}
     chosen["score_images"] = score_images
     chosen["masking"] = masking or _known_masking(getattr(card, "recipe", {}).get("masking"))
     plan = fpa.make_plan(**chosen, **how.plan(subject.normalisation))
@@ -112,7 +109,7 @@ def audit(
 
     Args:
         model: A .safetensors file written by fpa, the name of a shipped model, torchvision:NAME, timm:NAME,
-            or module:function that returns a model.
+            hf:NAME (or hf:FOLDER, of Hugging Face), or module:function that returns a model.
         maskings: What removing a pixel means: the masking that is judged, then others to compare it with.
 
     """
@@ -177,7 +174,7 @@ def finetune(
 
     Args:
         model: A .safetensors file written by fpa, the name of a shipped model, torchvision:NAME, timm:NAME,
-            or module:function that returns a model.
+            hf:NAME (or hf:FOLDER, of Hugging Face), or module:function that returns a model.
         epochs: Passes over the training images.
         learning_rate: Largest learning rate.
         batch_size: Images per step.
@@ -293,7 +290,7 @@ def _known_masking(masking: Any) -> Any:
 
 def _can_be_named(model: str) -> bool:
     """Whether `fpa finetune` can build the model again; one that a function returned is tuned in Python."""
-    return model.startswith(("torchvision:", "timm:")) or ":" not in model or Path(model).exists()
+    return model.startswith(("torchvision:", "timm:", "hf:")) or ":" not in model or Path(model).exists()
 
 
 def _finetune_command(model: str, images: ModelOptions, data: str, masking: dict[str, Any] | str) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from importlib.metadata import version
 from typing import Any, get_args
 
 from fpa.data.normalisation import Normalisation, as_normalisation
@@ -11,9 +12,9 @@ from fpa.engine.outputs import OUTPUTS, check_outputs, explained_output
 from fpa.errors import InputError, at_least, one_of
 from fpa.explanation import Estimator, Estimators, Settings, get_estimators, passes
 from fpa.masking import Masking, get_masking, masking_json
-from fpa.perturbation import check_fractions
+from fpa.perturbation import check_fractions, segment_count, up_to
 from fpa.schema import checked
-from fpa.scores.score import ALL, Given, Score, get_scores
+from fpa.scores.score import ALL, Given, Passes, Score, get_scores
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Plan:
     fractions: tuple[float, ...]
     """Of the features removed, along a curve."""
     features: str | int = "pixels"
-    """What is removed together: "pixels", or squares of so many pixels a side."""
+    """What is removed together: "pixels", squares of so many pixels a side, or "segments:100" of an image."""
     outputs: tuple[str, ...] = ("logit",)
     """What is followed; the first is the one that is scored."""
     maps_of: str = "logit"
@@ -60,6 +61,11 @@ class Plan:
             "masking": masking_json(self.masking),
             "maskings": {name: masking_json(each) for name, each in self.maskings.items()},
             "features": self.features,
+            **(
+                {"segmentation": f"scikit-image {version('scikit-image')}"}
+                if segment_count(self.features)
+                else {}
+            ),
             "fractions": list(self.fractions),
             "outputs": list(self.outputs),
             "maps_of": self.maps_of,
@@ -99,13 +105,13 @@ class Plan:
     def passes(self) -> int:
         """Passes an image costs: gradients, and forwards along the curves and for the scores."""
         inner = sum(0 < fraction < 1 for fraction in self.fractions)
-        scores = sum(each.passes(self.given()).forwards for each in self.scores)
+        scores = sum(cost.forwards for cost in self._costs)
         curves = len(self.estimators) + len(self.varied) * len(self.maskings)
         return passes(self.estimators) + 2 * inner * curves + scores
 
-    def fractions_under(self, masking: Masking) -> list[float]:
-        """Those of the fractions that this masking can remove."""
-        return [fraction for fraction in self.fractions if fraction <= masking.most]
+    def fractions_under(self, masking: Masking) -> Sequence[float]:
+        """The fractions, up to the largest that this masking can remove."""
+        return self.fractions if self.fractions[-1] <= masking.most else up_to(masking.most, self.fractions)
 
     @property
     def varied(self) -> list[str]:
@@ -113,13 +119,22 @@ class Plan:
         return [name for name, each in self.estimators.items() if each.explains or each.is_random]
 
     @property
+    def _costs(self) -> dict[Passes, list[Score]]:
+        """Scores by the passes they cost; those that share some are together."""
+        costs = dict[Passes, list[Score]]()
+        for score in self.scores:
+            cost = score.passes(self.given())
+            if any(cost):
+                costs.setdefault(cost._replace(shared=cost.shared or score.name), []).append(score)
+        return costs
+
+    @property
     def costs(self) -> list[str]:
         """What scores cost in passes, in words, where they cost any."""
         lines = []
-        for score in self.scores:
-            if any(cost := score.passes(self.given())):
-                images = f"of {self.score_images} images" if "explain" in score.needs else "image"
-                lines.append(f"{score.name}: {cost} for each {images}")
+        for cost, scores in self._costs.items():
+            images = f"of {self.score_images} images" if "explain" in scores[0].needs else "image"
+            lines.append(f"{', '.join(score.name for score in scores)}: {cost} for each {images}")
         return lines
 
 
@@ -149,7 +164,8 @@ def make_plan(
       after normalisation. "black" needs the `normalisation` of the images.
     - `points`: how many fractions of the features are removed, evenly from 0 to 1 (with "road" to 0.95); or
       `fractions` themselves.
-    - `features`: "pixels", or the side of square patches in pixels.
+    - `features`: "pixels", the side of square patches in pixels, or "segments", about 100 superpixels of each
+      image ("segments:50": about so many).
     - `outputs`: what is followed, the first is scored: "logit", "centred", "margin", "log_odds",
       "probability", "accuracy". Where the logit is scored, the centred one is followed too.
     - `maps_of`: the output that the maps explain; default: the one that is scored.
@@ -175,11 +191,13 @@ def make_plan(
     if outputs[0] == "logit" and "centred" not in outputs:  # shows what a shift of all logits would change
         outputs.append("centred")
     wanted = [scores] if isinstance(scores, (str, Score)) else list(scores)
-    known = {score.name for score in get_scores(["A", *(each for each in wanted if each != ALL)])}
     chosen = get_scores(["A", *wanted])
+    known = {score.name for score in get_scores(["A", *(each for each in wanted if each != ALL)])}
     at_least("score_images", score_images, 1)
     if isinstance(features, str) and features.isdigit():
         features = int(features)
+    if segments := segment_count(features):
+        features = f"segments:{segments}"
     if isinstance(precision, str):
         one_of("precision", precision, ("auto", *get_args(PrecisionName)))
         precision = None if precision == "auto" else Precision(precision, precision)  # type: ignore[arg-type]

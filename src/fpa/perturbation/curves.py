@@ -74,8 +74,9 @@ def perturbation_curves(
     - `targets` [N]: the classes whose logits are followed, by default those predicted on the unmasked images.
     - `seed` fixes, with `indices` [N] (the numbers of the images in their data set, by default 0, 1, ...),
       the order of pixels with equal scores and the noise of the masking.
-    - `features`: what is removed together: "pixels", squares of that many pixels per side, or the segments of
-      a label map [N, H, W] or [H, W]. A feature's score is the mean of its pixels.
+    - `features`: what is removed together: "pixels", squares of that many pixels per side, "segments" of each
+      image (about 100 superpixels, or as in "segments:50"), or those of a label map [N, H, W] or [H, W]. A
+      feature's score is the mean of its pixels.
     - `outputs`: what is followed besides the logit: "centred", "margin", "log_odds", "probability" or
       "accuracy", which is against `labels` [N], or without them the share of images still predicted as the
       target.
@@ -274,7 +275,7 @@ def check_fractions(
             limit = "at least 2" if points < 2 else f"at most {MOST_POINTS:,}"
             raise InputError(f"a curve needs {limit} points, got {points}")
         even = [step / (points - 1) for step in range(points)]
-        return even if most == 1 else [*(share for share in even if share < most), most]
+        return up_to(most, even)
     check_type("fractions", fractions, Sequence[float])
     shares = [float(fraction) for fraction in fractions]
     if not shares:
@@ -288,6 +289,15 @@ def check_fractions(
         needed = "this masking imputes pixels from those that are left"
         raise InputError(f"{needed}: fractions must be in 0..{most:g}, got {shares[-1]:g}")
     return shares
+
+
+def up_to(most: float, fractions: Sequence[float]) -> list[float]:
+    """The fractions below the most that can be removed, and this one.
+
+    >>> up_to(0.95, [0.0, 0.97, 1.0])
+    [0.0, 0.95]
+    """
+    return [*(fraction for fraction in fractions if fraction < most), most]
 
 
 def check_left(masking: Masking, fractions: Sequence[float], parts: Pixels) -> None:

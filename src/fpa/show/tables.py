@@ -51,7 +51,7 @@ def notes(results: Results) -> list[str]:
         lines.append(f"{name} is {about['title']} ({summary.direction(about)}; {about['source']}).")
     lines += summary.without_value(results)
     lines += [f"Integrated gradients start from {starts.get(at, at)}." for at in summary.references(results)]
-    return [*map(printable, [*lines, *_patches(results), *rivals.beaten(results), *_images(results)])]
+    return [*map(printable, [*lines, *summary.removed(results), *rivals.beaten(results), *_images(results)])]
 
 
 def brief_notes(results: Results, *, scores: bool) -> list[str]:
@@ -70,19 +70,13 @@ def brief_notes(results: Results, *, scores: bool) -> list[str]:
         lines += (
             told if scores else [f"{counted(len(titles), 'further score')}: see the report and table.md."]
         )
-    return [*map(printable, [*lines, *_patches(results), *rivals.brief(results), *_images(results)])]
+    return [*map(printable, [*lines, *summary.removed(results), *rivals.brief(results), *_images(results)])]
 
 
 def _area(results: Results) -> str:
     scaled = f"of the {summary.output_name(results)}, times 100, not divided by its start"
     unit = "in percent" if results.first.evaluation.divided else scaled
     return f"the area between the LIF and the MIF curve{summary.up_to(results)}, {unit}"
-
-
-def _patches(results: Results) -> list[str]:
-    if summary.removed_unit(results) == "pixels":
-        return []
-    return [f"Patches of {results.first.plan['features']} px are removed, not pixels."]
 
 
 def _images(results: Results) -> list[str]:

@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -79,7 +80,8 @@ class PlanSettings:
         sigma: Standard deviation of their noise, as a share of each image's range.
         reference: Where integrated gradients start: masked (the fully masked image) or black.
         points: Points of a perturbation curve, evenly spaced from 0 to 100 % of the features.
-        features: What is removed together: pixels, or the side of square patches in pixels.
+        features: What is removed together: pixels, the side of square patches in pixels, or segments (about
+            100 superpixels of each image; segments:50 for about so many).
         precision: Arithmetic of gradients and forward passes; auto: what suits the device.
 
     """
@@ -175,7 +177,7 @@ class Recipe:
 
     Attributes:
         name: Name of the recipe.
-        model: resnet-small, resnet18-cifar, resnet50-64px, any torchvision classifier, or timm:NAME.
+        model: resnet-small, resnet18-cifar, resnet50-64px, any torchvision classifier, timm:NAME or hf:NAME.
         augmentations: The models to train, any of none, rectangle and fpa.
         variants: Further models to train, by name: an augmentation with settings or a seed of its own.
         masking: What removing a pixel means: constant, black, mean, minimum, maximum, uniform, blur, bokeh;
@@ -276,7 +278,7 @@ def recipe_values(name: str) -> dict[str, Any]:
     import yaml
 
     source = RECIPES / f"{name}.yaml" if name in recipe_names() else Path(name)
-    if not source.is_file():
+    if not os.path.isfile(str(source)):
         missing = InputError(f"there is no recipe file {source}")
         raise missing if name.endswith((".yaml", ".yml")) else unknown("recipe", name, recipe_names())
     try:

@@ -1,0 +1,125 @@
+"""Which epochs and which learning rate make a model fit for evaluation? A grid over models of different size.
+
+    fpa train digits --augment none && fpa train cifar10 --data.root data --augment none
+    python benchmarks/finetune_defaults.py shapes-none runs/digits/none/model.safetensors --output OUTPUT
+    python benchmarks/finetune_defaults.py runs/cifar10/none/model.safetensors --data data --output OUTPUT
+    python benchmarks/finetune_defaults.py mobilenet_v2 --weights mobilenet_v2-b0353104.pth \
+        --photos imagenet-val --output OUTPUT
+    python benchmarks/finetune_defaults.py --shown --output docs/results/finetuning/defaults.csv
+
+Every model is audited as it is and after fine-tuning with each pair of `--epochs` and `--rates`, always from
+its own weights, with the labels of its data set; mobilenet_v2 learns its own predictions on four photos of
+each class, as in finetune_imagenet.py. Accuracy is over all test images. OUTPUT gets a table for each model;
+run again, it continues. `--shown` prints such a table; `--tiny` does a little of it on a CPU.
+"""
+
+import argparse
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+import finetune_imagenet
+import fpa
+from fpa.data.normalisation import Normalisation
+from fpa.data.sets import load_data
+from fpa.data.splits import ImageData, first_images
+from fpa.engine.devices import chosen_device
+from fpa.explanation import Settings
+from fpa.training.trainer import accuracy
+
+
+def start(name: str, options: argparse.Namespace) -> tuple[Any, ImageData, str]:
+    """The model to begin with, its data, and what it is taught."""
+    if name == "mobilenet_v2":
+        model = finetune_imagenet.network(name, options.weights, 224)
+        place = options.output / "photos"
+        data = finetune_imagenet.photos(options.photos, place, 224, workers=options.workers, few=None)
+        return model, replace(data, normalisation=Normalisation(model.card.mean, model.card.std)), "model"
+    model = fpa.load_model(name)
+    data = load_data(model.card.recipe["data"]["name"], options.data)
+    return model, replace(data, normalisation=Normalisation(model.card.mean, model.card.std)), "labels"
+
+
+def measure(model: Any, data: ImageData, options: argparse.Namespace) -> dict[str, Any]:
+    """The audit's verdict and evidence, and the accuracy."""
+    count, settings = (8, Settings(ig_steps=2)) if options.tiny else (options.count, Settings())
+    order = torch.randperm(len(data.test), generator=torch.Generator().manual_seed(0))[:count].sort().values
+    images = data.normalisation(data.test.images[order]).to(options.device), data.test.labels[order]
+    model = model.to(options.device)
+    verdict = fpa.audit(
+        model, images, settings=settings, maskings=["constant"], estimators="paper", progress=False
+    )
+    found = verdict.evidence
+    return {
+        "accuracy": 100 * accuracy(model, data, options.device, batch_size=100),
+        "verdict": verdict.verdict,
+        "opposite": None if found.opposite is None else round(found.opposite.value),
+        "kept at 10 %": 100 * found.kept[10].value if 10 in found.kept else None,
+    }
+
+
+def show(rows: pd.DataFrame) -> None:
+    """A table for each model: a row for each number of epochs, a column for each learning rate."""
+    for name, model in rows.groupby("model", sort=False):
+        before = model[model.epochs == 0].iloc[0]
+        print(f"\n{name}: {before.accuracy:.1f} %, {before.opposite:.0f} of 18, {before.verdict} as it is\n")
+        tuned = model[model.epochs > 0]
+        rates = sorted(tuned.rate.unique())
+        print("| epochs | " + " | ".join(f"{rate:g}" for rate in rates) + " |\n|---|" + "---|" * len(rates))
+        for epochs, row in tuned.groupby("epochs"):
+            cells = [
+                f"{one.verdict}, {one.opposite:.0f}, {one.accuracy - before.accuracy:+.1f}"
+                for one in (row[row.rate == rate].iloc[0] for rate in rates if rate in set(row.rate))
+            ]
+            print(f"| {epochs} | " + " | ".join(cells) + " |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("models", nargs="*", help="a shipped name, a model file, or mobilenet_v2")
+    parser.add_argument("--data", default="data", help="folder that holds the data sets")
+    parser.add_argument("--weights", type=Path, help="state dict of torchvision's mobilenet_v2")
+    parser.add_argument("--photos", type=Path)
+    parser.add_argument("--epochs", type=int, nargs="+", default=[2, 5, 10])
+    parser.add_argument("--rates", type=float, nargs="+", default=[0.003, 0.01, 0.03])
+    parser.add_argument("--count", type=int, default=300, help="images of each audit")
+    parser.add_argument("--workers", type=int, default=8)
+    parser.add_argument("--device")
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--shown", action="store_true")
+    options = parser.parse_args()
+    if options.shown:
+        return show(pd.read_csv(options.output))
+    options.device = chosen_device(options.device)
+    options.output.mkdir(parents=True, exist_ok=True)
+    for name in options.models:
+        model, data, targets = start(name, options)
+        if options.tiny:
+            data = replace(data, train=first_images(data.train, 96), evaluation=torch.arange(40))
+        card = model.card
+        label = name if name in ("mobilenet_v2", "shapes-none") else f"{data.name}, {card.architecture}"
+        table = options.output / f"{label.replace(', ', '-').replace(':', '-')}.csv"
+        rows = pd.read_csv(table).to_dict("records") if table.exists() else []
+        cells = [(0, 0.0), *((epochs, rate) for epochs in options.epochs for rate in options.rates)]
+        for epochs, rate in cells:
+            if any((row["epochs"], row["rate"]) == (epochs, rate) for row in rows):
+                continue
+            began, tuned = time.perf_counter(), model
+            if epochs:
+                how = {"epochs": epochs, "learning_rate": rate, "targets": targets}
+                tuned = fpa.finetune(model, data, device=options.device, **how)
+            seconds = time.perf_counter() - began
+            found = {"model": label, "epochs": epochs, "rate": rate, **measure(tuned, data, options)}
+            rows.append(found | {"seconds": round(seconds, 1)})
+            pd.DataFrame(rows).to_csv(table, index=False, float_format="%.6g")
+            print(rows[-1], flush=True)
+    return show(pd.concat([pd.read_csv(path) for path in sorted(options.output.glob("*.csv"))]))
+
+
+if __name__ == "__main__":
+    main()

@@ -771,6 +771,13 @@ class TestInABrowser:
         active.send_keys("\ue00c")  # escape
         assert large.get_attribute("open") is None
 
+    def test_long_names_fit_a_phone(self, browser, study, tmp_path):
+        name = "a_method_with_a_very_long_name_of_one_word:layer4.block2.conv3"
+        models = {key: renamed(model, name) for key, model in study.models.items()}
+        open_page(browser, write_report(replace(study, models=models), tmp_path / "report.html"), 360)
+        browser.execute_script("document.querySelectorAll('details').forEach((each) => { each.open = true })")
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= 360
+
     def test_charts_fill_the_page_and_have_units(self, browser, page):
         for width, columns in ((1280, 2), (360, 1)):
             open_page(browser, page, width)

@@ -49,9 +49,9 @@ def best_model_free(results: Results) -> list[str]:
         free = [name for name in rivals(model.plan)[0] if name in model.fidelity]
         if len(free) > 1:
             best = max(free, key=lambda name: model.fidelity[name].area)
-            of = f"{model_name(key)}: " if len(results.models) > 1 else ""
-            found.append(f"{of}{names[best]}, A = {model.fidelity[best].area:.1f}")
-    return [f"The best map that knows no model. {'; '.join(found)}."] if found else []
+            of = f"{model_name(key)}, " if len(results.models) > 1 else ""
+            found.append(f"{names[best]} ({of}A = {model.fidelity[best].area:.1f})")
+    return [f"The best map that knows no model: {', '.join(found)}."] if found else []
 
 
 def brief(results: Results) -> list[str]:

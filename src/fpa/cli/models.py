@@ -9,9 +9,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rich.console import Console
+from rich.table import Table
 
 import fpa
-from fpa.cli.options import AuditOptions, EvaluationOptions, ModelOptions, RunOptions, default_output, show
+from fpa.cli.options import (
+    AuditOptions,
+    EvaluationOptions,
+    ModelOptions,
+    RunOptions,
+    Subject,
+    default_output,
+    show,
+)
 from fpa.errors import InputError, at_least, counted, percent
 from fpa.files import folder_lock, refuse_links
 from fpa.progress import Display
@@ -165,12 +174,14 @@ def finetune(
     p1_max: float | None = None,
     p2: float | None = None,
     s_max: int | None = None,
+    audit_images: int = 200,
     seed: int = 0,
     run: RunOptions,
 ) -> int:
     """Train an existing model for a few epochs with FPA, so that explanations can be evaluated on it.
 
-    If it is stopped, the same command continues. The folder gets model.safetensors and training.csv.
+    If it is stopped, the same command continues. The folder gets model.safetensors, training.csv, and in
+    audit-before and audit-after what fpa audit says of the two models.
 
     Args:
         model: A .safetensors file written by fpa, the name of a shipped model, torchvision:NAME, timm:NAME,
@@ -187,6 +198,7 @@ def finetune(
         p1_max: Largest share of the pixels selected; default: the paper's value for the image size.
         p2: Share of the selected pixels that start a square; default: the paper's value for the image size.
         s_max: Largest side of a square; default: the paper's value for the image size.
+        audit_images: Images on which the model is audited as it was and as it is now; 0: no audits.
         seed: Seed of everything random.
 
     """
@@ -194,6 +206,7 @@ def finetune(
     from fpa.data.sets import has_own_test, tuning_data
     from fpa.models.wrap import class_count
 
+    at_least("--audit_images", audit_images, 0)
     subject = images.open(model)
     data = tuning_data(subject.data, images.data_root, size=subject.size)
     outputs = class_count(subject.model, data.input_shape)
@@ -246,7 +259,73 @@ def finetune(
         known = card.accuracy if card is not None and same and not by_model else None
         before = "" if known is None else f" (before: {percent(known)})"
         print(f"{what} {percent(tuned.card.accuracy)}{before}  {output / 'model.safetensors'}")
+    if count := min(audit_images, len(data.evaluation)):
+        how = AuditOptions(count=count, estimators=["paper"], ig_steps=50)
+        _audit_both(
+            {"before": subject, "after": subject._replace(model=tuned)},
+            masking,
+            images,
+            how,
+            output=output,
+            run=run,
+        )
     return 0
+
+
+def _audit_both(
+    models: dict[str, Subject],
+    masking: dict[str, Any] | str,
+    images: ModelOptions,
+    how: AuditOptions,
+    *,
+    output: Path,
+    run: RunOptions,
+) -> None:
+    """Audit a model as it was and after fine-tuning, and show the two verdicts beside each other."""
+    from fpa.auditing.rule import FEWEST_IMAGES
+
+    verdicts: dict[str, fpa.Audit] = {}
+    for when, subject in models.items():
+        folder = output / f"audit-{when}"
+        source, note = images.images(subject, how.count)
+        with _claimed(folder, run, note if when == "before" else None) as display:
+            engine = how.engine(subject.model, source, run.device)
+            stored: dict[str, Any] = {"folder": folder, "overwrite": run.overwrite}
+            tell = display.evaluating(f"audit {when}", source.count)
+            stored |= {"name": f"{subject.name}, {when}", **how.plan(subject.normalisation)}
+            verdict = fpa.audit(engine, source, maskings=[masking], progress=tell, **stored)
+            verdict.save(folder / "audit.json")
+            verdict.report(folder / "audit.html")
+        verdicts[when] = verdict
+    if run.quiet:
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column(f"audit of {counted(how.count or 0)}")
+    for when in verdicts:
+        table.add_column(when, justify="right")
+    for row in zip(*(_evidence(verdict) for verdict in verdicts.values()), strict=True):
+        table.add_row(row[0][0], *(value for _, value in row))
+    Console().print(table)
+    if verdicts["after"].verdict != "reliable":
+        few = (how.count or 0) < FEWEST_IMAGES or verdicts["after"].verdict == "cannot tell"
+        more = "more images for the audit (--audit_images)" if few else "more epochs, or more training images"
+        print(f"not reliable yet: {more} may help")
+    print(f"page: {output / 'audit-after' / 'audit.html'}")
+
+
+def _evidence(verdict: "fpa.Audit") -> list[tuple[str, str]]:
+    """What a verdict rests on, in a few words each."""
+    found = verdict.evidence
+    opposite, kept = found.opposite, found.kept.get(10)
+    return [
+        ("verdict", verdict.verdict),
+        (
+            "pairs in opposite order",
+            "-" if opposite is None else f"{opposite.value:.0f} of {found.signed * found.unsigned}",
+        ),
+        ("output kept with 10 % masked", "-" if kept is None else percent(kept.value)),
+        ("accuracy", "-" if found.accuracy is None else percent(found.accuracy)),
+    ]
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from fpa.data.normalisation import Normalisation, as_normalisation
 from fpa.described import described_fields
 from fpa.engine import Engine
 from fpa.errors import InputError, percent
-from fpa.evaluation.evaluator import describe_subject, open_subject
+from fpa.evaluation.evaluator import describe_subject, notes, open_subject
 from fpa.evaluation.explained import looked_at
 from fpa.evaluation.head import offset
 from fpa.evaluation.loop import evaluate_blocks
@@ -120,7 +120,8 @@ def audit(
     plan, _ = looked_at(plan, engine, source)
     _with_random(plan.estimators)
     with tempfile.TemporaryDirectory(prefix="fpa-") as temporary:
-        place, described = Path(folder or temporary), describe_subject(engine, source, name)
+        place = Path(folder or temporary)
+        described = describe_subject(engine, source, name) | notes(engine, plan)
         evaluate_blocks(engine, source, plan, place, about=described, overwrite=overwrite, progress=progress)
         evaluation, about = read_evaluation(place)
     evidence, figures = gather(evaluation, about, judged)
@@ -138,6 +139,7 @@ def audit(
             *(figures["reliability"].scope(shown) if figures else ()),
             *_beside(verdict, evidence),
             *_scope(verdict, evidence, judged),
+            *(f"{note[0].upper()}{note[1:]}." for note in about.get("notes", ())),
             *(f"{shown[key]} has no finite curve and is left out." for key in evaluation.never_finite),
         ),
         evidence=evidence,

@@ -16,6 +16,7 @@ from fpa.errors import InputError, at_least, counted, percent
 from fpa.files import folder_lock, refuse_links
 from fpa.progress import Display
 
+MASKINGS: list[dict[str, Any] | str] = ["constant", "mean", "blur", "uniform"]
 NO_TRAINING_IMAGES = (
     "These images are for evaluation only. Fine-tuning (fpa finetune) needs different ones: in train/ beside "
     "them, or in a folder of photos, which need no labels."
@@ -56,7 +57,7 @@ def evaluate(
         examples: Images shown with their maps in figures and report.
 
     """
-    from fpa.evaluation.evaluator import describe_judge, describe_subject, open_subject
+    from fpa.evaluation.evaluator import describe_judge, describe_subject, notes, open_subject
     from fpa.evaluation.loop import evaluate_blocks
     from fpa.show import show_all
     from fpa.study.folder import SHOWN
@@ -80,7 +81,11 @@ def evaluate(
         stored["judge"] = how.engine(other.model, source, run.device)
         about |= describe_judge(engine, stored["judge"], source, other.name)
         named = f"by-{other.name}"
-    output = run.output or default_output("evaluate", subject.name, named, how.told_apart, how.count)
+    told = how.told_apart(masking=masking, maps_of=maps_of, **({} if scores == ["A"] else {"scores": scores}))
+    parts = subject.name, named, subject.elsewhere, told, how.count
+    output = run.output or default_output("evaluate", *parts)
+    about |= (noted := notes(stored.get("judge", engine), plan))
+    note = "\n".join(filter(None, (note, *noted["notes"])))
     with _claimed(output, run, note) as display:
         tell = display.evaluating(subject.name, source.count)
         evaluate_blocks(engine, source, plan, output, progress=tell, **stored)
@@ -98,7 +103,7 @@ def audit(
     *,
     images: ModelOptions,
     how: AuditOptions,
-    maskings: list[dict[str, Any] | str] = ["constant", "mean", "blur", "uniform"],  # noqa: B006
+    maskings: list[dict[str, Any] | str] = MASKINGS,
     run: RunOptions,
     command: str,
 ) -> int:
@@ -122,7 +127,8 @@ def audit(
     trains = [fpa.get_masking(masking, *scale).trains for masking in maskings]
     source, note = images.images(subject, how.count)
     engine = how.engine(subject.model, source, run.device)
-    output = run.output or default_output("audit", subject.name, how.told_apart)
+    told = how.told_apart(**({} if maskings == MASKINGS else {"maskings": maskings}))
+    output = run.output or default_output("audit", subject.name, subject.elsewhere, told)
     stored: dict[str, Any] = {"folder": output, "overwrite": run.overwrite}
     stored |= {"name": f"{subject.name} on {source.name}", **how.plan(subject.normalisation)}
     with _claimed(output, run, note) as display:

@@ -55,6 +55,7 @@ def notes(results: Results, *, scores: bool = True, pairs: bool = True) -> list[
     lines += [
         *summary.explained_class(results),
         *summary.judges(results),
+        *summary.warned(results),
         *scope.heads(results),
         *scope.unchecked(results),
     ]

@@ -3,7 +3,7 @@
 import json
 import shlex
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -114,13 +114,21 @@ def audit(
 
     Args:
         model: A .safetensors file written by fpa, the name of a shipped model, torchvision:NAME, timm:NAME,
-            hf:NAME (or hf:FOLDER, of Hugging Face), or module:function that returns a model.
+            hf:NAME (or hf:FOLDER, of Hugging Face), or module:function that returns a model. Or the folder of
+            an evaluation, whose curves are judged as they are, in seconds.
         maskings: What removing a pixel means: the masking that is judged, then others to compare it with.
 
     """
     from fpa.auditing.rule import FEWEST_IMAGES
     from fpa.data.sets import has_training_images
+    from fpa.evaluation.shards import DESCRIPTION
 
+    if Path(model, DESCRIPTION).is_file():
+        if (images, how, maskings) != (ModelOptions(), AuditOptions(), MASKINGS):
+            raise InputError(f"{model} is an evaluation, judged as it was made: give no other settings")
+        verdict = replace(fpa.audit_result(model), repeat=command)
+        with _claimed(output := run.output or Path(model), replace(run, overwrite=False), None):
+            return _leave(verdict, output, run.quiet)
     subject = images.open(model)
     scale = subject.normalisation.mean, subject.normalisation.std
     # What is wrong is said before the images are looked at.
@@ -131,6 +139,9 @@ def audit(
     output = run.output or default_output("audit", subject.name, subject.elsewhere, told)
     stored: dict[str, Any] = {"folder": output, "overwrite": run.overwrite}
     stored |= {"name": f"{subject.name} on {source.name}", **how.plan(subject.normalisation)}
+    if found := _evaluation_of(engine):
+        hint = f"{found} holds an evaluation of this model, which fpa audit {found} judges in seconds"
+        note = "\n".join(filter(None, (note, hint)))
     with _claimed(output, run, note) as display:
         if source.count is not None and source.count < FEWEST_IMAGES:
             display.say(
@@ -148,10 +159,14 @@ def audit(
                 )
             else:
                 verdict = replace(verdict, advice=(*verdict.advice, NO_TRAINING_IMAGES))
-        verdict = replace(verdict, repeat=command)
-        verdict.save(output / "audit.json")
-        page = verdict.report(output / "audit.html")
-    if not run.quiet:
+        return _leave(replace(verdict, repeat=command), output, run.quiet)
+
+
+def _leave(verdict: fpa.Audit, folder: Path, quiet: bool) -> int:
+    """Write and print a verdict; returns the exit code."""
+    verdict.save(folder / "audit.json")
+    page = verdict.report(folder / "audit.html")
+    if not quiet:
         Console().print(verdict)
         print(f"page: {page}")
     return verdict.exit_code
@@ -253,6 +268,20 @@ def finetune(
         before = "" if known is None else f" (before: {percent(known)})"
         print(f"{what} {percent(tuned.card.accuracy)}{before}  {output / 'model.safetensors'}")
     return 0
+
+
+def _evaluation_of(engine: fpa.Engine) -> Path | None:
+    """The folder of an evaluation of this model, in runs/, that can be audited as it is."""
+    from fpa.evaluation.shards import DESCRIPTION, EvaluationFolder
+    from fpa.models.saved import fingerprint
+
+    weights = fingerprint(engine.model)
+    for path in sorted(Path("runs").glob(f"evaluate-*/{DESCRIPTION}")):
+        with suppress(InputError, OSError):
+            about = EvaluationFolder(path.parent).about() or {}
+            if about["model"] == weights and about["images"] and "random" in about["plan"]["estimators"]:
+                return path.parent
+    return None
 
 
 @contextmanager

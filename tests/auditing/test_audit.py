@@ -333,6 +333,8 @@ class TestMeasurement:
                 for fact in ("opposite", "kept", "change", "rise", "right", "correlation", "used", "offset"):
                     assert getattr(one, fact) == getattr(two, fact)
             assert (again.verdict, again.maskings) == (sound.verdict, ("constant",))
+        next(tmp_path.glob("blocks/block-000003*")).unlink()
+        assert "The evaluation was not completed." in fpa.audit_result(tmp_path).because
         usual = fpa.audit_result(fpa.evaluate(Linear(weights()), data, "paper", **how))
         assert (usual.evidence.output, usual.evidence.right) == ("logit", {})
         assert usual.report(tmp_path / "audit.html").exists()

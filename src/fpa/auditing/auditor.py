@@ -180,6 +180,7 @@ def _concluded(
             *_scope(verdict, evidence, judged),
             *(f"{note[0].upper()}{note[1:]}." for note in about.get("notes", ())),
             *(f"{shown[key]} has no finite curve and is left out." for key in evaluation.never_finite),
+            *(() if evaluation.complete else ("The evaluation was not completed.",)),
         ),
         evidence=evidence,
         advice=advice,

@@ -26,9 +26,12 @@ import time
 import traceback
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -38,6 +41,8 @@ from torch import nn
 
 import fpa
 from fpa.cli.main import COMMANDS, main
+from fpa.cli.parsing import make_parser
+from fpa.data.shapes import draw_shapes
 from fpa.models.saved import PRETRAINED
 from fpa.progress import Display
 from fpa.show.figures import results as figures
@@ -122,7 +127,7 @@ class Attack:
         counts = self.counts.setdefault(kind, [0, 0])
         counts[0 if good else 1] += 1
         if not good:
-            self.bad.append(f"{kind}: {str(told)[:600]}")
+            self.bad.append(f"{kind}: {str(told)[:2500]}")
             print("BAD", self.bad[-1], flush=True)
 
     def copy(self) -> Path:
@@ -399,51 +404,25 @@ class Attack:
     def recipes(self) -> None:
         """Mutated recipes | fields with odd values or other names, up to the start of the work"""
         values = load_recipe("tiny", FIELDS).to_dict()
-        odd: list[Any] = [
-            None,
-            True,
-            "",
-            "x",
-            "a:b",
-            -1,
-            0,
-            1.5,
-            float("nan"),
-            10**30,
-            [],
-            [None],
-            [[]],
-            {},
-            {1: 2},
-        ]
-        odd += [{"name": "blur", 1: 2}, "1", "math:pi", "A" * 5000, 1e300, "\x1b[31m", ["ig_sum", "vg_abs"]]
+        odd: list[Any] = [None, True, "", "x", "a:b", -1, 0, 1.5, float("nan"), 10**30, [], [None], [[]], {}]
+        odd += [{1: 2}, {"name": "blur", 1: 2}, "1", "math:pi", "A" * 5000, 1e300, "\x1b[31m"]
+        odd += [["ig_sum", "vg_abs"]]
 
         def run(changed: Any) -> None:
             Path("mutated.yaml").write_text(yaml.safe_dump(changed))
-            recipe = load_recipe("mutated.yaml")
-            import fpa.study.run as module
+            fpa.run_study(load_recipe("mutated.yaml"), "nowhere", device="cpu")
 
-            module.folder_lock = reached  # type: ignore[assignment]
-            with contextlib.suppress(Reached):
-                fpa.run_study(recipe, "nowhere", device="cpu")
-
-        os.chdir(self.place)
-        for _ in self.many(120):
+        for _ in self.many(1000):
             changed = json.loads(json.dumps(values))
             for _ in range(self.chance.choice([1, 1, 2])):
                 inner = changed
                 while isinstance(inner[key := self.chance.choice([*inner])], dict) and inner[key]:
                     inner = inner[key]
                 inner[key if self.chance.random() < 0.9 else f"{key}x"] = self.chance.choice(odd)
-            code, told = child(lambda changed=changed: run(changed))
-            self.trial("recipes", code in (0, 2) and "\n" not in told and len(told) < 3000, f"{code} {told}")
+            self.refuses("recipes", lambda changed=changed: run(changed), changed, STARTS_OF_WORK)
 
     def commands(self) -> None:
         """Fuzzed commands | every option with odd values, up to the start of the work"""
-        from importlib import import_module
-
-        from fpa.cli import models, parsing
-
         odd = [
             "null",
             "",
@@ -459,59 +438,49 @@ class Attack:
             "a:b",
             "math:pi",
             "1e400",
-            "9" * 40,
         ]
-        odd += [
-            "\x1b[31m",
-            "\udce9",
-            "..",
-            "/",
-            "folder:/",
-            "tiny",
-            "A" * 3000,
-            "cuda:99",
-            "captum:Nope",
-            "maps:no.npy",
-        ]
+        odd += ["9" * 40, "\x1b[31m", "\udce9", "..", "/", "folder:/", "tiny", "A" * 3000, "cuda:99"]
+        odd += ["captum:Nope", "maps:no.npy"]
+        starts = {"run": "tiny", "train": "tiny"} | dict.fromkeys(
+            ("evaluate", "audit", "finetune"), "shapes-fpa"
+        )
 
         def run(words: list[str]) -> None:
-            import fpa.study.run as study_module
-            import fpa.study.trainings as trainings
-            import fpa.training.finetuning as finetuning
-
-            for module, name in (
-                (study_module, "folder_lock"),
-                (models, "folder_lock"),
-                (trainings, "train_jobs"),
-                (finetuning, "train_jobs"),
-            ):
-                setattr(module, name, reached)
             told = io.StringIO()
-            with contextlib.suppress(Reached, SystemExit):
-                with contextlib.redirect_stderr(told), contextlib.redirect_stdout(io.StringIO()):
-                    code = main(words)
-                if code == 1 or len(told.getvalue()) > 4500:
-                    raise RuntimeError(f"{words}: {told.getvalue()[-500:]}")
+            with contextlib.redirect_stderr(told), contextlib.redirect_stdout(io.StringIO()):
+                code = main(words)
+            if code == 1:
+                raise RuntimeError(told.getvalue()[:400])
+            if code == 2:
+                raise fpa.InputError(told.getvalue().rstrip("\n"))
 
-        os.chdir(self.place)
-        starts = {
-            "run": "tiny",
-            "train": "tiny",
-            "evaluate": "shapes-fpa",
-            "audit": "shapes-fpa",
-            "finetune": "shapes-fpa",
-        }
-        for _ in self.many(120):
+        for _ in self.many(1000):
             name = self.chance.choice([*COMMANDS])
-            parser = parsing.make_parser(getattr(import_module(f"fpa.cli.{COMMANDS[name][0]}"), name))
-            options = [
-                each for action in parser._actions for each in action.option_strings if each[:2] == "--"
-            ]
+            parser = make_parser(getattr(import_module(f"fpa.cli.{COMMANDS[name][0]}"), name))
+            options = [word for action in parser._actions for word in action.option_strings]
+            options = [word for word in options if word.startswith("--") and word != "--debug"]
             words = [name, starts.get(name, self.chance.choice(odd))]
             for _ in range(self.chance.randint(1, 3)):
-                words += [self.chance.choice(options or ["--debug"]), self.chance.choice(odd)]
-            code, told = child(lambda words=[word for word in words if word != "--debug"]: run(words))
-            self.trial("commands", code == 0, f"{words} {told}")
+                words += [self.chance.choice(options), self.chance.choice(odd)]
+            self.refuses("commands", lambda words=words: run(words), words, STARTS_OF_WORK)
+
+    def refuses(self, kind: str, work: Callable[[], Any], what: object, until: Sequence[str] = ()) -> None:
+        """Do something, perhaps only `until` the work begins: it ends, or one line says what is wrong."""
+        os.chdir(self.place)
+        told = ""
+        try:
+            with contextlib.ExitStack() as patches:
+                patches.enter_context(mock.patch("fpa.data.shapes.draw_shapes", DRAWN))
+                for name in until:
+                    patches.enter_context(mock.patch(name, side_effect=Reached))
+                work()
+        except (Reached, SystemExit):
+            pass
+        except fpa.InputError as error:
+            told = "" if "\n" not in str(error) and len(str(error)) < 3000 else f"InputError: {error}"
+        except Exception:
+            told = traceback.format_exc()[-500:]
+        self.trial(kind, not told, f"{told} of {str(what)[:2000]}")
 
     def calls(self) -> None:
         """Odd calls of the API | one argument of a good call replaced by something odd"""
@@ -631,19 +600,11 @@ class Attack:
             torch.Generator(),
             lambda *_: None,
         ]
-        os.chdir(self.place)
-        for _ in self.many(400):
+        for _ in self.many(1000):
             function = self.chance.choice([*good])
             argument, value = self.chance.choice([*good[function]]), self.chance.choice(odd)
-            try:
-                function(**good[function] | {argument: value})
-                self.trial("calls", True)
-            except fpa.InputError as error:
-                self.trial("calls", "\n" not in str(error) and len(str(error)) < 2000, error)
-            except Exception as error:
-                self.trial(
-                    "calls", False, f"{function.__name__}({argument}={type(value)}): {type(error)} {error}"
-                )
+            what = f"{function.__name__}({argument}={type(value)})"
+            self.refuses("calls", lambda: function(**good[function] | {argument: value}), what)
 
     def growth(self) -> None:
         """100 evaluations | in one process: memory, open files and threads do not grow"""
@@ -714,8 +675,13 @@ class Reached(BaseException):
     """The checks are over and the work would begin."""
 
 
-def reached(*_: Any, **__: Any) -> Any:
-    raise Reached
+STARTS_OF_WORK = (
+    "fpa.study.run.folder_lock",
+    "fpa.cli.models.folder_lock",
+    "fpa.study.trainings.train_jobs",
+    "fpa.training.finetuning.train_jobs",
+)
+DRAWN = cache(draw_shapes)  # the same images for every trial
 
 
 def limit() -> None:

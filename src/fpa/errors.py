@@ -6,12 +6,19 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+LONGEST = 2000
+"""Characters of a message."""
+
 
 class InputError(ValueError):
     """Something the user gave cannot be used; the message says what, and what would be accepted.
 
-    The command line shows the message alone and exits with code 2.
+    The command line shows the message alone and exits with code 2. A message that repeats something very
+    long is shortened.
     """
+
+    def __str__(self) -> str:
+        return shortened(super().__str__(), LONGEST)
 
 
 class DamagedError(InputError):

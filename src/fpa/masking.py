@@ -302,7 +302,10 @@ def get_masking(
         raise unknown("masking", name, [*MASKINGS, *ALIASES, "module:Class"])
     make: Any = MASKINGS.get(name) or load_object(name, "masking")
     maker = isinstance(make, type) or make in MASKINGS.values()  # else it is a function of images and mask
-    accepted = list(inspect.signature(make).parameters)[0 if maker else 2 :]
+    try:
+        accepted = list(inspect.signature(make).parameters)[0 if maker else 2 :]
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must be a masking or a function of images and mask: {error}") from error
     taken = ", ".join(accepted)
     if not set(parameters) <= set(accepted):
         raise InputError(

@@ -253,6 +253,20 @@ def test_the_area_of_patches_of_unequal_size_is_over_the_pixels_removed(tmp_path
     np.testing.assert_allclose([*area.mif_areas, *area.lif_areas], 50, rtol=1e-6)
 
 
+@pytest.mark.parametrize("fractions", [[0, 0.97, 1], [0, 0.5, 1], [0, 0.3, 0.9, 1]])
+@pytest.mark.parametrize("features", ["pixels", 2])
+def test_curves_under_a_masking_that_cannot_remove_everything_end_where_it_can(tmp_path, fractions, features):
+    """As if the plan's own masking were that one, whichever fractions the plan has."""
+    torch.manual_seed(0)
+    net, images = nn.Sequential(nn.Flatten(), nn.Linear(3 * 81, 4)).eval(), some(4, size=9)
+    how = {"estimators": ["vg_abs"], "points": 5, "features": features}
+    found = run(net, images, tmp_path / "a", fractions=fractions, maskings={"imputed": "road"}, **how)
+    shares = [*(each for each in fractions if each < 0.95), 0.95]
+    alone = run(net, images, tmp_path / "b", fractions=shares, masking="road", **how)
+    same(found.under["imputed"], alone)
+    assert found.under["imputed"].fidelity("vg_abs").area == alone.fidelity("vg_abs").area
+
+
 def test_progress_lines_for_logs(net, tmp_path, capsys):
     run(net, some(), tmp_path, estimators="vg_abs", progress=True)
     lines = capsys.readouterr().err.splitlines()

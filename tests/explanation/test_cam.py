@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.nn.modules.module import register_module_forward_hook
 from torchvision.models import SwinTransformer, VisionTransformer, resnet18
 
 import fpa
@@ -99,6 +100,17 @@ def test_the_tokens_of_a_transformer_are_put_back_on_their_grid(vit, method):
 
     maps = fpa.explain(vit, images, [method])[method]
     torch.testing.assert_close(maps, expected(method, vit, layer, images, placed), rtol=1e-4, atol=1e-6)
+
+
+def test_a_model_is_looked_at_once_for_images_of_a_shape(net):
+    engine, single = fpa.Engine(net), []
+    for _ in range(2):
+        with register_module_forward_hook(lambda module, _, output: single.append(len(output) == 1)):
+            fpa.explain(engine, some_images(), METHODS)
+        single.append(None)
+    first, second = single[: single.index(None)], single[single.index(None) + 1 : -1]
+    assert any(first)  # the look is a pass of one image
+    assert not any(second)
 
 
 def test_channels_may_come_last():

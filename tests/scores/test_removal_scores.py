@@ -14,7 +14,9 @@ from blocks import block_of, images, linear, scored
 from fpa.masking import Blur
 from fpa.scores import SCORES, Given
 from fpa.scores.correlation import random_subsets, spearman
+from fpa.scores.faithfulness_correlation import FaithfulnessCorrelation
 from fpa.scores.infidelity import random_squares
+from fpa.scores.sensitivity_n import SensitivityN
 from fpa.scores.single_deletion import GRID
 from fpa.seeds import Stream
 
@@ -180,6 +182,32 @@ def test_blurred_twins_have_the_sign_of_their_original(net, batch):
     for score in ("sds", "infidelity"):
         known[score] = np.isfinite([*scored(score, block).values()]).all(1).tolist()
     assert known == {"sds": [True, False, False], "infidelity": [True, False, True]}
+
+
+def test_passes_that_scores_share_are_counted_once():
+    plan = fpa.make_plan(["ig_sum"], points=3, scores=["infidelity", "infidelity_scaled", "insertion"])
+    assert plan.costs == [
+        "infidelity, infidelity_scaled: 100 forward passes for each image",
+        "insertion: 2 forward passes for each image",
+    ]
+    assert plan.passes == 200 + 2 + 100 + 2
+
+
+def test_a_function_without_negative_values_has_no_infidelity(net, batch):
+    """It counts as unsigned, as everywhere."""
+    own = {"mine": lambda model, images, targets: images.abs().sum(1), "ig_sum": "ig_sum"}
+    how = {"settings": fpa.Settings(2, 2), "points": 3, "progress": False, "scores": ["infidelity"]}
+    values = fpa.evaluate(net, batch, own, **how).evaluation.values["infidelity"]
+    assert np.isnan(values["mine"]).all()
+    assert np.isfinite(values["ig_sum"]).all()
+
+
+@pytest.mark.parametrize("share", [0, 1, -0.1, 1.5, float("nan"), "a tenth"])
+def test_sets_of_pixels_must_leave_a_choice(share):
+    with pytest.raises(fpa.InputError, match="share must be "):
+        FaithfulnessCorrelation(share=share)
+    with pytest.raises(fpa.InputError, match="share must be "):
+        SensitivityN(shares=(0.1, share))
 
 
 def test_rank_scores_do_not_see_an_increasing_transform(net, batch, maps):

@@ -398,6 +398,23 @@ class TestHostileFiles:
         assert 2 < told.count(None) < 50
 
     @pytest.mark.parametrize(
+        "fields",
+        [
+            {"model": "A" * 5000},
+            {"data.name": "A" * 5000},
+            {"data.name": "folder:" + "A" * 5000},
+            {"data.name": "folder:~nobody/photos"},
+            {"masking": "math:pi"},
+            {"masking": "builtins:max"},
+        ],
+    )
+    def test_odd_names_are_refused_before_any_work(self, tmp_path, fields):
+        with pytest.raises(InputError) as told:
+            run_study(load_recipe("tiny", fields), tmp_path / "study")
+        assert len(str(told.value)) < 2100
+        assert not (tmp_path / "study").exists()
+
+    @pytest.mark.parametrize(
         ("content", "message"),
         [
             (

@@ -10,7 +10,7 @@ from importlib import import_module
 
 from fpa import __version__
 from fpa.cli.streams import Patient
-from fpa.errors import InputError, first_line, one_of, printable, shortened
+from fpa.errors import LONGEST, InputError, first_line, one_of, printable, shortened
 
 COMMANDS = {
     "run": ("studies", "Run a whole study: train, explain, perturb, score, show."),
@@ -53,7 +53,7 @@ def _main(argv: list[str]) -> int:
     except (InputError, OSError) as error:
         if "--debug" in argv:
             traceback.print_exc()
-        print(f"fpa: {printable(shortened(str(error), 4000))}", file=sys.stderr)
+        print(f"fpa: {printable(shortened(str(error), LONGEST))}", file=sys.stderr)
         return 2
     except Exception as error:
         if "--debug" in argv:

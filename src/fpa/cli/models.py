@@ -2,18 +2,25 @@
 
 import json
 import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from rich.console import Console
+from rich.table import Table
 
 import fpa
-from fpa.cli.options import AuditOptions, EvaluationOptions, ModelOptions, RunOptions, default_output, show
+from fpa.cli.folders import claimed, evaluation_of, remove_shown
+from fpa.cli.options import (
+    AuditOptions,
+    EvaluationOptions,
+    ModelOptions,
+    RunOptions,
+    Subject,
+    default_output,
+    show,
+)
 from fpa.errors import InputError, at_least, counted, percent
-from fpa.files import folder_lock, refuse_links
 from fpa.progress import Display
 
 MASKINGS: list[dict[str, Any] | str] = ["constant", "mean", "blur", "uniform"]
@@ -86,11 +93,11 @@ def evaluate(
     output = run.output or default_output("evaluate", *parts)
     about |= (noted := notes(stored.get("judge", engine), plan))
     note = "\n".join(filter(None, (note, *noted["notes"])))
-    with _claimed(output, run, note) as display:
+    with claimed(output, run, note) as display:
         tell = display.evaluating(subject.name, source.count)
         evaluate_blocks(engine, source, plan, output, progress=tell, **stored)
         display.unreadable(source.lost)
-        _remove_shown(output)
+        remove_shown(output)
         results = fpa.read_results(output)
         for stage in SHOWN:
             with display.making(stage):
@@ -127,7 +134,7 @@ def audit(
         if (images, how, maskings) != (ModelOptions(), AuditOptions(), MASKINGS):
             raise InputError(f"{model} is an evaluation, judged as it was made: give no other settings")
         verdict = replace(fpa.audit_result(model), repeat=command)
-        with _claimed(output := run.output or Path(model), replace(run, overwrite=False), None):
+        with claimed(output := run.output or Path(model), replace(run, overwrite=False), None):
             return _leave(verdict, output, run.quiet)
     subject = images.open(model)
     scale = subject.normalisation.mean, subject.normalisation.std
@@ -139,10 +146,10 @@ def audit(
     output = run.output or default_output("audit", subject.name, subject.elsewhere, told)
     stored: dict[str, Any] = {"folder": output, "overwrite": run.overwrite}
     stored |= {"name": f"{subject.name} on {source.name}", **how.plan(subject.normalisation)}
-    if found := _evaluation_of(engine):
+    if found := evaluation_of(engine):
         hint = f"{found} holds an evaluation of this model, which fpa audit {found} judges in seconds"
         note = "\n".join(filter(None, (note, hint)))
-    with _claimed(output, run, note) as display:
+    with claimed(output, run, note) as display:
         if source.count is not None and source.count < FEWEST_IMAGES:
             display.say(
                 f"{counted(source.count)}: with fewer than {FEWEST_IMAGES} the verdict is: cannot tell"
@@ -150,7 +157,7 @@ def audit(
         tell = display.evaluating(subject.name, source.count)
         verdict = fpa.audit(engine, source, maskings=maskings, progress=tell, **stored)
         display.unreadable(source.lost)
-        _remove_shown(output)
+        remove_shown(output)
         if verdict.verdict == "unreliable" and _can_be_named(model):
             if has_training_images(source.name):
                 for_training = maskings[0] if trains[0] else "constant"
@@ -176,8 +183,8 @@ def finetune(
     model: str,
     *,
     images: ModelOptions,
-    epochs: int = 2,
-    learning_rate: float = 0.003,
+    epochs: int = 10,
+    learning_rate: float = 0.01,
     batch_size: int = 64,
     targets: Literal["auto", "labels", "model"] = "auto",
     masking: dict[str, Any] | str = "constant",
@@ -186,12 +193,14 @@ def finetune(
     p1_max: float | None = None,
     p2: float | None = None,
     s_max: int | None = None,
+    audit_images: int = 200,
     seed: int = 0,
     run: RunOptions,
 ) -> int:
     """Train an existing model for a few epochs with FPA, so that explanations can be evaluated on it.
 
-    If it is stopped, the same command continues. The folder gets model.safetensors and training.csv.
+    If it is stopped, the same command continues. The folder gets model.safetensors, training.csv, and in
+    audit-before and audit-after what fpa audit says of the two models.
 
     Args:
         model: A .safetensors file written by fpa, the name of a shipped model, torchvision:NAME, timm:NAME,
@@ -208,6 +217,7 @@ def finetune(
         p1_max: Largest share of the pixels selected; default: the paper's value for the image size.
         p2: Share of the selected pixels that start a square; default: the paper's value for the image size.
         s_max: Largest side of a square; default: the paper's value for the image size.
+        audit_images: Images on which the model is audited as it was and as it is now; 0: no audits.
         seed: Seed of everything random.
 
     """
@@ -215,6 +225,7 @@ def finetune(
     from fpa.data.sets import has_own_test, tuning_data
     from fpa.models.wrap import class_count
 
+    at_least("--audit_images", audit_images, 0)
     subject = images.open(model)
     data = tuning_data(subject.data, images.data_root, size=subject.size)
     outputs = class_count(subject.model, data.input_shape)
@@ -267,51 +278,73 @@ def finetune(
         known = card.accuracy if card is not None and same and not by_model else None
         before = "" if known is None else f" (before: {percent(known)})"
         print(f"{what} {percent(tuned.card.accuracy)}{before}  {output / 'model.safetensors'}")
+    if count := min(audit_images, len(data.evaluation)):
+        how = AuditOptions(count=count, estimators=["paper"], ig_steps=50)
+        _audit_both(
+            {"before": subject, "after": subject._replace(model=tuned)},
+            masking,
+            images,
+            how,
+            output=output,
+            run=run,
+        )
     return 0
 
 
-def _evaluation_of(engine: fpa.Engine) -> Path | None:
-    """The folder of an evaluation of this model, in runs/, that can be audited as it is."""
-    from fpa.evaluation.shards import DESCRIPTION, EvaluationFolder
-    from fpa.models.saved import fingerprint
+def _audit_both(
+    models: dict[str, Subject],
+    masking: dict[str, Any] | str,
+    images: ModelOptions,
+    how: AuditOptions,
+    *,
+    output: Path,
+    run: RunOptions,
+) -> None:
+    """Audit a model as it was and after fine-tuning, and show the two verdicts beside each other."""
+    from fpa.auditing.rule import FEWEST_IMAGES
 
-    weights = fingerprint(engine.model)
-    for path in sorted(Path("runs").glob(f"evaluate-*/{DESCRIPTION}")):
-        with suppress(InputError, OSError):
-            about = EvaluationFolder(path.parent).about() or {}
-            if about["model"] == weights and about["images"] and "random" in about["plan"]["estimators"]:
-                return path.parent
-    return None
+    verdicts: dict[str, fpa.Audit] = {}
+    for when, subject in models.items():
+        folder = output / f"audit-{when}"
+        source, note = images.images(subject, how.count)
+        with claimed(folder, run, note if when == "before" else None) as display:
+            engine = how.engine(subject.model, source, run.device)
+            stored: dict[str, Any] = {"folder": folder, "overwrite": run.overwrite}
+            tell = display.evaluating(f"audit {when}", source.count)
+            stored |= {"name": f"{subject.name}, {when}", **how.plan(subject.normalisation)}
+            verdict = fpa.audit(engine, source, maskings=[masking], progress=tell, **stored)
+            verdict.save(folder / "audit.json")
+            verdict.report(folder / "audit.html")
+        verdicts[when] = verdict
+    if run.quiet:
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column(f"audit of {counted(how.count or 0)}")
+    for when in verdicts:
+        table.add_column(when, justify="right")
+    for row in zip(*(_evidence(verdict) for verdict in verdicts.values()), strict=True):
+        table.add_row(row[0][0], *(value for _, value in row))
+    Console().print(table)
+    if verdicts["after"].verdict != "reliable":
+        few = (how.count or 0) < FEWEST_IMAGES or verdicts["after"].verdict == "cannot tell"
+        more = "more images for the audit (--audit_images)" if few else "more epochs, or more training images"
+        print(f"not reliable yet: {more} may help")
+    print(f"page: {output / 'audit-after' / 'audit.html'}")
 
 
-@contextmanager
-def _claimed(folder: Path, run: RunOptions, note: str | None) -> Iterator[Display]:
-    """Lock the folder and show what is done; one that holds something else is refused before any work."""
-    from fpa.evaluation.shards import DESCRIPTION
-    from fpa.study.folder import SHOWN_FILES
-
-    with folder_lock(folder), Display(quiet=run.quiet) as display:
-        evaluated = (folder / DESCRIPTION).exists()
-        if any((place / "recipe.yaml").exists() for place in (folder, folder.absolute().parent)):
-            raise InputError(f"{folder} holds a study, or a part of one: choose another --output")
-        if not evaluated and any((folder / name).exists() for name in SHOWN_FILES):
-            held = "tables, figures or a report of something else"
-            raise InputError(f"{folder} holds {held}: choose another --output")
-        others = any(not path.name.startswith(".fpa-") for path in folder.iterdir())
-        if run.overwrite and others and not evaluated:
-            raise InputError(f"{folder} is not empty and holds no evaluation: nothing was deleted")
-        if note:
-            display.say(note)
-        yield display
-
-
-def _remove_shown(folder: Path) -> None:
-    """Remove what may have been made of an evaluation that was overwritten."""
-    from fpa.study.folder import SHOWN_FILES
-
-    refuse_links(folder, ["figures"])
-    for name in (*SHOWN_FILES, "audit.json", "audit.html"):
-        (folder / name).unlink(missing_ok=True)
+def _evidence(verdict: "fpa.Audit") -> list[tuple[str, str]]:
+    """What a verdict rests on, in a few words each."""
+    found = verdict.evidence
+    opposite, kept = found.opposite, found.kept.get(10)
+    return [
+        ("verdict", verdict.verdict),
+        (
+            "pairs in opposite order",
+            "-" if opposite is None else f"{opposite.value:.0f} of {found.signed * found.unsigned}",
+        ),
+        ("output kept with 10 % masked", "-" if kept is None else percent(kept.value)),
+        ("accuracy", "-" if found.accuracy is None else percent(found.accuracy)),
+    ]
 
 
 def _known_masking(masking: Any) -> Any:

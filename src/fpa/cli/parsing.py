@@ -34,7 +34,7 @@ def call(function: Command, argv: Sequence[str], command: str) -> int:
         _take_defaults_from_recipe(parser, words)
     try:
         chosen = parser.instantiate(parser.parse_args(words))
-    except ArgumentError as error:
+    except (ArgumentError, UnicodeError) as error:
         raise InputError(shortened(_in_words(" ".join(str(error).split()), options), 1000)) from error
     chosen["command"] = command
     return int(_filled(function, chosen))
@@ -106,7 +106,7 @@ def _take_defaults_from_recipe(parser: ArgumentParser, words: Sequence[str]) -> 
     """Make what the named recipe says the default of every option that is a field of it."""
     try:
         name = parser.parse_args([word for word in words if word not in ("-h", "--help")]).RECIPE
-    except ArgumentError:  # it is shown when the words are parsed for good
+    except (ArgumentError, UnicodeError):  # it is shown when the words are parsed for good
         name = "shapes"
     values = fpa.load_recipe(name).to_dict()
     parser.set_defaults({field: value for field, value in values.items() if field != "name"})

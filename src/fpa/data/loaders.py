@@ -163,6 +163,7 @@ def check_plain(what: str, tensor: Tensor) -> Tensor:
     kinds = {"on the meta device": tensor.is_meta, "nested": tensor.is_nested, "complex": tensor.is_complex()}
     kinds["sparse"] = not tensor.is_nested and tensor.layout != torch.strided
     kinds["quantised"] = tensor.is_quantized
+    kinds[str(tensor.dtype)] = tensor.is_floating_point() and tensor.dtype.itemsize < 2  # it cannot be added
     if odd := [kind for kind, true in kinds.items() if true]:
         raise InputError(f"{what} must be a plain tensor of real numbers, got one that is {odd[0]}")
     return tensor

@@ -49,21 +49,21 @@ PREFIX = "folder:"
 
 def folder_path(name: str) -> Path | None:
     """The folder that `folder:PATH` names; None for any other name."""
-    return Path(name.removeprefix(PREFIX)).expanduser() if name.startswith(PREFIX) else None
+    return Path(os.path.expanduser(name.removeprefix(PREFIX))) if name.startswith(PREFIX) else None
 
 
 def load_folder(request: DataRequest, folder: Path) -> ImageData:
     """`train/` and `val/` (or `test/`), each with a subfolder for each class."""
     test = test_folder(folder)
-    if test is None or not (folder / "train").is_dir():
-        state = "does not hold both" if folder.is_dir() else "does not exist; it must hold"
+    if test is None or not os.path.isdir(folder / "train"):
+        state = "does not hold both" if os.path.isdir(folder) else "does not exist; it must hold"
         raise InputError(f"{folder} {state} train/ and val/ (or test/), each with a subfolder for each class")
     return two_folders(request, folder / "train", test)
 
 
 def load_evaluation_folder(request: DataRequest, folder: Path) -> ImageData:
     """`val/`, `test/`, `train/` or the folder itself, with a subfolder for each class or only images."""
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise InputError(f"there is no folder {folder}")
     test = test_folder(folder) or (folder / "train" if (folder / "train").is_dir() else folder)
     loose = sorted(file.name for file in test.iterdir() if file.name.lower().endswith(IMG_EXTENSIONS))
@@ -95,7 +95,7 @@ def load_tuning_folder(request: DataRequest, folder: Path) -> ImageData:
 
 def test_folder(folder: Path) -> Path | None:
     """Where the images to evaluate on are, apart from others."""
-    return next((folder / part for part in ("val", "test") if (folder / part).is_dir()), None)
+    return next((folder / part for part in ("val", "test") if os.path.isdir(folder / part)), None)
 
 
 def two_folders(request: DataRequest, train: Path, test: Path, official: int | None = None) -> ImageData:

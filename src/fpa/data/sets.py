@@ -6,6 +6,7 @@ the files is said before training starts; an image that cannot be read later com
 `UNREADABLE`, which `cross_entropy` ignores, so that it can be named and counted.
 """
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
@@ -121,7 +122,7 @@ def _load(request: DataRequest, from_folder: Callable[[DataRequest, Path], Image
         return _as_data(DATA_SETS[name](request), request)
     if path := photos.folder_path(name):
         return from_folder(request, path)
-    if Path(name).expanduser().is_dir():
+    if os.path.isdir(os.path.expanduser(name)):
         raise InputError(f"unknown data set {name!r}: did you mean folder:{name}?")
     if ":" not in name:
         raise unknown("data set", name, [*DATA_SETS, "folder:PATH", "module:function"])

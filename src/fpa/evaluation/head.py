@@ -68,7 +68,7 @@ def head_of(
         return None
     centred = {name: beside.fidelity(name) for name in scores}
     both = {name: (each.area, centred[name].area) for name, each in scores.items()}
-    least = MOVED * max(abs(area) for areas in both.values() for area in areas)
+    least = MOVED * max((abs(area) for areas in both.values() for area in areas), default=0.0)
     moved = [
         name
         for name, (logit, other) in both.items()

@@ -235,6 +235,7 @@ def _compute(
             "problems": problems(bad, part.indices),
             "fractions": fractions.tolist(),
             "importance": {name: each.tolist() for name, each in sums.items()},
+            "under": {name: each.fractions.tolist() for name, each in under.items()},
         }
         numbers = {"index": np.array(part.indices, dtype=np.int64), "label": part.labels.numpy()}
         arrays = {name: each.contiguous().numpy() for name, each in columns.items()}

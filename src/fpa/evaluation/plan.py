@@ -12,9 +12,9 @@ from fpa.engine.outputs import OUTPUTS, check_outputs, explained_output
 from fpa.errors import InputError, at_least, counted, one_of
 from fpa.explanation import Estimator, Estimators, Settings, get_estimators, passes
 from fpa.masking import Masking, get_masking, masking_json
-from fpa.perturbation import check_fractions, segment_count
+from fpa.perturbation import check_fractions, segment_count, up_to
 from fpa.schema import checked
-from fpa.scores.score import ALL, Given, Score, get_scores
+from fpa.scores.score import ALL, Given, Passes, Score, get_scores
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Plan:
     def passes(self) -> int:
         """Passes an image costs: gradients, and forwards along the curves and for the scores."""
         inner = sum(0 < fraction < 1 for fraction in self.fractions)
-        scores = sum(each.passes(self.given()).forwards for each in self.scores)
+        scores = sum(cost.forwards for cost in self._costs)
         curves = len(self.estimators) + len(self.varied) * len(self.maskings)
         return self.gradients + 2 * inner * curves + scores
 
@@ -120,9 +120,9 @@ class Plan:
         total = "" if images is None else f": {images * self.passes:,} passes for {counted(images)}"
         return f"{self.gradients:,} gradients and {forwards:,} forward passes for each image{total}"
 
-    def fractions_under(self, masking: Masking) -> list[float]:
-        """Those of the fractions that this masking can remove."""
-        return [fraction for fraction in self.fractions if fraction <= masking.most]
+    def fractions_under(self, masking: Masking) -> Sequence[float]:
+        """The fractions, up to the largest that this masking can remove."""
+        return self.fractions if self.fractions[-1] <= masking.most else up_to(masking.most, self.fractions)
 
     @property
     def varied(self) -> list[str]:
@@ -130,13 +130,22 @@ class Plan:
         return [name for name, each in self.estimators.items() if each.explains or each.is_random]
 
     @property
+    def _costs(self) -> dict[Passes, list[Score]]:
+        """Scores by the passes they cost; those that share some are together."""
+        costs = dict[Passes, list[Score]]()
+        for score in self.scores:
+            cost = score.passes(self.given())
+            if any(cost):
+                costs.setdefault(cost._replace(shared=cost.shared or score.name), []).append(score)
+        return costs
+
+    @property
     def costs(self) -> list[str]:
         """What scores cost in passes, in words, where they cost any."""
         lines = []
-        for score in self.scores:
-            if any(cost := score.passes(self.given())):
-                images = f"of {self.score_images} images" if "explain" in score.needs else "image"
-                lines.append(f"{score.name}: {cost} for each {images}")
+        for cost, scores in self._costs.items():
+            images = f"of {self.score_images} images" if "explain" in scores[0].needs else "image"
+            lines.append(f"{', '.join(score.name for score in scores)}: {cost} for each {images}")
         return lines
 
 
@@ -193,8 +202,8 @@ def make_plan(
     if outputs[0] == "logit" and "centred" not in outputs:  # shows what a shift of all logits would change
         outputs.append("centred")
     wanted = [scores] if isinstance(scores, (str, Score)) else list(scores)
-    known = {score.name for score in get_scores(["A", *(each for each in wanted if each != ALL)])}
     chosen = get_scores(["A", *wanted])
+    known = {score.name for score in get_scores(["A", *(each for each in wanted if each != ALL)])}
     at_least("score_images", score_images, 1)
     if isinstance(features, str) and features.isdigit():
         features = int(features)

@@ -1,5 +1,6 @@
 """The scores of one model: which explanation is best, how surely, and which scores agree."""
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,7 +47,10 @@ def goodness(result: "Result", score: str) -> dict[str, float]:
 
 def best(result: "Result", score: str = "A") -> str:
     """The explanation with the best mean of a score; baselines take no part, unless there is nothing else."""
-    means = goodness(result, score)
+    return _best(result, goodness(result, score))
+
+
+def _best(result: "Result", means: dict[str, float]) -> str:
     names = [name for name in means if name in result.signed] or [*means]
     return max(names, key=means.__getitem__, default="")
 
@@ -56,20 +60,23 @@ def worse_than_best(result: "Result", score: str = "A") -> dict[str, float]:
 
     Two-sided paired t-tests over images; those without two images in common with the best are left out.
     """
-    champion, tests = best(result, score), dict[str, float]()
-    for name in goodness(result, score):
+    return _against_best(result, score)[1]
+
+
+def _against_best(result: "Result", score: str) -> tuple[str, dict[str, float]]:
+    means, tests = goodness(result, score), dict[str, float]()
+    champion = _best(result, means)
+    for name in means:
         if name != champion and name in result.signed:
-            try:
+            with suppress(InputError):
                 tests[name] = paired_test(result, champion, name, score).p
-            except InputError:
-                continue
-    return dict(zip(tests, holm(list(tests.values())).tolist(), strict=True))
+    return champion, dict(zip(tests, holm(list(tests.values())).tolist(), strict=True))
 
 
 def tied(result: "Result", score: str = "A", alpha: float = 0.05) -> list[str]:
     """The best explanation and those that are not significantly worse; alone, it is surely the best."""
-    worse = worse_than_best(result, score)
-    return [best(result, score), *(name for name, p in worse.items() if not p < alpha)]
+    champion, worse = _against_best(result, score)
+    return [champion, *(name for name, p in worse.items() if not p < alpha)]
 
 
 def rank_correlations(result: "Result") -> tuple[list[str], Floats]:

@@ -238,11 +238,12 @@ def _evaluation(about: Mapping[str, Any], blocks: Sequence[StoredBlock]) -> Eval
     def curves(masking: str, output: str, **more: Any) -> Evaluation:
         sides: dict[str, Any] = {side: by_name(curve_column(masking, output, side, "")) for side in SIDES}
         start, points = column(f"unmasked/{output}"), next(iter(sides["mif"].values())).shape[1]
-        cut = {"fractions": shared["fractions"][:points]}  # some maskings cannot remove everything
-        for side in SIDES if uneven else ():
-            own = shared[f"shares_{side}"].items()
-            cut[f"shares_{side}"] = {name: shares[:, :points] for name, shares in own}
-        return Evaluation(**shared | sides | cut, unmasked=start, divided=plan["divided"][output], **more)
+        known = first.notes.get("under", {}).get(masking, shared["fractions"][:points])
+        own: dict[str, Any] = {"fractions": np.array(known)}  # some maskings cannot remove everything
+        for side in SIDES if uneven and masking else ():
+            shares = by_name(f"{masking}|share/{side}/") or shared[f"shares_{side}"]
+            own[f"shares_{side}"] = {name: each[:, :points] for name, each in shares.items()}
+        return Evaluation(**shared | sides | own, unmasked=start, divided=plan["divided"][output], **more)
 
     return curves(
         "",
@@ -283,6 +284,7 @@ def write_result(result: Result, folder: Path) -> Path:
         "problems": evaluation.problems,
         "fractions": evaluation.fractions.tolist(),
         "importance": {name: [1, *values.tolist()] for name, values in evaluation.importance.items()},
+        "under": {name: each.fractions.tolist() for name, each in evaluation.under.items()},
     }
     values = {(score, name): each for score, by in evaluation.values.items() for name, each in by.items()}
     images = len(evaluation.indices)
@@ -302,6 +304,7 @@ def curve_column(masking: str, output: str, side: str, estimator: str) -> str:
 def curve_columns(outputs: Mapping[str, Any], under: Mapping[str, Any]) -> dict[str, Any]:
     """The columns of curves: by output, the first of them also under further maskings."""
     first = next(iter(outputs))
+    points = outputs[first].fractions.tolist()
     parts = [("", output, curves) for output, curves in outputs.items()]
     parts += [(masking, first, curves) for masking, curves in under.items()]
     columns = {f"unmasked/{output}": curves.unmasked for output, curves in outputs.items()}
@@ -309,8 +312,10 @@ def curve_columns(outputs: Mapping[str, Any], under: Mapping[str, Any]) -> dict[
         for masking, output, curves in parts:
             named = getattr(curves, side).items()
             columns |= {curve_column(masking, output, side, name): curve for name, curve in named}
-        shares = getattr(outputs[first], f"shares_{side}") or {}
-        columns |= {f"share/{side}/{name}": share for name, share in shares.items()}
+        others = {f"{name}|": each for name, each in under.items() if each.fractions.tolist() != points}
+        for prefix, curves in {"": outputs[first], **others}.items():
+            shares = getattr(curves, f"shares_{side}") or {}
+            columns |= {f"{prefix}share/{side}/{name}": share for name, share in shares.items()}
     return columns
 
 

@@ -84,10 +84,20 @@ class Estimator:
         """
         if self.raw.baseline or self.blur is not None:
             return "baseline" if self.raw.baseline else "twin"
+        return "signed" if self.can_be_negative() else "unsigned"
+
+    def can_be_negative(self, *, reduced: bool = True) -> bool:
+        """Whether scores of its map can be, or of the raw map before it is `reduced`, blurred or not.
+
+        >>> by_name("vg_abs").can_be_negative(), by_name("vg_abs").can_be_negative(reduced=False)
+        (False, True)
+        """
         if self.kind is not None:
-            return self.kind
-        nonnegative = self.raw.nonnegative and not self.times_input
-        return "unsigned" if self.reduction == "abs" or nonnegative else "signed"
+            return self.kind == "signed"
+        squared = self.raw.nonnegative and not self.times_input
+        # a twin is blurred after the absolute value was taken
+        absolute = self.reduction == "abs" and (reduced or self.blur is not None)
+        return not squared and not absolute
 
     @property
     def signed(self) -> bool:

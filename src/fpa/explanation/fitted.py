@@ -35,6 +35,7 @@ class FittedModel(nn.Module):
                 if child is not None and type(child) in _ACTIVATIONS:
                     parent._modules[name] = uses.setdefault(id(child), _Uses(child))
         self.all_uses = [self.functions, *uses.values()]
+        self.grids: dict[torch.Size, Any] = {}  # where its layers' outputs are, by the shape of an image
 
     def forward(self, images: Tensor, targets: Tensor | None = None, output: str = "logit") -> Any:
         """What the model says, every use of an activation through its own module.

@@ -33,7 +33,13 @@ class Grids:
 
     @classmethod
     def of(cls, model: FittedModel, image: Tensor) -> "Grids":
-        """For images like `image` [1, C, H, W]; its values do not matter."""
+        """For images like `image` [1, C, H, W], looked at once; its values do not matter."""
+        if image.shape not in model.grids:
+            model.grids[image.shape] = cls._seen_in(model, image)
+        return model.grids[image.shape]  # type: ignore[no-any-return]
+
+    @classmethod
+    def _seen_in(cls, model: FittedModel, image: Tensor) -> "Grids":
         noise = torch.randn(image.shape, generator=torch.Generator().manual_seed(0)).to(image)
         ended: list[tuple[nn.Module, Tensor]] = []
 

@@ -1,6 +1,7 @@
 """The names of models, the same in recipes and commands, and models with new weights by these names."""
 
 import difflib
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -111,7 +112,7 @@ def parse_model_name(spec: str) -> ModelName:
         if not rest:
             raise InputError("hf: needs a name, as in hf:microsoft/resnet-50, or a folder, as in hf:my-model")
         return ModelName("hf", rest, spec)
-    if Path(spec).is_file():
+    if os.path.isfile(spec):  # unlike Path's, also for names that are too long for a file
         return ModelName("file", spec, spec)
     if rest:
         return ModelName("function", rest, spec)

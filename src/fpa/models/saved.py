@@ -6,6 +6,7 @@ is refused.
 
 import hashlib
 import json
+import os
 import pickle
 import zipfile
 from collections.abc import Mapping
@@ -121,7 +122,7 @@ def model_path(name: Path | str) -> Path:
     if path.suffix in (".pth", ".pt", ".bin", ".ckpt"):
         options = f"--model torchvision:NAME --weights {path}"
         raise InputError(f"{path} is not a .safetensors file of fpa: name its architecture, with {options}")
-    if path.suffix or path.is_file() or path.parent != Path():
+    if path.suffix or os.path.isfile(path) or path.parent != Path():
         return path
     if (path / "config.json").is_file():
         raise InputError(f"{path} is a folder of Hugging Face: name it hf:{path}")

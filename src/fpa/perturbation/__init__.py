@@ -12,6 +12,7 @@ from fpa.perturbation.curves import (
     not_finite,
     outputs_without,
     perturbation_curves,
+    up_to,
 )
 from fpa.perturbation.features import features_of, ranks, segment_count
 from fpa.perturbation.outputs import OUTPUTS, Output, check_outputs, output
@@ -19,5 +20,5 @@ from fpa.perturbation.outputs import OUTPUTS, Output, check_outputs, output
 __all__ = [
     "OUTPUTS", "Curves", "Output", "check_fractions", "check_left", "check_outputs", "curves_of",
     "features_of", "not_finite", "output", "outputs_without", "perturbation_curves", "problems", "ranks",
-    "segment_count",
+    "segment_count", "up_to",
 ]  # fmt: skip

@@ -275,7 +275,7 @@ def check_fractions(
             limit = "at least 2" if points < 2 else f"at most {MOST_POINTS:,}"
             raise InputError(f"a curve needs {limit} points, got {points}")
         even = [step / (points - 1) for step in range(points)]
-        return even if most == 1 else [*(share for share in even if share < most), most]
+        return up_to(most, even)
     check_type("fractions", fractions, Sequence[float])
     shares = [float(fraction) for fraction in fractions]
     if not shares:
@@ -289,6 +289,15 @@ def check_fractions(
         needed = "this masking imputes pixels from those that are left"
         raise InputError(f"{needed}: fractions must be in 0..{most:g}, got {shares[-1]:g}")
     return shares
+
+
+def up_to(most: float, fractions: Sequence[float]) -> list[float]:
+    """The fractions below the most that can be removed, and this one.
+
+    >>> up_to(0.95, [0.0, 0.97, 1.0])
+    [0.0, 0.95]
+    """
+    return [*(fraction for fraction in fractions if fraction < most), most]
 
 
 def check_left(masking: Masking, fractions: Sequence[float], parts: Pixels) -> None:

@@ -3,28 +3,26 @@
 A, the area between the LIF and the MIF curve, is the first; `Fidelity` is A with its intervals and counts.
 """
 
-from fpa.scores import (  # noqa: F401 (they fill SCORES)
-    aopc,
-    comprehensiveness,
-    deletion,
-    faithfulness_correlation,
-    infidelity,
-    insertion,
-    mass_accuracy,
-    max_sensitivity,
-    parameter_randomisation,
-    pixel_flipping,
-    pointing_game,
-    rank_accuracy,
-    road,
-    sensitivity_n,
-    single_deletion,
-)
-from fpa.scores.area import Area
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Any
+
 from fpa.scores.fidelity import Fidelity, common_images
-from fpa.scores.score import SCORES, Block, Given, Passes, Score, get_scores, register
+
+if TYPE_CHECKING:
+    from fpa.scores.area import Area
+    from fpa.scores.score import SCORES, Block, Given, Passes, Score, get_scores, register
 
 __all__ = [
     "SCORES", "Area", "Block", "Fidelity", "Given", "Passes", "Score", "common_images", "get_scores",
     "register",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """Scores need torch, so they are imported when they are used: results are read without it."""
+    if name not in __all__:
+        raise AttributeError(f"module 'fpa.scores' has no attribute {name!r}")
+    for module in iter_modules(__path__):  # each file registers its scores
+        import_module(f"fpa.scores.{module.name}")
+    return getattr(import_module(f"fpa.scores.{'area' if name == 'Area' else 'score'}"), name)

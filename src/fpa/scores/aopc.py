@@ -1,16 +1,15 @@
 """Region perturbation: the area over the perturbation curve (AOPC), MIF (MoRF) and LIF (LeRF)."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+
+from torch import Tensor
 
 from fpa.scores.area import in_percent
 from fpa.scores.score import Block, Score, register
 
-if TYPE_CHECKING:
-    from torch import Tensor
 
-
-def aopc(curve: "Tensor") -> "Tensor":
+def aopc(curve: Tensor) -> Tensor:
     r"""$\frac{1}{K} \sum_k (y_0 - y_k)$ over the $K$ points of each curve $y$, [N, K] -> [N].
 
     >>> import torch
@@ -29,7 +28,7 @@ class Aopc(Score):
     higher_is_better = True
     side: ClassVar[str] = "mif"
 
-    def __call__(self, block: Block) -> "Mapping[str, Tensor]":  # noqa: D102
+    def __call__(self, block: Block) -> Mapping[str, Tensor]:  # noqa: D102
         scale, curves = in_percent(block), getattr(block.curves[block.output], self.side)
         return {name: aopc(curve) * scale for name, curve in curves.items()}
 

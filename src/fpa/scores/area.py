@@ -1,17 +1,16 @@
 """A, the area between the LIF and the MIF curve: what the paper measures."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from torch import Tensor, trapezoid
+
+from fpa.perturbation.curves import Curves
+from fpa.perturbation.outputs import OUTPUTS
 from fpa.scores.score import Block, Score, register
 
-if TYPE_CHECKING:
-    from torch import Tensor
 
-    from fpa.perturbation.curves import Curves
-
-
-def curve_area(curves: "Curves", side: Literal["mif", "lif"], name: str) -> "Tensor":
+def curve_area(curves: Curves, side: Literal["mif", "lif"], name: str) -> Tensor:
     """The area [N] under the curves of a map by the trapezoid rule, over the pixels exactly removed.
 
     >>> import torch
@@ -21,22 +20,27 @@ def curve_area(curves: "Curves", side: Literal["mif", "lif"], name: str) -> "Ten
     >>> curve_area(Curves(x, values, values, torch.tensor([4.0]), torch.tensor([0])), "mif", "map").tolist()
     [1.5]
     """
-    from torch import trapezoid
-
     y, shares = getattr(curves, side)[name].double(), getattr(curves, f"shares_{side}") or {}
     return trapezoid(y, shares.get(name, curves.fractions.to(y.device)))
 
 
-def in_percent(block: Block) -> "Tensor":
+def in_percent(block: Block) -> Tensor:
     """What the values [N] of the first output are multiplied by: 100, over the unmasked one if it is divided.
 
     NaN where the unmasked output is not positive: a ratio to it means nothing.
     """
-    from fpa.perturbation.outputs import OUTPUTS
-
     start = block.curves[block.output].unmasked.double()
     divided = OUTPUTS[block.output].divided_by_start
     return 100 / start.where(start > 0, float("nan")) if divided else 100 * start.isfinite().double()
+
+
+def areas_between(curves: Curves, block: Block) -> dict[str, Tensor]:
+    """The area [N] between the LIF and the MIF curves of every map, in percent."""
+    scale = in_percent(block)
+    return {
+        name: (curve_area(curves, "lif", name) - curve_area(curves, "mif", name)) * scale
+        for name in block.maps
+    }
 
 
 class Area(Score):
@@ -47,12 +51,8 @@ class Area(Score):
     source = "Brocki and Chung 2023; elsewhere called SRG (Blücher 2024) and ABPC (Schulz 2020)"
     higher_is_better = True
 
-    def __call__(self, block: Block) -> "Mapping[str, Tensor]":  # noqa: D102
-        curves, scale = block.curves[block.output], in_percent(block)
-        return {
-            name: (curve_area(curves, "lif", name) - curve_area(curves, "mif", name)) * scale
-            for name in block.maps
-        }
+    def __call__(self, block: Block) -> Mapping[str, Tensor]:  # noqa: D102
+        return areas_between(block.curves[block.output], block)
 
 
 register(Area())

@@ -1,18 +1,17 @@
 """Comprehensiveness and sufficiency: the probability without, and with only, the most important pixels."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+
+from torch import Tensor
 
 from fpa.scores.score import Block, Given, Score, register
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 SHARES = (0.05, 0.1, 0.2, 0.5)
 """Of the pixels. The source has 1 % too, which lies between the points of a usual curve."""
 
 
-def mean_fall(curve: "Tensor", places: "Sequence[int]") -> "Tensor":
+def mean_fall(curve: Tensor, places: Sequence[int]) -> Tensor:
     """How far each curve [N, K] has fallen from its first point at these places, on average, [N].
 
     >>> import torch
@@ -44,7 +43,7 @@ class Comprehensiveness(Score):
             return f"needs the points {points} % of the curves: use 21 points"
         return super().missing(given)
 
-    def __call__(self, block: Block) -> "Mapping[str, Tensor]":  # noqa: D102
+    def __call__(self, block: Block) -> Mapping[str, Tensor]:  # noqa: D102
         places, curves = self.places(block.fractions), getattr(block.curves["probability"], self.side)
         return {name: mean_fall(curve, places) for name, curve in curves.items()}
 

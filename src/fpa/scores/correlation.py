@@ -1,27 +1,37 @@
 """What scores that remove sets of pixels share: sums of a map over the sets, and correlations."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
+import torch
+from torch import Tensor
+
+from fpa.errors import InputError, at_least
+from fpa.perturbation import OUTPUTS, outputs_without
+from fpa.schema import check_type
 from fpa.scores.score import Block
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from fpa.seeds import by_image
 
 
-def falls(block: Block, masks: "Tensor", name: str) -> "Tensor":
+def check_sets(samples: int, *shares: float) -> None:
+    """Refuse fewer than two sets of pixels of a size, and sizes that leave no choice of pixels."""
+    at_least("samples", samples, 2)
+    for share in shares:
+        check_type("share", share, float)
+        if not 0 < share < 1:
+            raise InputError(f"share must be between 0 and 1, got {share:g}")
+
+
+def falls(block: Block, masks: Tensor, name: str) -> Tensor:
     """How far the output falls without the pixels of each mask, [N or 1, R, H, W] -> float64 [N, R].
 
     `name` is the score that asks, for the progress display.
     """
-    from fpa.perturbation import OUTPUTS, outputs_without
-
     start = OUTPUTS[block.output](block.logits, block.task.targets, block.truth)
     without = outputs_without(block.task, masks, block.truth, block.output, name)
     return start[:, None].double() - without.double()
 
 
-def sums(maps: "Mapping[str, Tensor]", masks: "Tensor") -> "dict[str, Tensor]":
+def sums(maps: Mapping[str, Tensor], masks: Tensor) -> dict[str, Tensor]:
     """The sum of each map [N, H, W] over each mask of its image [N or 1, R, H, W], float64 [N, R] by name.
 
     >>> import torch
@@ -29,8 +39,6 @@ def sums(maps: "Mapping[str, Tensor]", masks: "Tensor") -> "dict[str, Tensor]":
     >>> sums({"map": torch.tensor([[[1.0, 2.0]]])}, masks)["map"].tolist()
     [[1.0, 3.0]]
     """
-    import torch
-
     if not maps:
         return {}
     rows = torch.stack([values.flatten(1).double() for values in maps.values()], 2)
@@ -41,15 +49,13 @@ def sums(maps: "Mapping[str, Tensor]", masks: "Tensor") -> "dict[str, Tensor]":
     return dict(zip(maps, total.unbind(2), strict=True))
 
 
-def pearson(x: "Tensor", y: "Tensor") -> "Tensor":
+def pearson(x: Tensor, y: Tensor) -> Tensor:
     """Pearson's correlation of each row, [N, R] and [N, R] -> [N]; NaN where one side is constant.
 
     >>> import torch
     >>> pearson(torch.tensor([[1.0, 2, 3], [1, 1, 1]]), torch.tensor([[2.0, 4, 6], [1, 2, 3]])).tolist()
     [1.0, nan]
     """
-    import torch
-
     a, b = (each.double() - each.double().mean(1, keepdim=True) for each in (x, y))
     # Rounding must not make a variance of what is constant.
     flat = torch.stack([each.amax(1) == each.amin(1) for each in (x, y)]).any(0)
@@ -57,43 +63,35 @@ def pearson(x: "Tensor", y: "Tensor") -> "Tensor":
     return ((a * b).sum(1) / spread).clamp(-1, 1)
 
 
-def mean_ranks(values: "Tensor") -> "Tensor":
+def mean_ranks(values: Tensor) -> Tensor:
     """The rank of every value in its row [N, R]; equal values share their mean rank.
 
     >>> import torch
     >>> mean_ranks(torch.tensor([[5.0, 1.0, 5.0]])).tolist()
     [[1.5, 0.0, 1.5]]
     """
-    import torch
-
     values = values.contiguous()
     ordered = values.sort(1).values
     below, upto = (torch.searchsorted(ordered, values, side=side) for side in ("left", "right"))
     return (below + upto - 1).double() / 2
 
 
-def spearman(x: "Tensor", y: "Tensor") -> "Tensor":
+def spearman(x: Tensor, y: Tensor) -> Tensor:
     """Spearman's correlation of each row, [N, R] and [N, R] -> [N]; NaN where one side is constant or NaN.
 
     >>> import torch
     >>> spearman(torch.tensor([[1.0, 2.0, 9.0]]), torch.tensor([[3.0, 5.0, 4.0]])).tolist()
     [0.5]
     """
-    import torch
-
     known = (x.isfinite() & y.isfinite()).all(1)
     return pearson(mean_ranks(x), mean_ranks(y)).masked_fill(~known, torch.nan)
 
 
-def random_subsets(block: Block, sizes: "Sequence[int]", each: int, stream: int) -> "Tensor":
+def random_subsets(block: Block, sizes: Sequence[int], each: int, stream: int) -> Tensor:
     """Random sets of pixels, bool [N, sizes * each, H, W]: `each` of every size, all sets equally likely.
 
     They depend on the seed and the number of the image alone.
     """
-    import torch
-
-    from fpa.seeds import by_image
-
     images = block.task.images
     shape, device = images.shape[2:], images.device
     masks = torch.empty(len(images), len(sizes) * each, shape.numel(), dtype=torch.bool, device=device)

@@ -1,13 +1,11 @@
 """Deletion: the area under the probability while the most important pixels are removed first."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+
+from torch import Tensor
 
 from fpa.scores.area import curve_area
 from fpa.scores.score import Block, Score, register
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class Deletion(Score):
@@ -19,7 +17,7 @@ class Deletion(Score):
     higher_is_better = False
     outputs = ("probability",)
 
-    def __call__(self, block: Block) -> "Mapping[str, Tensor]":  # noqa: D102
+    def __call__(self, block: Block) -> Mapping[str, Tensor]:  # noqa: D102
         return {name: curve_area(block.curves["probability"], "mif", name) for name in block.maps}
 
 

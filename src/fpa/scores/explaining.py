@@ -3,14 +3,16 @@
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+import torch
+from torch import Tensor
+
+from fpa.explanation import passes
+from fpa.explanation.estimator import Estimator
+from fpa.explanation.maps import CaptumObject, Maps
 from fpa.scores.score import Block, Given, Passes, Score
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from fpa.explanation.estimator import Estimator
+from fpa.seeds import Stream, by_image
 
 
 class Explaining(Score):
@@ -26,15 +28,13 @@ class Explaining(Score):
         """How often every estimator explains again."""
 
     @abstractmethod
-    def values(self, block: Block) -> "Mapping[str, Tensor]":
+    def values(self, block: Block) -> Mapping[str, Tensor]:
         """The values [N] of every estimator."""
 
-    def able(self, estimator: "Estimator") -> bool:
+    def able(self, estimator: Estimator) -> bool:
         """Whether an estimator can explain again: not maps that were computed before, nor, for another model,
         objects that were made for this one.
         """
-        from fpa.explanation.maps import CaptumObject, Maps
-
         return not isinstance(estimator.raw, (Maps, CaptumObject) if self.other_model else Maps)
 
     def missing(self, given: Given) -> str | None:  # noqa: D102
@@ -44,13 +44,11 @@ class Explaining(Score):
         return super().missing(given)
 
     def passes(self, given: Given) -> Passes:  # noqa: D102
-        from fpa.explanation import passes
 
         gradients = self.explanations * passes(given.estimators)
         return Passes(explanations=self.explanations, gradients=gradients)
 
-    def __call__(self, block: Block) -> "Mapping[str, Tensor]":  # noqa: D102
-        import torch
+    def __call__(self, block: Block) -> Mapping[str, Tensor]:  # noqa: D102
 
         again = {name: each for name, each in block.estimators.items() if self.able(each)}
         values = self.values(
@@ -60,16 +58,14 @@ class Explaining(Score):
         return {name: values.get(name, nothing) for name in block.estimators}
 
 
-def noisy(block: Block, samples: int, draw: str) -> "Tensor":
+def noisy(block: Block, samples: int, draw: str) -> Tensor:
     """Random numbers [samples, N, C, H, W] for copies of the images: "normal", or "uniform" in -1..1."""
-    from fpa.seeds import Stream, by_image
-
     task, shape = block.task, (samples, *block.task.images.shape[1:])
     device = task.images.device
     numbers = by_image(shape, task.seed, task.indices, Stream.NEIGHBOURS, device=device, draw=draw)
     return (2 * numbers - 1 if draw == "uniform" else numbers).transpose(0, 1).to(task.images.dtype)
 
 
-def spans(images: "Tensor") -> "Tensor":
+def spans(images: Tensor) -> Tensor:
     """Largest minus smallest value of every image, [N, 1, 1, 1]."""
     return images.amax((1, 2, 3), keepdim=True) - images.amin((1, 2, 3), keepdim=True)

@@ -1,14 +1,12 @@
 """Faithfulness correlation: does the sum over a random set of pixels tell what removing the set costs?"""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-from fpa.errors import at_least
-from fpa.scores.correlation import falls, pearson, random_subsets, sums
+from torch import Tensor
+
+from fpa.scores.correlation import check_sets, falls, pearson, random_subsets, sums
 from fpa.scores.score import Block, Given, Passes, Score, register
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from fpa.seeds import Stream
 
 
 class FaithfulnessCorrelation(Score):
@@ -24,14 +22,13 @@ class FaithfulnessCorrelation(Score):
     needs = frozenset({"forwards"})
 
     def __init__(self, share: float = 0.1, samples: int = 100) -> None:
-        at_least("samples", samples, 2)
+        check_sets(samples, share)
         self.share, self.samples = share, samples
 
     def passes(self, given: Given) -> Passes:  # noqa: D102
         return Passes(forwards=self.samples)
 
-    def __call__(self, block: Block) -> "Mapping[str, Tensor]":  # noqa: D102
-        from fpa.seeds import Stream
+    def __call__(self, block: Block) -> Mapping[str, Tensor]:  # noqa: D102
 
         size = max(1, round(self.share * block.task.images[0, 0].numel()))
         masks = random_subsets(block, [size], self.samples, Stream.SUBSETS)

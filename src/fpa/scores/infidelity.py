@@ -1,19 +1,20 @@
 """Infidelity: how far the attributions are from telling what a perturbation of the image does."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
 
 from fpa.errors import at_least
+from fpa.explanation.estimator import Estimator
+from fpa.explanation.raw import GradientMap
+from fpa.masking import Fill, fully_masked, noise_by_image
 from fpa.scores.correlation import falls, sums
 from fpa.scores.score import Block, Given, Passes, Score, register
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from fpa.explanation.estimator import Estimator
+from fpa.seeds import Stream, by_image
 
 
-def infidelity(predicted: "Tensor", fall: "Tensor", *, scaled: bool = False) -> "Tensor":
+def infidelity(predicted: Tensor, fall: Tensor, *, scaled: bool = False) -> Tensor:
     r"""$\operatorname{mean}_I (\beta\, I^\top a - (f(x) - f(x - I)))^2$ over perturbations, [N, R] -> [N].
 
     $\beta$ is 1, or `scaled` the one that makes it least: the mean of the products over the mean of the
@@ -31,19 +32,11 @@ def infidelity(predicted: "Tensor", fall: "Tensor", *, scaled: bool = False) -> 
     return (predicted - fall).square().mean(1)
 
 
-def has_sign(estimator: "Estimator") -> bool:
-    """Whether its raw map can be negative; that of the blurred twin of an absolute value cannot."""
-    squared = estimator.raw.nonnegative and not estimator.times_input
-    return not squared and (estimator.blur is None or estimator.reduction == "sum")
-
-
-def contains_input(estimator: "Estimator") -> bool:
+def contains_input(estimator: Estimator) -> bool:
     """Whether a raw map is a contribution, as input times gradient is, and not a gradient.
 
     Maps from elsewhere are taken for contributions.
     """
-    from fpa.explanation.raw import GradientMap
-
     raw = estimator.raw
     return estimator.times_input or raw.input_inside or not isinstance(raw, GradientMap)
 
@@ -68,23 +61,20 @@ class Infidelity(Score):
         self.samples = samples
 
     def missing(self, given: Given) -> str | None:  # noqa: D102
-        from fpa.masking import Fill
 
         if not isinstance(given.masking, Fill):
             return "needs a masking with which a removed pixel looks the same whatever else is removed"
-        if not any(has_sign(each) and not each.raw.baseline for each in given.estimators.values()):
+        able = (each for each in given.estimators.values() if not each.raw.baseline)
+        if not any(each.can_be_negative(reduced=False) for each in able):
             return "needs signed raw maps, and no estimator has any"
         return super().missing(given)
 
     def passes(self, given: Given) -> Passes:  # noqa: D102
-        return Passes(forwards=self.samples)
+        return Passes(forwards=self.samples, shared=("squares", self.samples))
 
-    def __call__(self, block: Block) -> "Mapping[str, Tensor]":  # noqa: D102
-        import torch
+    def __call__(self, block: Block) -> Mapping[str, Tensor]:  # noqa: D102
 
-        from fpa.masking import fully_masked, noise_by_image
-
-        def perturbed() -> "tuple[Tensor, Tensor, Tensor]":
+        def perturbed() -> tuple[Tensor, Tensor, Tensor]:
             task = block.task
             masks = random_squares(block, self.samples)
             noise = noise_by_image(task.masking, task.images, task.seed, task.indices)
@@ -92,12 +82,16 @@ class Infidelity(Score):
             return masks, gone, falls(block, masks, self.name)
 
         masks, gone, fall = block.shared(("squares", self.samples), perturbed)
-        weighted = {
-            name: (raw if contains_input(block.estimators[name]) else raw * gone).sum(1)
-            for name, raw in block.raw_maps.items()
-            if has_sign(block.estimators[name])
-        }
-        predicted = block.shared(("predicted", self.samples), lambda: sums(weighted, masks))
+
+        def prediction() -> dict[str, Tensor]:
+            weighted = {
+                name: (raw if contains_input(block.estimators[name]) else raw * gone).sum(1)
+                for name, raw in block.raw_maps.items()
+                if block.estimators[name].can_be_negative(reduced=False)
+            }
+            return sums(weighted, masks)
+
+        predicted = block.shared(("predicted", self.samples), prediction)
         values = {name: infidelity(each, fall, scaled=self.scaled) for name, each in predicted.items()}
         nothing = fall.new_full((len(fall),), torch.nan)
         return {name: values.get(name, nothing) for name in block.maps}
@@ -111,15 +105,11 @@ class ScaledInfidelity(Infidelity):
     scaled = True
 
 
-def random_squares(block: Block, samples: int) -> "Tensor":
+def random_squares(block: Block, samples: int) -> Tensor:
     """Random squares inside the images, bool [N, samples, H, W].
 
     The side is uniform from 1 to half of the shorter side of the image, the place uniform.
     """
-    import torch
-
-    from fpa.seeds import Stream, by_image
-
     images, task = block.task.images, block.task
     height, width = images.shape[2:]
     uniform = by_image(

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from torch import Tensor
+
+from fpa.masking import Blur
+from fpa.perturbation import curves_of
 from fpa.scores.area import curve_area
 from fpa.scores.score import Block, Given, Passes, Score, register
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class Insertion(Score):
@@ -31,9 +31,7 @@ class Insertion(Score):
         inner = sum(0 < fraction < 1 for fraction in given.fractions)
         return Passes(forwards=len(given.estimators) * inner + (given.fractions[-1] == 1))
 
-    def __call__(self, block: Block) -> "Mapping[str, Tensor]":  # noqa: D102
-        from fpa.masking import Blur
-        from fpa.perturbation import curves_of
+    def __call__(self, block: Block) -> Mapping[str, Tensor]:  # noqa: D102
 
         task = replace(block.task, masking=Blur(self.sigma))
         how = {"logits": block.logits, "labels": block.truth, "features": block.features}

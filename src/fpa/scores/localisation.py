@@ -2,12 +2,11 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
 
 from fpa.scores.score import Block, Score
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class Localisation(Score):
@@ -22,11 +21,10 @@ class Localisation(Score):
     needs = frozenset({"masks"})
 
     @abstractmethod
-    def value(self, block: Block, maps: "Tensor", masks: "Tensor") -> "Tensor":
+    def value(self, block: Block, maps: Tensor, masks: Tensor) -> Tensor:
         """The values [N] of maps [N, H, W] for objects [N, H, W]."""
 
-    def __call__(self, block: Block) -> "Mapping[str, Tensor]":  # noqa: D102
-        import torch
+    def __call__(self, block: Block) -> Mapping[str, Tensor]:  # noqa: D102
 
         assert block.masks is not None
         masks = block.masks.to(block.task.images.device)

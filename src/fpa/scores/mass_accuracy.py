@@ -1,15 +1,12 @@
 """Mass accuracy: how much of the importance lies on the object."""
 
-from typing import TYPE_CHECKING
+from torch import Tensor
 
 from fpa.scores.localisation import Localisation
 from fpa.scores.score import Block, register
 
-if TYPE_CHECKING:
-    from torch import Tensor
 
-
-def mass_accuracy(maps: "Tensor", masks: "Tensor") -> "Tensor":
+def mass_accuracy(maps: Tensor, masks: Tensor) -> Tensor:
     r"""$\sum_M a^+ / \sum a^+$ of the positive part $a^+$ of each map [N, H, W] in its mask $M$, [N].
 
     NaN where nothing is positive.
@@ -29,7 +26,7 @@ class MassAccuracy(Localisation):
     title = "share of the positive importance that lies on the object"
     source = "Arras et al. 2022"
 
-    def value(self, block: Block, maps: "Tensor", masks: "Tensor") -> "Tensor":  # noqa: D102
+    def value(self, block: Block, maps: Tensor, masks: Tensor) -> Tensor:  # noqa: D102
         return mass_accuracy(maps, masks)
 
 

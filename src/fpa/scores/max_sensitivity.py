@@ -1,17 +1,16 @@
 """Max-sensitivity: how much the map changes when the image hardly does."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
 
 from fpa.errors import at_least
 from fpa.scores.explaining import Explaining, noisy, spans
 from fpa.scores.score import Block, register
 
-if TYPE_CHECKING:
-    from torch import Tensor
 
-
-def relative_change(maps: "Tensor", others: "Tensor") -> "Tensor":
+def relative_change(maps: Tensor, others: Tensor) -> Tensor:
     r"""$\lVert b - a \rVert_2 / \lVert a \rVert_2$ of maps $a$ and others $b$, [N, H, W] -> [N].
 
     NaN where $a$ is 0.
@@ -46,8 +45,7 @@ class MaxSensitivity(Explaining):
         """One for each copy."""
         return self.samples
 
-    def values(self, block: Block) -> "Mapping[str, Tensor]":  # noqa: D102
-        import torch
+    def values(self, block: Block) -> Mapping[str, Tensor]:  # noqa: D102
 
         images, size = block.task.images, self.radius * spans(block.task.images)
         largest = {name: images.new_zeros(len(images)) for name in block.maps}

@@ -1,32 +1,26 @@
 """Sanity checks: does the map change when what the model has learned is lost? (MPRT)"""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+import torch
+from torch import Tensor
+
+from fpa.engine import Engine
 from fpa.errors import at_least
 from fpa.scores.correlation import spearman
 from fpa.scores.explaining import Explaining, noisy, spans
 from fpa.scores.score import Block, register
+from fpa.seeds import Stream, derive
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from fpa.engine import Engine
-
-_RANDOMISED: "WeakKeyDictionary[Engine, dict[tuple[int, float], Engine]]" = WeakKeyDictionary()
+_RANDOMISED: WeakKeyDictionary[Engine, dict[tuple[int, float], Engine]] = WeakKeyDictionary()
 
 
-def randomised(engine: "Engine", share: float = 1.0, seed: int = 0) -> "Engine":
+def randomised(engine: Engine, share: float = 1.0, seed: int = 0) -> Engine:
     """The model with the first `share` of its layers as if untrained, the layers nearest to the image first.
 
     Layers are initialised as PyTorch does it; parameters that belong to no such layer are shuffled.
     """
-    import torch
-
-    from fpa.engine import Engine
-    from fpa.seeds import Stream, derive
-
     kept = _RANDOMISED.setdefault(engine, {})
     if (seed, share) not in kept:
         model = engine.copy().cpu()  # the same numbers on every device
@@ -46,15 +40,13 @@ def randomised(engine: "Engine", share: float = 1.0, seed: int = 0) -> "Engine":
     return kept[seed, share]
 
 
-def entropy(maps: "Tensor", bins: int = 100) -> "Tensor":
+def entropy(maps: Tensor, bins: int = 100) -> Tensor:
     """The entropy of the histogram of each map [N, H, W] between its smallest and its largest value, [N].
 
     >>> import torch
     >>> entropy(torch.tensor([[[0.0, 1.0, 0.0, 1.0]]])).round(decimals=3).tolist()
     [0.693]
     """
-    import torch
-
     values = maps.flatten(1).double()
     low, high = values.amin(1, keepdim=True), values.amax(1, keepdim=True)
     place = (
@@ -90,12 +82,12 @@ class SmoothMprt(Explaining):
         """Every copy by the model itself, and at every stage."""
         return self.samples * (1 + self.stages)
 
-    def values(self, block: Block) -> "Mapping[str, Tensor]":  # noqa: D102
+    def values(self, block: Block) -> Mapping[str, Tensor]:  # noqa: D102
         engine = (block.explained or block.task).engine
         images, size = block.task.images, self.sigma * spans(block.task.images)
         copies = noisy(block, self.samples, "normal") * size + images
 
-        def smoothed(model: "Engine") -> "dict[str, Tensor]":
+        def smoothed(model: Engine) -> dict[str, Tensor]:
             maps = [block.explain(copy, model) for copy in copies]
             return {name: sum(each[name] for each in maps) for name in block.maps}  # type: ignore[misc]
 
@@ -121,8 +113,7 @@ class EfficientMprt(Explaining):
     other_model = True
     explanations = 1
 
-    def values(self, block: Block) -> "Mapping[str, Tensor]":  # noqa: D102
-        import torch
+    def values(self, block: Block) -> Mapping[str, Tensor]:  # noqa: D102
 
         other = block.explain(model=randomised((block.explained or block.task).engine, seed=block.task.seed))
         before = {name: entropy(maps) for name, maps in block.maps.items()}

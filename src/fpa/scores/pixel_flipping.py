@@ -1,13 +1,11 @@
 """Pixel flipping: the area under the MIF curve."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+
+from torch import Tensor
 
 from fpa.scores.area import curve_area, in_percent
 from fpa.scores.score import Block, Score, register
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class PixelFlipping(Score):
@@ -18,7 +16,7 @@ class PixelFlipping(Score):
     source = "Bach et al. 2015"
     higher_is_better = False
 
-    def __call__(self, block: Block) -> "Mapping[str, Tensor]":  # noqa: D102
+    def __call__(self, block: Block) -> Mapping[str, Tensor]:  # noqa: D102
         curves, scale = block.curves[block.output], in_percent(block)
         return {name: curve_area(curves, "mif", name) * scale for name in block.maps}
 

@@ -1,15 +1,12 @@
 """Pointing game: whether the most important pixel lies on the object."""
 
-from typing import TYPE_CHECKING
+from torch import Tensor
 
 from fpa.scores.localisation import Localisation
 from fpa.scores.score import Block, register
 
-if TYPE_CHECKING:
-    from torch import Tensor
 
-
-def pointing_game(maps: "Tensor", masks: "Tensor") -> "Tensor":
+def pointing_game(maps: Tensor, masks: Tensor) -> Tensor:
     """The share of the largest values of each map [N, H, W] that lie in its mask, [N]: 0 or 1 without ties.
 
     >>> import torch
@@ -27,7 +24,7 @@ class PointingGame(Localisation):
     title = "share of images whose most important pixel lies on the object"
     source = "Zhang et al. 2016"
 
-    def value(self, block: Block, maps: "Tensor", masks: "Tensor") -> "Tensor":  # noqa: D102
+    def value(self, block: Block, maps: Tensor, masks: Tensor) -> Tensor:  # noqa: D102
         return pointing_game(maps, masks)
 
 

@@ -1,15 +1,13 @@
 """Rank accuracy: how many of the most important pixels lie on the object, as many as the object has."""
 
-from typing import TYPE_CHECKING
+from torch import Tensor
 
+from fpa.perturbation import features_of
 from fpa.scores.localisation import Localisation
 from fpa.scores.score import Block, register
 
-if TYPE_CHECKING:
-    from torch import Tensor
 
-
-def rank_accuracy(ranks: "Tensor", masks: "Tensor") -> "Tensor":
+def rank_accuracy(ranks: Tensor, masks: Tensor) -> Tensor:
     """The share of the K highest ranks of each image, int [N, H, W], in its mask of K pixels, [N].
 
     >>> import torch
@@ -28,8 +26,7 @@ class RankAccuracy(Localisation):
     title = "share of the most important pixels, as many as the object has, that lie on the object"
     source = "Arras et al. 2022"
 
-    def value(self, block: Block, maps: "Tensor", masks: "Tensor") -> "Tensor":  # noqa: D102
-        from fpa.perturbation import features_of
+    def value(self, block: Block, maps: Tensor, masks: Tensor) -> Tensor:  # noqa: D102
 
         task, pixels = block.task, features_of("pixels", block.task.images)
         order = block.shared("order", lambda: pixels.random_order(maps.device, task.seed, task.indices))

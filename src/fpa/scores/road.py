@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fpa.scores.area import curve_area, in_percent
+from torch import Tensor
+
+from fpa.masking import Road
+from fpa.perturbation import curves_of, up_to
+from fpa.scores.area import areas_between
 from fpa.scores.score import Block, Given, Passes, Score, register
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class RoadArea(Score):
@@ -32,12 +33,10 @@ class RoadArea(Score):
 
     def fractions(self, fractions: Sequence[float]) -> list[float]:
         """Those of a curve that leave something to impute from, up to the most that can be removed."""
-        most = self.masking.most
-        return [*(fraction for fraction in fractions if fraction < most), most]
+        return up_to(self.masking.most, fractions)
 
     @property
     def masking(self) -> Any:  # noqa: D102
-        from fpa.masking import Road
 
         return Road(self.sigma)
 
@@ -49,17 +48,12 @@ class RoadArea(Score):
     def passes(self, given: Given) -> Passes:  # noqa: D102
         return Passes(forwards=2 * len(given.estimators) * (len(self.fractions(given.fractions)) - 1))
 
-    def __call__(self, block: Block) -> "Mapping[str, Tensor]":  # noqa: D102
-        from fpa.perturbation import curves_of
+    def __call__(self, block: Block) -> Mapping[str, Tensor]:  # noqa: D102
 
         task, shares = replace(block.task, masking=self.masking), self.fractions(block.fractions)
         how: dict[str, Any] = {"logits": block.logits, "labels": block.truth, "features": block.features}
         curves = curves_of(task, block.maps, shares, outputs=(block.output,), **how)[block.output]
-        scale = in_percent(block)
-        return {
-            name: (curve_area(curves, "lif", name) - curve_area(curves, "mif", name)) * scale
-            for name in block.maps
-        }
+        return areas_between(curves, block)
 
 
 register(RoadArea())

@@ -8,19 +8,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import torch
+from torch import Tensor
 
 from fpa.described import described
+from fpa.engine.engine import Engine
 from fpa.errors import InputError, unknown
+from fpa.explanation.estimator import Estimator
+from fpa.explanation.explainer import maps_of, raw_maps_of
+from fpa.explanation.raw import Model, Task
 from fpa.files import load_object
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from fpa.explanation.estimator import Estimator
-    from fpa.explanation.raw import Model, Task
-    from fpa.masking import Masking
-    from fpa.perturbation.curves import Curves
+from fpa.masking import Masking
+from fpa.perturbation.curves import Curves
 
 Need = Literal["curves", "forwards", "raw maps", "explain", "masks", "labels"]
 
@@ -33,6 +34,8 @@ class Passes(NamedTuple):
     """How often every estimator explains again."""
     gradients: int = 0
     """Of these explanations, without what functions and Captum's methods do themselves."""
+    shared: Any = None
+    """Says which passes these are, where several scores read the same ones; they are made once."""
 
     def __str__(self) -> str:
         if not self.explanations:
@@ -45,9 +48,9 @@ class Passes(NamedTuple):
 class Given:
     """What an evaluation has to offer its scores; known before any work."""
 
-    estimators: "Mapping[str, Estimator]"
+    estimators: Mapping[str, Estimator]
     fractions: Sequence[float]
-    masking: "Masking"
+    masking: Masking
     data: str = "the data"
     """What the images are called."""
     masks: bool = True
@@ -62,36 +65,35 @@ class Given:
 class Block:
     """Some images on their way through an evaluation, and all that is known of them by then."""
 
-    task: "Task"
+    task: Task
     """The engine that judges, images [N, C, H, W], explained classes [N], their numbers, seed, masking."""
-    labels: "Tensor"
+    labels: Tensor
     """[N]: true classes, -1 where unknown."""
-    logits: "Tensor"
+    logits: Tensor
     """[N, classes] of the unmasked images."""
-    estimators: "Mapping[str, Estimator]"
-    maps: "Mapping[str, Tensor]"
+    estimators: Mapping[str, Estimator]
+    maps: Mapping[str, Tensor]
     """[N, H, W] of every estimator."""
-    curves: "Mapping[str, Curves]"
+    curves: Mapping[str, Curves]
     """By output ("logit", ...): what the model said while pixels were removed."""
-    masks: "Tensor | None" = None
+    masks: Tensor | None = None
     """[N, H, W], True on the pixels of the object, where they are known."""
     fractions: Sequence[float] = ()
     """[K]: of the features, as they were asked for; those of the curves are exact."""
     features: Any = "pixels"
     """What is removed together along the curves."""
-    explained: "Task | None" = None
+    explained: Task | None = None
     """The same with the engine that is explained, where that is another one."""
-    known_raw_maps: "dict[str, Tensor] | None" = None
+    known_raw_maps: dict[str, Tensor] | None = None
     _shared: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def at(self, rows: Sequence[int]) -> "Block":
         """Some of its images: with all that is known of them but the curves."""
-        import torch
 
         def some(values: Any) -> Any:
             return values[torch.tensor(rows, dtype=torch.long, device=values.device)]
 
-        def of_task(task: "Task") -> "Task":
+        def of_task(task: Task) -> Task:
             numbers = [task.indices[row] for row in rows]
             return replace(task, images=some(task.images), targets=some(task.targets), indices=numbers)
 
@@ -115,16 +117,14 @@ class Block:
         return next(iter(self.curves))
 
     @cached_property
-    def truth(self) -> "Tensor":
+    def truth(self) -> Tensor:
         """[N], where the images are: the true classes, those explained where they are unknown."""
         labels = self.labels.to(self.task.targets)
         return labels.where(labels >= 0, self.task.targets)
 
     @cached_property
-    def raw_maps(self) -> "dict[str, Tensor]":
+    def raw_maps(self) -> dict[str, Tensor]:
         """[N, C, H, W] of every estimator, before the channels are reduced."""
-        from fpa.explanation.explainer import raw_maps_of
-
         return self.known_raw_maps or raw_maps_of(self.explained or self.task, self.estimators)
 
     def shared(self, key: Any, make: Callable[[], Any]) -> Any:
@@ -133,11 +133,8 @@ class Block:
             self._shared[key] = make()
         return self._shared[key]
 
-    def explain(self, images: "Tensor | None" = None, model: "Model | None" = None) -> "dict[str, Tensor]":
+    def explain(self, images: Tensor | None = None, model: Model | None = None) -> dict[str, Tensor]:
         """Maps [N, H, W] of other images of the same shape, or by another model, for the same classes."""
-        from fpa.engine.engine import Engine
-        from fpa.explanation.explainer import maps_of
-
         engine = (self.explained or self.task).engine if model is None else Engine.of(model)
         other = self.task.images if images is None else engine.images(images)
         return maps_of(replace(self.task, engine=engine, images=other), self.estimators)
@@ -165,7 +162,7 @@ class Score(ABC):
         return None
 
     @abstractmethod
-    def __call__(self, block: Block) -> "Mapping[str, Tensor]":
+    def __call__(self, block: Block) -> Mapping[str, Tensor]:
         """The values [N] of every estimator; NaN where there is none for an image."""
 
     def missing(self, given: Given) -> str | None:
@@ -214,9 +211,12 @@ def get_scores(scores: "str | Score | Iterable[str | Score]" = ("A",)) -> tuple[
     >>> [score.name for score in get_scores(["srg", "deletion"])]
     ['A', 'deletion']
     """
+    import fpa.scores
+
+    fpa.scores.SCORES  # noqa: B018 (all scores that come with fpa are known from here on)
     chosen: dict[str, Score] = {}
     for entry in [scores] if isinstance(scores, (str, Score)) else scores:
-        if entry == ALL:
+        if isinstance(entry, str) and entry == ALL:
             chosen = SCORES | chosen
             continue
         name = ALIASES.get(entry, entry) if isinstance(entry, str) else entry

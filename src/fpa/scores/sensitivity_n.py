@@ -1,14 +1,13 @@
 """Sensitivity-n: faithfulness correlation at several sizes of the sets, averaged."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-from fpa.errors import at_least
-from fpa.scores.correlation import falls, pearson, random_subsets, sums
+import torch
+from torch import Tensor
+
+from fpa.scores.correlation import check_sets, falls, pearson, random_subsets, sums
 from fpa.scores.score import Block, Given, Passes, Score, register
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from fpa.seeds import Stream
 
 
 class SensitivityN(Score):
@@ -28,23 +27,20 @@ class SensitivityN(Score):
     needs = frozenset({"forwards"})
 
     def __init__(self, shares: tuple[float, ...] = (0.01, 0.03, 0.09, 0.27, 0.8), samples: int = 40) -> None:
-        at_least("samples", samples, 2)
+        check_sets(samples, *shares)
         self.shares, self.samples = shares, samples
 
     def passes(self, given: Given) -> Passes:  # noqa: D102
         return Passes(forwards=len(self.shares) * self.samples)
 
-    def __call__(self, block: Block) -> "Mapping[str, Tensor]":  # noqa: D102
-        import torch
-
-        from fpa.seeds import Stream
+    def __call__(self, block: Block) -> Mapping[str, Tensor]:  # noqa: D102
 
         pixels = block.task.images[0, 0].numel()
         sizes = [max(1, round(share * pixels)) for share in self.shares]
         masks = random_subsets(block, sizes, self.samples, Stream.SIZES)
         fall = falls(block, masks, self.name)
 
-        def value(total: "Tensor") -> "Tensor":
+        def value(total: Tensor) -> Tensor:
             sides = (torch.split(each, self.samples, 1) for each in (total, fall))
             return torch.stack([pearson(a, b) for a, b in zip(*sides, strict=True)]).mean(0)
 

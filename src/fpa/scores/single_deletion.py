@@ -1,24 +1,16 @@
 """Single deletion: does the sum of the attributions of a cell tell what deleting that cell costs?"""
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
 
 from fpa.scores.correlation import falls, spearman, sums
 from fpa.scores.score import Block, Given, Passes, Score, register
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from fpa.explanation.estimator import Estimator
+from fpa.training.augment import cell_numbers
 
 GRID = 4
 """Cells down and across, as in the source."""
-
-
-def has_sign(estimator: "Estimator") -> bool:
-    """Whether its sums mean something: signed maps, their twins, and baselines to compare them with."""
-    return replace(estimator, blur=None).sign != "unsigned"
 
 
 class SingleDeletion(Score):
@@ -43,18 +35,17 @@ class SingleDeletion(Score):
         return "is called idsds on this model" if given.augmentation == "cell" else None
 
     def passes(self, given: Given) -> Passes:  # noqa: D102
-        return Passes(forwards=GRID**2)
+        return Passes(forwards=GRID**2, shared=("cells", GRID))
 
-    def __call__(self, block: Block) -> "Mapping[str, Tensor]":  # noqa: D102
-        import torch
-
-        from fpa.training.augment import cell_numbers
+    def __call__(self, block: Block) -> Mapping[str, Tensor]:  # noqa: D102
 
         images = block.task.images
         numbers = cell_numbers(images.shape[2], images.shape[3], GRID, images.device)
         masks = (numbers == torch.arange(GRID**2, device=images.device)[:, None, None])[None]
         fall = block.shared(("cells", GRID), lambda: falls(block, masks, self.name))
-        signed = {name: maps for name, maps in block.maps.items() if has_sign(block.estimators[name])}
+        # sums mean something of signed maps and their twins; baselines are what these are compared with
+        means = {name: each.raw.baseline or each.can_be_negative() for name, each in block.estimators.items()}
+        signed = {name: maps for name, maps in block.maps.items() if means[name]}
         values = {name: spearman(total, fall) for name, total in sums(signed, masks).items()}
         nothing = fall.new_full((len(images),), torch.nan)
         return {name: values.get(name, nothing) for name in block.maps}

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import warnings
 from importlib import resources
 from pathlib import Path
@@ -21,7 +22,7 @@ from fpa.study.recipe import Recipe, load_recipe, recipe_names
 def read_results(folder: Path | str) -> Results:
     """The results in a folder: those of a study, or those of one evaluation."""
     folder = Path(folder)
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise InputError(f"there is no folder {folder}")
     if (folder / "recipe.yaml").exists():
         return read_study(folder)

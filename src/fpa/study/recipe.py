@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -277,7 +278,7 @@ def recipe_values(name: str) -> dict[str, Any]:
     import yaml
 
     source = RECIPES / f"{name}.yaml" if name in recipe_names() else Path(name)
-    if not source.is_file():
+    if not os.path.isfile(str(source)):
         missing = InputError(f"there is no recipe file {source}")
         raise missing if name.endswith((".yaml", ".yml")) else unknown("recipe", name, recipe_names())
     try:

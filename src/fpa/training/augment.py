@@ -82,8 +82,10 @@ class _BatchMasking(v2.Transform):
             raise InputError(f"{name} needs normalised floating-point images, got {images.dtype}: {_REMEDY}")
 
     def check_inputs(self, flat_inputs: list[Any]) -> None:
-        if any(isinstance(value, PIL.Image.Image) for value in flat_inputs):
-            raise InputError(f"{type(self).__name__} needs normalised tensors, got a PIL image: {_REMEDY}")
+        pictures = [value for value in flat_inputs if isinstance(value, PIL.Image.Image)]
+        if pictures or not any(isinstance(value, Tensor) for value in flat_inputs):
+            kind = "PIL image" if pictures else type(next(iter(flat_inputs), None)).__name__
+            raise InputError(f"{type(self).__name__} needs normalised tensors, got a {kind}: {_REMEDY}")
 
     def transform(self, inpt: Tensor, params: dict[str, Any]) -> Tensor:
         images = check_plain("images", inpt).as_subclass(Tensor)

@@ -156,6 +156,26 @@ def test_everything_works_inside_inference_mode():
     assert not tuned(IMAGES).is_inference()
 
 
+def test_arrays_of_any_byte_order_and_memory_are_numbers_and_others_are_refused():
+    values = np.random.default_rng(0).normal(size=(2, 8, 8))
+    expected = torch.from_numpy(values).float()
+    for array in (
+        values,
+        values.astype(">f8"),
+        values[:, ::-1].copy()[:, ::-1],
+        np.asarray(values, order="F"),
+    ):
+        array.flags.writeable = False
+        maps = fpa.explain(NET, IMAGES, {"mine": lambda *_, array=array: array})["mine"]
+        torch.testing.assert_close(maps, expected)
+    for array, message in (
+        (np.array([object()]), "numbers, got an array of object"),
+        (values + 1j, "complex"),
+    ):
+        with pytest.raises(InputError, match=message):
+            fpa.explain(NET, IMAGES, {"mine": lambda *_, array=array: array})
+
+
 def test_a_backward_hook_on_a_convolution_is_no_obstacle():
     plain = fpa.explain(NET, IMAGES, ["vg_abs"])["vg_abs"]
     for register in ("register_full_backward_hook", "register_full_backward_pre_hook"):

@@ -1,6 +1,7 @@
 """Which output of a model stands for which class of the images."""
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -130,9 +131,8 @@ def _plain(name: str) -> str:
 
 
 def _indexed_numbers(classes: Sequence[str], index: str) -> list[int]:
-    path = Path(index)
     try:
-        content = json.loads(path.read_text(encoding="utf-8") if path.is_file() else index)
+        content = json.loads(Path(index).read_text(encoding="utf-8") if os.path.isfile(index) else index)
     except (OSError, ValueError, RecursionError) as error:
         shown = shortened(repr(index))
         raise InputError(f"the class index must be like [0,217] or a JSON file, got {shown}") from error

@@ -91,13 +91,13 @@ def in_parts(
 
 def checked_map(name: str, raw: Any, shape: Sequence[int]) -> Tensor:
     """What estimator `name` returned for images of this shape, as a tensor [N, C, H, W] or [N, 1, H, W]."""
-    if isinstance(raw, np.ndarray):
-        raw = torch.from_numpy(np.ascontiguousarray(raw))
+    if isinstance(raw, np.ndarray | Tensor):
+        raw = as_tensor(f"what estimator {name} returns", raw)
     count, _, *sides = shape
     if not isinstance(raw, Tensor) or list(raw.shape) not in ([*shape], [count, 1, *sides], [count, *sides]):
         returned = shape_or_type(raw)
         raise InputError(f"estimator {name} must return a tensor {[*shape]} for these images, got {returned}")
-    return (raw.unsqueeze(1) if raw.ndim == 3 else raw).detach()
+    return raw.unsqueeze(1) if raw.ndim == 3 else raw
 
 
 def check_indices(indices: Sequence[int] | Tensor | None, count: int) -> list[int]:

@@ -124,6 +124,8 @@ def test_odd_arguments_are_refused_by_name_or_used(name):
         (lambda: fpa.evaluate(NET, IMAGES, progress=3), "progress must be true or false or a Tell, got 3"),
         (lambda: fpa.FPA(p=1.0)(IMAGES.numpy()), "FPA needs normalised tensors, got a ndarray"),
         (lambda: fpa.evaluate(NET, IMAGES.to(torch.float8_e5m2)), "a plain tensor .* is torch.float8_e5m2"),
+        (lambda: fpa.evaluate(NET, IMAGES, masks="all"), "masks must be numbers, got str"),
+        (lambda: fpa.explain(NET, IMAGES, output=""), "unknown output ''"),
         (lambda: fpa.evaluate(NET, IMAGES, scores=IMAGES), "a score must be a name or .*, got Tensor"),
         (lambda: fpa.load_model("shapes-fpa", "tpu"), "the device 'tpu' cannot be used here"),
     ],

@@ -12,6 +12,7 @@ changed, code run from a file, or memory and descriptors that grow.
 
 import argparse
 import contextlib
+import inspect
 import io
 import json
 import os
@@ -600,6 +601,10 @@ class Attack:
             torch.Generator(),
             lambda *_: None,
         ]
+        for function, given in good.items():  # every other argument as it is by default
+            every = inspect.signature(function).parameters.items()
+            good[function] = {name: each.default for name, each in every if each.default is not each.empty}
+            good[function] |= given
         for _ in self.many(1000):
             function = self.chance.choice([*good])
             argument, value = self.chance.choice([*good[function]]), self.chance.choice(odd)

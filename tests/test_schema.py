@@ -15,7 +15,7 @@ import fpa
 from fpa import InputError
 from fpa.evaluation.shards import load_result
 from fpa.files import read_json
-from fpa.functional import remove
+from fpa.functional import integrated_gradients, reduce, remove
 from fpa.models.saved import PRETRAINED, read_card
 
 SETTINGS = fpa.Settings(ig_steps=1, sg_samples=1)
@@ -42,12 +42,17 @@ def usual(function, arguments, **given):
     return lambda **odd: function(**given | odd), arguments.split()
 
 
+CURVES = {"mif": [[2, 1, 0], [2, 0, 0]], "lif": [[2, 2, 0], [2, 2, 0]], "fractions": [0, 0.5, 1]}
+SCORED = {
+    "a": fpa.Fidelity.from_curves(**CURVES),
+    "b": fpa.Fidelity.from_curves(**{**CURVES, "mif": CURVES["lif"]}),
+}
 MODEL, TWO = {"model": NET, "images": IMAGES}, ["vg_abs", "ig_sum"]
 CALLS = {
     "evaluate": usual(
         fpa.evaluate,
         "data estimators masking points fractions features outputs scores classes count seed precision "
-        "device examples folder name progress",
+        "device examples folder name progress masks class_index maps_of targets judge score_images",
         **{"model": NET, "data": IMAGES, "estimators": TWO, **QUICK},
     ),
     "audit": usual(
@@ -85,6 +90,17 @@ CALLS = {
     "save_model": usual(fpa.save_model, "model card path", model=NET, card=CARD, path="/nowhere/x"),
     "load_recipe": usual(fpa.load_recipe, "name overrides", name="tiny"),
     "read_results": usual(fpa.read_results, "folder"),
+    "reliability": usual(
+        fpa.reliability,
+        "fidelities signed families alpha draws seed",
+        fidelities=SCORED,
+        signed={"a": True, "b": False},
+    ),
+    "paired_test": usual(fpa.paired_test, "first second of", first=SCORED["a"], second=SCORED["b"]),
+    "from_curves": usual(fpa.Fidelity.from_curves, "mif lif fractions fractions_lif keep", **CURVES),
+    "reduce": usual(reduce, "raw reduction times", raw=IMAGES),
+    "integrated_gradients": usual(integrated_gradients, "targets steps reference seed indices", **MODEL),
+    "get_masking": usual(fpa.get_masking, "masking mean std", masking="black", mean=(0.5,), std=(0.5,)),
     "suggested_fpa": usual(fpa.suggested_fpa, "height width", height=32, width=32),
 }
 

@@ -41,6 +41,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import fpa
+from fpa import functional
 from fpa.cli.main import COMMANDS, main
 from fpa.cli.parsing import make_parser
 from fpa.data.shapes import draw_shapes
@@ -492,6 +493,9 @@ class Attack:
         nn.init.constant_(net[3].bias, 9.0)
         images, two = torch.randn(2, 3, 8, 8), ["vg_abs", "ig_sum"]
         quick = {"settings": fpa.Settings(ig_steps=1, sg_samples=1), "points": 3, "progress": False}
+        ends = {"a": [[2, 1, 0], [2, 0, 0]], "b": [[2, 1, 1], [2, 0, 1]]}
+        lif, shares = [[2, 2, 0], [2, 2, 0]], [0, 0.5, 1]
+        scored = {name: fpa.Fidelity.from_curves(mif, lif, shares) for name, mif in ends.items()}
         good: dict[Callable[..., Any], dict[str, Any]] = {
             fpa.evaluate: {
                 "model": net,
@@ -568,6 +572,20 @@ class Attack:
             fpa.Settings: {"ig_steps": 1, "sg_samples": 1, "sigma": 0.1, "reference": "masked"},
             fpa.suggested_fpa: {"height": 32, "width": 32},
             fpa.read_results: {"folder": "nowhere"},
+            fpa.load_result: {"folder": "nowhere"},
+            fpa.open_model: {"spec": "shapes-fpa"},
+            fpa.save_model: {"model": net, "card": None, "path": "nowhere/model.safetensors"},
+            fpa.get_masking: {"masking": "black", "mean": (0.5,), "std": (0.5,)},
+            fpa.get_estimators: {"estimators": two, "settings": None},
+            fpa.Cell: {},
+            fpa.Fidelity.from_curves: {"mif": lif, "lif": lif, "fractions": shares},
+            fpa.reliability: {"fidelities": scored, "signed": {"a": True, "b": False}},
+            fpa.paired_test: {"first": scored["a"], "second": scored["b"]},
+            functional.vanilla_gradient: {"model": net, "images": images},
+            functional.integrated_gradients: {"model": net, "images": images, "steps": 2},
+            functional.smooth_grad: {"model": net, "images": images, "samples": 2},
+            functional.reduce: {"raw": images},
+            functional.remove: {"images": images, "mask": images[:, 0] > 0},
         }
         odd: list[Any] = [
             None,

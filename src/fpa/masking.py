@@ -128,6 +128,8 @@ def black(mean: Channels, std: Channels) -> Constant:
     >>> black((0.5,), (0.5,))
     Constant(value=(-1.0,))
     """
+    if len(mean) != len(std) or 0 in std:
+        raise InputError(f"mean and std must be a number for every channel, std not 0; got {mean} and {std}")
     return Constant(tuple(-m / s for m, s in zip(mean, std, strict=True)))
 
 

@@ -161,17 +161,20 @@ class Settings:
         check_types(self)
         if not 0 <= self.sigma < float("inf"):
             raise InputError(f"sigma must be a finite number of at least 0, got {self.sigma}")
-        if isinstance(self.reference, str) and self.reference not in ("masked", "black"):
-            raise unknown("reference", self.reference, ("masked", "black"))
-        if not isinstance(self.reference, str | float | int | Tensor | tuple | list | np.ndarray | Masking):
-            expected = "masked, black, a number, one number per channel, a tensor or a masking"
-            raise InputError(f"reference must be {expected}, got {type(self.reference).__name__}")
-        if isinstance(self.reference, tuple | list):
-            check_type("reference", self.reference, Sequence[float])
-        elif isinstance(self.reference, np.ndarray | Tensor):
-            as_tensor("reference", self.reference)
-        if isinstance(self.reference, np.ndarray):
-            object.__setattr__(self, "reference", as_tensor("reference", self.reference))
+        object.__setattr__(self, "reference", checked_reference(self.reference))
+
+
+def checked_reference(reference: Any) -> Any:
+    """What `Settings.reference` may be; arrays as tensors and lists as tuples, to find equal passes."""
+    if isinstance(reference, str) and reference not in ("masked", "black"):
+        raise unknown("reference", reference, ("masked", "black"))
+    if not isinstance(reference, str | float | int | Tensor | tuple | list | np.ndarray | Masking):
+        expected = "masked, black, a number, one number per channel, a tensor or a masking"
+        raise InputError(f"reference must be {expected}, got {type(reference).__name__}")
+    if isinstance(reference, tuple | list):
+        check_type("reference", reference, Sequence[float])
+        return tuple(reference)
+    return as_tensor("reference", reference) if isinstance(reference, np.ndarray | Tensor) else reference
 
 
 class RawMap:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fpa.errors import InputError
+from fpa.schema import checked
 from fpa.statistics import intervals
 from fpa.statistics.intervals import Areas, Bools, Estimate, Floats, estimate, holm, spearman
 
@@ -160,6 +161,7 @@ class Reliability:
         return "\n".join([*lines, f"rank correlation of MIF with LIF: {', '.join(groups)}"])
 
 
+@checked
 def reliability(
     fidelities: Mapping[str, Areas],
     signed: Mapping[str, bool],

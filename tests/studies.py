@@ -107,12 +107,17 @@ def made_up_evaluation(name="net", augmentation="", data="photos", **arguments):
 def made_up_plan():
     """The plan of the paper's ten estimators."""
     estimators = {
-        name: {"sign": sign, "label": {"name": label, "prime": prime, "reduction": reduction}}
+        name: {
+            "raw": {"name": label.lower().replace("-", "")},
+            "reduction": reduction or "sum",
+            "times_input": prime,
+            "sign": sign,
+            "label": {"name": label, "prime": prime, "reduction": reduction},
+        }
         for name, (sign, label, prime, reduction) in ESTIMATORS.items()
     }
     for name in ("ig_sum", "ig_abs"):
         estimators[name]["raw"] = {"name": "ig", "steps": 200, "reference": "masked"}
-        estimators[name]["reduction"] = name.removeprefix("ig_")
     return {
         "estimators": estimators,
         "masking": {"name": "constant", "value": 0.0},

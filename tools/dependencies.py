@@ -20,8 +20,8 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "dependencies.md"
 HEAD = """# Dependencies
 
-What is installed with fpa, directly or by one of these, and under which licence; the extras timm and captum
-only on request. Made by `python tools/dependencies.py --write`; `make lint` compares the names.
+What is installed with fpa, directly or by one of these, and under which licence; the extras timm, captum, hf
+and segments only on request. Made by `python tools/dependencies.py --write`; `make lint` compares the names.
 
 | package | needed by | licence |
 |---|---|---|
@@ -38,7 +38,7 @@ def needed() -> dict[str, set[str]]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     found: dict[str, set[str]] = {}
     waiting = [(name_of(each), "fpa") for each in project["dependencies"]]
-    for extra in ("timm", "captum"):
+    for extra in ("timm", "captum", "hf", "segments"):
         waiting += [(name_of(each), f"fpa[{extra}]") for each in project["optional-dependencies"][extra]]
     while waiting:
         name, by = waiting.pop()

@@ -112,6 +112,15 @@ def counted(count: int, what: str = "image") -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
+def percent(share: float | None, sign: str = "") -> str:
+    """A share, an accuracy, in front of people: one digit after the point, no minus sign before a zero.
+
+    >>> percent(0.934), percent(-0.0001), percent(0.051, "+"), percent(None)
+    ('93.4 %', '0.0 %', '+5.1 %', 'unknown')
+    """
+    return "unknown" if share is None else f"{round(100 * share, 1) + 0.0:{sign}.1f} %"
+
+
 def printable(text: str) -> str:
     r"""A name from somebody's file without characters that a terminal or an editor would obey.
 

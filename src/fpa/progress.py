@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, Task, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from fpa.errors import printable
+from fpa.errors import percent, printable
 
 
 def training_stage(augmentation: str, seed: int) -> str:
@@ -97,17 +97,17 @@ class Display:
 
     def training(self, name: str, done: float, loss: float, accuracy: float, pace: float) -> None:
         """Where the training of a model is: share done, loss and accuracy so far, images per second."""
-        self.bar(name, done, f"loss {loss:.2f} acc {100 * accuracy:.0f}% {pace:,.0f}/s")
+        self.bar(name, done, f"loss {loss:.2f} acc {percent(accuracy)} {pace:,.0f}/s")
 
     def epoch(self, name: str, epoch: int, epochs: int, row: dict[str, Any]) -> None:
         """A model has finished an epoch."""
         tested, now = row["test_accuracy"], time.monotonic()
         before, self._epochs[name] = self._epochs.get(name), now
         if epoch == epochs:
-            self.bar(name, 1.0, "done" if tested is None else f"test accuracy {100 * tested:.1f}%")
+            self.bar(name, 1.0, "done" if tested is None else f"test accuracy {percent(tested)}")
         if not self.live:
-            accuracy = f"accuracy {100 * row['accuracy']:5.1f}%"
-            accuracy += "" if tested is None else f"  test {100 * tested:5.1f}%"
+            accuracy = f"accuracy {percent(row['accuracy']):>7}"
+            accuracy += "" if tested is None else f"  test {percent(tested):>7}"
             pace = f"{row['images_per_second']:,.0f} images/s"
             pace += "" if before is None else f"  {(now - before) * (epochs - epoch):.0f} s left"
             self.say(f"{name}: epoch {epoch}/{epochs}  loss {row['loss']:.3f}  {accuracy}  {pace}")

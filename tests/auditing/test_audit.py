@@ -5,6 +5,7 @@ import json
 import re
 import shlex
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 
 import numpy as np
@@ -295,6 +296,30 @@ class TestMeasurement:
         assert found.evidence.raw.kept[10].value > 0.9 > fragile.evidence.raw.kept[10].value
         assert any(sentence.startswith("The raw logit, which") for sentence in found.because)
 
+    def test_another_output_is_judged_if_asked_for_and_the_centred_logit_stands_beside(self):
+        """Estimators that explain no particular output: what the two audits find is the same, exchanged."""
+        names = {
+            "plain": lambda model, images, targets: images - 1,
+            "size": lambda model, images, targets: images**2,
+        }
+        model, how = Linear(weights(), other=9.0), {**QUICK, "maskings": ["constant"], "estimators": names}
+        usual, other = (
+            fpa.audit(model, pictures(20), outputs=output, **how)
+            for output in ("centred", ["logit", "margin"])
+        )
+        assert (usual.evidence.output, usual.evidence.raw.output) == ("centred", "logit")
+        assert (other.evidence.output, other.evidence.raw.output) == ("logit", "centred")
+        for one, two in ((usual, other), (other, usual)):
+            for fact in ("opposite", "kept", "change", "rise"):
+                assert getattr(one.evidence, fact) == getattr(two.evidence.raw, fact)
+        assert other.evidence.offset == usual.evidence.offset != 0
+        assert any("the limits are made for the centred logit" in sentence for sentence in other.because)
+        assert {"verdict_of_centred_logit"} == {
+            key for key in other.to_dict() if key.startswith("verdict_of")
+        }
+        groups = {row.group for row in other.rows}
+        assert {"The rule: raw logit", "Beside it: centred logit"} <= groups
+
     def test_an_estimator_without_a_finite_map_is_named_and_the_rest_is_judged(self):
         def broken(model, images, targets):
             return torch.full_like(images, torch.nan)
@@ -527,6 +552,11 @@ class TestShown:
         assert ">mine#cam</text>" in page
         assert ">LayerGradCam<tspan" in page
         assert "…" not in page
+        assert "fpa.audit</code> with the same model" in page
+        long = {**found.labels, cam: {"name": "another <map> of a distant layer"}}
+        page = replace(found, labels=long).report(tmp_path / "audit.html").read_text(encoding="utf-8")
+        assert re.search(r">another &lt;map&gt;</tspan><tspan[^>]*>of a distant…</tspan></text>", page)
+        assert page.count("another &lt;map&gt; of a distant layer") == 1  # whole, in the table
 
     def test_fits_a_terminal_of_80_columns(self, sound, fragile, capsys):
         for found, word in ((sound, "Reliable"), (fragile, "Unreliable")):
@@ -537,7 +567,7 @@ class TestShown:
             assert out.rstrip().endswith(repr(found).splitlines()[-1].strip())
             for line in (
                 "logit kept, 50 % masked",
-                "Beside it: the raw logit",
+                "Beside it: raw logit",
                 "offset of the head",
                 "accuracy, 25 % masked",
                 "IG_sum",
@@ -565,10 +595,31 @@ class TestShown:
         assert fragile.command in html
         assert replace(fragile, name=nasty).report(tmp_path / "again.html").read_text() == html
 
+    def test_ranks_are_drawn_as_in_the_figure_of_results(self, fragile, tmp_path):
+        pairs = [*fragile.reliability.pairs]
+        pairs[:2] = [replace(pair, contradiction=True) for pair in pairs[:2]]
+        turned = fragile.reliability.by_mif[::-1]  # all lines cross
+        found = replace(fragile, reliability=replace(fragile.reliability, pairs=pairs, by_lif=turned))
+        html = found.report(tmp_path / "audit.html").read_text(encoding="utf-8")
+        slopes = html[html.index('aria-label="The rank of every') :]
+        slopes = slopes[: slopes.index("</svg>")]
+        red = {name for pair in found.reliability.contradictions for name in (pair.first, pair.second)}
+        assert len(red) > 2
+        assert slopes.count('class="crossing"') == len(found.reliability.contradictions)
+        assert slopes.count(" against") == len(red)
+
     def test_a_notebook_shows_it(self, fragile):
         html = fragile._repr_html_()
         assert fragile.headline in html
         assert "IG<sub>sum</sub>" in html
+
+    def test_a_phone_shows_limits_and_intervals(self, browser, fragile, tmp_path):
+        open_page(browser, fragile.report(tmp_path / "audit.html"), 360)
+        rows = browser.find_elements("css selector", ".evidence tbody tr:not(.group)")
+        shown = next(row.text for row in rows if "pairs in opposite order" in row.text)
+        assert re.search(r"of 18\s+\d+ to \d+\s+at most 3\s", shown)
+        wide = "return document.querySelector('.evidence').scrollWidth"
+        assert browser.execute_script(wide) <= 360
 
     @pytest.mark.parametrize("width", [400, 1200])
     def test_the_page_fits_its_window_and_asks_for_nothing(self, browser, fragile, tmp_path, width):
@@ -600,6 +651,10 @@ class TestCommand:
         assert "Too few images: 6 could be used, at least 100 are needed." in out
         left = sorted(path.name for path in tmp_path.iterdir())
         assert left == ["audit.html", "audit.json", "blocks", "evaluation.json"]
+        page = (tmp_path / "audit.html").read_text(encoding="utf-8")
+        assert unescape(re.search(r"To repeat it</h3>\s*<pre[^>]*>(.*?)</pre>", page)[1]) == shlex.join(
+            ["fpa", *command]
+        )
         (block,) = (tmp_path / "blocks").glob("block-*")
         written = block.stat().st_mtime_ns
         assert main([*command, "--quiet"]) == 4
@@ -700,7 +755,8 @@ class TestCommand:
         bare += ["--data", "shapes", "--mean", half, "--std", half, *quick, "--output", "bare"]
         assert main(bare) == 4
         known, plain = (json.loads(Path(f"{one}/audit.json").read_text()) for one in ("known", "bare"))
-        assert known.pop("name") != plain.pop("name")
+        for told in ("name", "repeat"):
+            assert known.pop(told) != plain.pop(told)
         assert known == plain
 
     @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from fpa import InputError
+from fpa.engine import forms
 from fpa.engine.devices import check_device
 
 
@@ -31,3 +32,12 @@ def test_devices_that_are_there(device, two_gpus):
 def test_devices_that_are_not(device, message, two_gpus):
     with pytest.raises(InputError, match=message):
         check_device(device)
+
+
+@pytest.mark.parametrize(("share", "expected"), [(1.0, 70), (0.5, 50), (0.3, 30)])
+def test_a_process_takes_no_more_of_a_gpu_than_it_may(share, expected, monkeypatch):
+    # 100 bytes, 40 of them free; this process holds 30 in its cache, of which it uses none, or may have less.
+    values = {"mem_get_info": (40, 100), "memory_reserved": 30, "memory_allocated": 0}
+    for name, value in (values | {"get_per_process_memory_fraction": share}).items():
+        monkeypatch.setattr(torch.cuda, name, lambda device, value=value: value)
+    assert forms._free_bytes(torch.device("cuda")) == expected

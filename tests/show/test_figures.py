@@ -363,7 +363,8 @@ def test_overview_has_a_row_a_study_mif_left_and_lif_right(study):
         for drawn in axes[0, 0].get_lines()
         if drawn.get_label() in SIGNED
     ]
-    assert len({marker for marker, _ in looks}) == len({colour for _, colour in looks}) == 6
+    assert len({marker for marker, _ in looks}) == 6
+    assert len({colour for _, colour in looks}) == 4  # IG, VG, SG and SQ-SG
     figure.draw_without_rendering()
 
 
@@ -553,3 +554,26 @@ def test_a_full_disk_is_said_and_the_old_figure_kept(tmp_path, monkeypatch):
         figures.save(figure, tmp_path / "one")
     assert [path.name for path in tmp_path.iterdir()] == ["one.png"]
     assert (tmp_path / "one.png").read_text() == "before"
+
+
+@pytest.mark.parametrize("steep", [1, 3, 12])
+@pytest.mark.parametrize("turned", [False, True])
+def test_names_beside_curves_do_not_cover_them(steep, turned):
+    x = np.linspace(0, 1, 21)
+    low, high = (1 - x) ** steep - 0.2 * x * (1 - x), 1 - x**steep + 0.8 * x * (1 - x)
+    low, high = (high, low) if turned else (low, high)
+    figure = figures.definition_of_area(x, mif=low, lif=high)
+    figure.draw_without_rendering()
+    (axis,) = figure.axes
+    curves = [
+        axis.transData.transform(np.c_[np.linspace(0, 1, 2001), np.interp(np.linspace(0, 1, 2001), x, y)])
+        for y in (low, high)
+    ]
+    names = {each.get_text(): each for each in axis.texts}
+    assert set(names) >= {"MIF", "LIF"}
+    for name in ("MIF", "LIF"):
+        box = names[name].get_window_extent()
+        assert axis.get_window_extent().containsx(box.x0)
+        assert axis.get_window_extent().containsx(box.x1)
+        for curve in curves:
+            assert not any(box.contains(*point) for point in curve)

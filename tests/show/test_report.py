@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from browsers import open_page
+from fpa.errors import percent
 from fpa.evaluation.result import Result
 from fpa.evaluation.scored import best
 from fpa.scores.fidelity import Fidelity, common_images
-from fpa.show import figures, scope
-from fpa.show.names import model_looks
+from fpa.show import figures, scope, summary
+from fpa.show.names import estimator_looks, model_looks
 from fpa.show.report import explorer, verdict, write_report
 from fpa.statistics.contradictions import reliability
 from fpa.statistics.intervals import Estimate
@@ -145,7 +146,8 @@ class TestFile:
         html = page.read_text(encoding="utf-8")
         assert not re.search(r"https?:|src=|@import|url\(|import\(|fetch\(", html)
         assert set(re.findall(r'href="([^"]*)"', html)) == {
-            "data:,", "#result", "#curves", "#explorer", "#training", "#made",
+            "data:,", "#result", "#estimators-explained", "#pairs", "#curves", "#explorer", "#training",
+            "#made",
         }  # fmt: skip
 
     def test_is_small_with_24_images_of_cifar_size(self, tmp_path):
@@ -188,6 +190,52 @@ class TestFile:
         assert '<th scope="row">torch</th><td>2.11</td>' in html
         assert '<th scope="row">none · train</th><td>31.0 s</td>' in html
         assert "fpa run recipe.yaml" in html_of(study, tmp_path)
+
+    def test_defines_its_words_before_the_verdict(self, page):
+        html = page.read_text(encoding="utf-8")
+        words = html[: html.index('class="verdict"')]
+        for word in ("estimator", "Signed", "unsigned", "MIF", "LIF", "opposite order", "FPA"):
+            assert f"<b>{word}</b>" in words
+
+    def test_explains_every_estimator_it_names(self, study, page, tmp_path):
+        rows = re.search(r'<table class="explained">.*?<tbody>(.*?)</tbody>', page.read_text(), re.S)[1]
+        found = [
+            [re.sub(r"<.*?>", "", cell) for cell in re.findall(r"<t[hd].*?>(.*?)</t[hd]>", row, re.S)]
+            for row in rows.split("</tr>")[:-1]
+        ]
+        by_name = {name: cells for name, *cells in found}
+        assert len(found) == len(by_name) == len(study.estimators)
+        assert by_name["VG′abs"] == ["Vanilla gradient", "unsigned", "Σc |x · ∇f(x)|"]
+        assert by_name["SGabs"][2] == "Σc |meank=1…n ∇f(x + εk)|"
+        assert by_name["IGsum"][1:] == [
+            "signed",
+            "Σc (x − r) · meank=1…n ∇f(r + (x − r) k/n)steps 200, reference masked",
+        ]
+        odd = {
+            "<i>mine</i>": {"sign": "signed", "raw": {"name": "my:<b>", "x": 1}},
+            "cut": {"sign": "signed", "raw": {"name": "captum", "method": "Deep<b>"}, "reduction": "abs"},
+            "cam": {"sign": "unsigned", "raw": {"name": "cam", "method": "layercam", "layer": "<b>"}},
+            "file": {"sign": "unsigned", "raw": {"name": "maps", "sha256": "0"}, "blur": 2},
+        }
+        plan = study.first.plan["estimators"]
+        renamed = dict(zip([*plan][:4], odd.values(), strict=True))
+        html = html_of(with_plan(study, estimators=plan | renamed), tmp_path)
+        rows = re.search(r'<table class="explained">(.*?)</table>', html, re.S)[1]
+        assert "<b>" not in rows
+        for text in ("Captum’s Deep&lt;b&gt;|", "layer &lt;b&gt;", "Gaussian blur of", "computed by random"):
+            assert text in rows
+
+    def test_a_family_has_one_colour(self, study):
+        looks = estimator_looks(study)
+        families = {name: re.sub("x?_.*", "", name) for name in looks}
+        pairs = {(families[name], look.colour) for name, look in looks.items()}
+        assert len(pairs) == len(set(families.values())) == len({look.colour for look in looks.values()})
+        assert len({look.css for look in looks.values()}) == len(looks)  # dashes tell apart the rest
+        signed = {look.css.split()[1] for name, look in looks.items() if SIGNED.get(name)}
+        assert signed == {"d0"}
+        few = {name: study.first.plan["estimators"][name] for name in ("random", "sg_abs")}
+        alone = made_up_study(estimators=study.first.plan["estimators"] | few)
+        assert estimator_looks(alone)["sg_abs"] == looks["sg_abs"]
 
     def test_says_the_same_when_it_is_made_again(self, study, page, tmp_path):
         later = dict(study.about, files={"figures": ["figures/ranks.png"]}, format=1)
@@ -318,6 +366,30 @@ class TestTable:
         best = [re.search(r'"row">(.*?)</th>', row)[1] for row in rows if 'class="best"' in row]
         assert best == ["IG<sub>sum</sub>"]
 
+    def test_lists_the_pairs_that_the_cards_count(self, study, page):
+        html = page.read_text(encoding="utf-8")
+        listed = re.search(r'<details id="pairs">(.*?)</details>', html, re.S)[1]
+        rows = re.findall(r'<tr data-kind="(.*?)">(.*?)</tr>', listed, re.S)
+        for column, (name, model) in enumerate(study.models.items()):
+            states = [
+                re.findall(r"<td class=.*?>(.*?)</td>", row)[column]
+                for kind, row in rows
+                if kind == "signed-unsigned"
+            ]
+            opposite = [state for state in states if state != "same order"]
+            assert len(opposite) == model.reliability.opposite["signed-unsigned"].value > 0
+            count = summary.opposite_pairs(study)[name]
+            assert opposite.count("significant") == count.significant
+            header = re.search(r">signed–unsigned</th>(.*?)</tr>", listed)[1]
+            assert re.findall(r"<td>(.*?)</td>", header)[column] == str(count)
+
+    def test_names_the_best_map_that_knows_no_model(self, study, page, tmp_path):
+        assert "best map that knows no model" not in page.read_text(encoding="utf-8")  # there is only random
+        plan = study.first.plan["estimators"]
+        two = with_plan(study, estimators=plan | {"vg_abs": plan["vg_abs"] | {"sign": "baseline"}})
+        areas = [f"VG_abs, A = {model.fidelity['vg_abs'].area:.1f}" for model in two.models.values()]
+        assert f"The best map that knows no model: for None {areas[0]}; for Rect" in html_of(two, tmp_path)
+
     def test_headlines_the_contradictions(self, study, page):
         html = page.read_text(encoding="utf-8")
         numbers = re.findall(r'class="big"><strong>(\d+)</strong> of 18', html)
@@ -364,6 +436,18 @@ class TestTable:
         estimators = study.first.plan["estimators"]
         black = {name: each | ({"raw": raw} if "raw" in each else {}) for name, each in estimators.items()}
         assert note not in html_of(with_plan(study, estimators=black), tmp_path)
+
+
+def test_its_size_does_not_grow_with_images_and_classes(tmp_path, monkeypatch):
+    classes = [f"class number {place}, of a thousand" for place in range(1000)]
+    monkeypatch.setattr("studies.CLASSES", classes)
+    small, large = (html_of(made_up_study(images=count, variants=("fpa",)), tmp_path) for count in (40, 4000))
+    assert abs(len(large) - len(small)) < 5_000
+    photos = write_report(made_up_study(size=224, examples=24, variants=("fpa",)), tmp_path / "photos.html")
+    assert photos.stat().st_size < 1.1 * explorer.BUDGET
+    shown = data_of(photos.read_text(encoding="utf-8"))["explorer"]
+    assert len(shown["examples"]) + shown["left_out"] == 24
+    assert len(shown["examples"]) >= 8
 
 
 class TestData:
@@ -653,7 +737,7 @@ class TestInABrowser:
         assert unnamed == []
         body = self.select(opened, "body")
         seen = set()
-        for _ in range(40):
+        for _ in range(55):
             body.send_keys("\t")
             style = opened.execute_script(
                 "const at = document.activeElement, box = at.closest('.chip, .thumb') || at;"
@@ -671,6 +755,39 @@ class TestInABrowser:
             "shown-model",
             "position",
         } <= seen
+
+    def test_pictures_can_be_enlarged_by_keyboard(self, opened):
+        frame = self.select(opened, ".pictures figure:nth-child(2) .frame")
+        frame.send_keys("\n")
+        large = self.select(opened, "#large")
+        assert large.get_attribute("open") is not None
+        assert "Importance" in self.select(opened, "#large-title").text
+        shown = self.select(opened, "#large canvas")
+        assert shown.size["width"] > 2 * frame.size["width"]
+        active = opened.switch_to.active_element
+        active.send_keys("\ue014")  # arrow right
+        assert self.select(opened, "#large-title").text.startswith("The image with")
+        assert (self.pixels(opened, "large-picture") == self.pixels(opened, "masked")).all()
+        active.send_keys("\ue00c")  # escape
+        assert large.get_attribute("open") is None
+
+    def test_charts_fill_the_page_and_have_units(self, browser, page):
+        for width, columns in ((1280, 2), (360, 1)):
+            open_page(browser, page, width)
+            charts = browser.find_elements("css selector", "#curve-boards .chart")
+            assert charts[0].size["width"] * columns > 0.88 * min(width, 1148)
+            assert "logit, % of unmasked" in charts[0].text
+            ticks = browser.execute_script(
+                "return [...arguments[0].querySelectorAll('text')].map((each) => each.textContent)", charts[0]
+            )
+            assert {"0 %", "100 %", "pixels removed"} <= set(ticks)
+
+    def test_accuracies_are_rounded_as_elsewhere(self, browser, study, tmp_path):
+        history = {"epoch": [1], "test_accuracy": [0.9325]}  # 93.25 is rounded to the even digit, not up
+        models = {name: replace(model, history=history) for name, model in study.models.items()}
+        open_page(browser, write_report(replace(study, models=models), tmp_path / "report.html"))
+        cells = browser.find_elements("css selector", "#history-board .values tbody td")
+        assert [f"{each.text} %" for each in cells] == 3 * [percent(0.9325)]
 
     def test_works_without_examples_and_with_one_model(self, browser, tmp_path):
         study = made_up_study(variants=("fpa",))

@@ -298,7 +298,7 @@ class TestEvaluations:
         assert f"{odd.first.fidelity['ig_sum'].area:.1f} ±" in html
 
     def test_says_when_patches_were_removed(self):
-        assert "Patches of 8 px are removed" in printed(made_up_evaluation(features=8))
+        assert "Patches of 8 x 8 pixels are removed" in printed(made_up_evaluation(features=8))
         assert "atches" not in printed(made_up_evaluation())
 
 

@@ -1,6 +1,7 @@
 """Fine-tuning: the effect it is for, against a plain loop, through a stop, with bad input."""
 
 import copy
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -461,7 +462,7 @@ def test_the_command_writes_a_model_that_evaluates(tmp_path, capsys):
     save_model(model, card, tmp_path / "plain.safetensors")
     command = ["finetune", str(tmp_path / "plain.safetensors"), "--data", f"folder:{folder}"]
     command += ["--epochs", "1", "--batch_size", "4", "--p1_max", "0.4", "--workers", "0", "--device", "cpu"]
-    command += ["--output", str(tmp_path / "tuned")]
+    command += ["--audit_images", "0", "--output", str(tmp_path / "tuned")]
     assert main(command) == 0
     path = tmp_path / "tuned" / "model.safetensors"
     out = capsys.readouterr().out
@@ -496,6 +497,7 @@ def test_a_folder_of_photos_is_enough(tmp_path, monkeypatch, capsys):
     for file in (tmp_path / "classes").glob("*/*.jpg"):
         (tmp_path / "photos" / file.name).write_bytes(file.read_bytes())
     command = ["finetune", "shapes-none", "--epochs", "1", "--workers", "0", "--device", "cpu"]
+    command += ["--audit_images", "0"]
     weights = []
     for name in ("train-only", "classes", "photos"):
         assert main([*command, "--data", f"folder:{name}", "--output", f"tuned-{name}"]) == 0
@@ -523,6 +525,7 @@ def test_the_command_takes_published_architectures_and_functions(tmp_path, monke
     common = ["--data", f"folder:{folder}", "--size", "32", "--epochs", "1", "--batch_size", "4"]
     common += ["--workers", "0", "--device", "cpu"]
     command = ["finetune", "--model", "torchvision:squeezenet1_1", "--weights", "weights.pth", *common]
+    command += ["--audit_images", "0"]
     assert main([*command, "--output", "tuned"]) == 0
     told = capsys.readouterr()
     assert "learning the model's own predictions" in told.err
@@ -534,12 +537,24 @@ def test_the_command_takes_published_architectures_and_functions(tmp_path, monke
     assert load_model("labelled/model.safetensors").card.recipe["class_index"] == [574, 0]
 
     Path("tuned_net.py").write_text(
-        "from torch import nn\n\n\ndef net():\n    return nn.Sequential(nn.Flatten(), nn.Linear(3072, 2))\n"
+        "import torch\nfrom torch import nn\n\n\ndef net():\n    torch.manual_seed(0)\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(3072, 2))\n"
     )
     half = "[0.5,0.5,0.5]"
     command = ["finetune", "--model", "tuned_net:net", "--mean", half, "--std", half, *common]
-    assert main([*command, "--output", "own", "--quiet"]) == 0
+    assert main([*command, "--output", "own"]) == 0
     assert set(load_file("own/model.safetensors")) == {"1.weight", "1.bias"}
+    shown = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["audit", "of", "4", "images", "before", "after"] in shown
+    assert ["verdict", "cannot", "tell", "cannot", "tell"] in shown  # too few images
+    before, after = (
+        json.loads(Path(f"own/audit-{when}/audit.json").read_text())["evidence"]
+        for when in ("before", "after")
+    )
+    accuracies = [f"{100 * found['accuracy']:.1f}" for found in (before, after)]
+    assert ["accuracy", accuracies[0], "%", accuracies[1], "%"] in shown
+    assert before["kept"] != after["kept"]
+    assert main([*command, "--output", "own", "--quiet"]) == 0  # nothing is done again
     assert main(["finetune"]) == 2
     assert "name one model" in capsys.readouterr().err
 

@@ -14,12 +14,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fpa.auditing.rule import MASKED, SAME_RANKING, Evidence, Verdict, judge, percent, stops
+from fpa.auditing.rule import MASKED, SAME_RANKING, Evidence, Verdict, in_words, judge, stops
 from fpa.auditing.verdict import Audit
 from fpa.data.normalisation import Normalisation, as_normalisation
 from fpa.described import described_fields
 from fpa.engine import Engine
-from fpa.errors import InputError
+from fpa.errors import InputError, percent
 from fpa.evaluation.evaluator import describe_subject, open_subject
 from fpa.evaluation.explained import looked_at
 from fpa.evaluation.head import offset
@@ -37,6 +37,8 @@ from fpa.statistics import Estimate, beats, ranking_agreement, reliability, shar
 from fpa.training.settings import suggested_fpa
 
 MASKINGS = ("constant", "mean", "blur", "uniform")
+BESIDE = ("centred", "logit", "accuracy")
+"""Outputs that are followed in any case."""
 AUDITED = ("paper", "baselines", "twins")
 """The paper's ten, and what they must beat: no gradients, and curves under the masking judged only."""
 
@@ -53,6 +55,7 @@ def audit(
     maskings: Sequence[Any] = MASKINGS,
     points: int = 21,
     features: str | int = "pixels",
+    outputs: str | Sequence[str] = ("centred",),
     targets: str | int = "predicted",
     class_index: Any = None,
     seed: int = 0,
@@ -75,7 +78,9 @@ def audit(
     - `maskings`: what removing a pixel means. The first is judged; the others, with the same maps, show
       whether the ranking of the estimators survives another masking.
     - `points`: how many points a perturbation curve has.
-    - `features`: what is removed, "pixels" or the side of square patches (16 for most vision transformers).
+    - `features`: what is removed, "pixels", the side of square patches (16 for most vision transformers), or
+      "segments" of each image.
+    - `outputs`: what is followed, the first is judged; the rule is made for the "centred" logit.
     - `targets`, `class_index`: the class explained, and which output stands for which class of the data; see
       `fpa.evaluate`.
     - `device`: where to work; by default where the model is.
@@ -102,7 +107,7 @@ def audit(
             {*check_fractions(points, most=by_name[judged].most), *(share / 100 for share in MASKED)}
         ),
         features=features,
-        outputs=("centred", "logit", "accuracy"),
+        outputs=[*dict.fromkeys([*([outputs] if isinstance(outputs, str) else outputs), *BESIDE])],
         targets=targets,
         seed=seed,
         precision=precision,
@@ -160,11 +165,13 @@ def audit(
 
 def gather(evaluation: Evaluation, about: dict[str, Any], judged: str) -> tuple[Evidence, dict[str, Any]]:
     """The evidence, and the numbers of the figures; `judged` is the name of the evaluation's own masking."""
-    evidence, figures = _gathered(evaluation, about, judged)
-    logit = evaluation.others["logit"]
-    raw, _ = _gathered(replace(logit, others=evaluation.others), about, judged)
-    shift = offset(logit.unmasked, evaluation.unmasked)
-    return replace(evidence, offset=shift, raw=replace(raw, output="logit")), figures
+    first, *_ = about["plan"]["outputs"]
+    every = {first: evaluation, **evaluation.others}
+    evidence, figures = _gathered(replace(evaluation, others=every), about, judged)
+    beside = "logit" if first == "centred" else "centred"
+    raw, _ = _gathered(replace(every[beside], others=every), about, judged)
+    shift = offset(every["logit"].unmasked, every["centred"].unmasked)
+    return replace(evidence, output=first, offset=shift, raw=replace(raw, output=beside)), figures
 
 
 def _gathered(evaluation: Evaluation, about: dict[str, Any], judged: str) -> tuple[Evidence, dict[str, Any]]:
@@ -211,7 +218,7 @@ def _gathered(evaluation: Evaluation, about: dict[str, Any], judged: str) -> tup
     labelled = usable & known if known.any() else usable
     accuracy = _random(evaluation.others["accuracy"], baseline, fractions)
     right = share_kept(accuracy[labelled], np.ones(labelled.sum())) if labelled.sum() > 1 else []
-    at = {percent: fractions.index(percent / 100) for percent in MASKED}
+    at = {share: fractions.index(share / 100) for share in MASKED}
     agreeing = reliability(explanations[judged], signed, families=families(plan))
     pairs = [pair for pair in agreeing.pairs if pair.kind == "signed-unsigned"]
     compared = [signed[name] for name in agreeing.by_area]
@@ -230,8 +237,8 @@ def _gathered(evaluation: Evaluation, about: dict[str, Any], judged: str) -> tup
         opposite=agreeing.opposite["signed-unsigned"],
         contradictions=sum(pair.contradiction for pair in pairs),
         correlation=agreeing.correlation["all"],
-        kept={percent: kept[judged][place] for percent, place in at.items()},
-        right={percent: right[place] for percent, place in {0: 0, **at}.items() if right},
+        kept={share: kept[judged][place] for share, place in at.items()},
+        right={share: right[place] for share, place in {0: 0, **at}.items() if right},
         rise={name: rise(name) for name, is_signed in signed.items() if is_signed},
         kept_by_masking={masking: values[at[MASKED[0]]] for masking, values in kept.items()},
         agreement={
@@ -286,8 +293,13 @@ def _advice(
 
 
 def _beside(verdict: Verdict, evidence: Evidence) -> tuple[str, ...]:
-    """How far the head is from centred, and whether the raw logit would be judged in another way."""
+    """Whether the raw logit would be judged in another way; of another output, what it is judged by."""
     raw = judge(evidence.raw)[0] if evidence.raw is not None else verdict
+    if evidence.output != "centred":
+        asked = f"What is judged here is the {in_words(evidence.output)}, as asked for"
+        return (
+            f"{asked}: the limits are made for the centred logit, which along the same maps gives: {raw}.",
+        )
     if raw == verdict:
         return ()
     return (
@@ -329,7 +341,7 @@ def _check_enough(features: str | int, images: Tensor) -> None:
         size = f"{images.shape[2]} x {images.shape[3]} pixels"
         raise InputError(
             f"an audit masks {MASKED[0]} % of the features of an image, so it needs at least {needed}; "
-            f"images of {size} have {count} (features {features}): use smaller patches"
+            f"images of {size} have {count} (features {features}): use smaller patches, or more segments"
         )
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Literal, NamedTuple
 
+from fpa.errors import percent
 from fpa.statistics.contradictions import opposite_by_chance
 from fpa.statistics.intervals import Estimate, above_chance
 
@@ -85,7 +86,8 @@ class Evidence:
     offset: float = 0.0
     """The mean of all logits as a share of the mean centred logit: how far the head is from centred."""
     raw: "Evidence | None" = None
-    """The same of the raw logit, along the same maps: shown, not judged."""
+    """The same of the raw logit, or of the centred one where another output is judged, along the same maps:
+    shown, not judged."""
 
     @property
     def pairs(self) -> int:
@@ -227,7 +229,16 @@ def _sentence(name: str, criterion: Criterion, evidence: Evidence) -> str:
 
 def in_words(output: str) -> str:
     """An output as people call it."""
-    return {"centred": "centred logit", "logit": "raw logit"}[output]
+    return {"centred": "centred logit", "logit": "raw logit"}.get(output, output.replace("_", " "))
+
+
+def in_short(output: str) -> str:
+    """The last word of that.
+
+    >>> in_short("centred"), in_short("log_odds")
+    ('logit', 'log odds')
+    """
+    return "logit" if output in ("centred", "logit") else in_words(output)
 
 
 MEANINGS: dict[Verdict, str] = {
@@ -235,12 +246,3 @@ MEANINGS: dict[Verdict, str] = {
     "unreliable": "masking pixels of this model tests the model, not the explanations.",
     "cannot tell": "it is unclear whether masking pixels of this model tests the explanations.",
 }
-
-
-def percent(share: float, sign: str = "") -> str:
-    """A share for people: one digit after the point, no minus sign before a zero.
-
-    >>> percent(0.8), percent(-0.0001), percent(0.051, "+")
-    ('80.0 %', '0.0 %', '+5.1 %')
-    """
-    return f"{round(100 * share, 1) + 0.0:{sign}.1f} %"

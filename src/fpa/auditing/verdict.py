@@ -14,10 +14,12 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from fpa.auditing import rule
-from fpa.auditing.rule import MASKED, SAME_RANKING, Criterion, Evidence, Verdict, criteria, percent
+from fpa.auditing.rule import MASKED, SAME_RANKING, Criterion, Evidence, Verdict, criteria
+from fpa.errors import percent
 from fpa.files import writable_folder, write_text
 from fpa.progress import as_text
 from fpa.statistics import Beats, Estimate, Reliability
+from fpa.statistics.contradictions import CONSISTENT, UNORDERED
 
 _COLOURS = {"reliable": "green", "unreliable": "red", "cannot tell": "yellow"}
 _STATES = {"good": "green", "bad": "red", "unclear": "yellow"}
@@ -70,6 +72,8 @@ class Audit:
     """What was audited, in words."""
     made_with: dict[str, Any] = field(default_factory=dict)
     """Numbers of the estimators, seed, device, precision and versions."""
+    repeat: str = ""
+    """What was typed to make it; empty where it was made in Python."""
 
     @property
     def exit_code(self) -> int:
@@ -113,13 +117,15 @@ class Audit:
         def own(names: str) -> dict[str, Any]:
             return {name: getattr(self, name) for name in names.split()}
 
+        other = self.evidence.raw is not None and self.evidence.raw.output == "centred"
+        beside = "centred_logit" if other else "raw_logit"
         limits = ("FEWEST_IMAGES", "ERROR_RATE", "LEAST_KEPT", "LEAST_CHANGE", "SAME_RANKING")
         values = {
             "format": 2,
-            **own("name verdict exit_code headline because advice command"),
+            **own("name verdict exit_code headline because advice command repeat"),
             "thresholds": {name.lower(): getattr(rule, name) for name in limits},
             "evidence": _evidence(self.evidence),
-            "verdict_of_raw_logit": None if self.evidence.raw is None else rule.judge(self.evidence.raw)[0],
+            f"verdict_of_{beside}": None if self.evidence.raw is None else rule.judge(self.evidence.raw)[0],
             **own("maskings fractions kept right areas signed model_free beats made_with"),
             "pairs": [] if self.reliability is None else [asdict(pair) for pair in self.reliability.pairs],
         }
@@ -138,7 +144,8 @@ class Audit:
 
         yield Text(self.headline, style=f"bold {_COLOURS[self.verdict]}")
         for sentence in self.because:
-            yield Padding.indent(Text(sentence), 2)
+            if not sentence.startswith((UNORDERED, CONSISTENT)):  # the page has these
+                yield Padding.indent(Text(sentence), 2)
         if rows := self.rows:
             numbers = (Column(name, justify="right", no_wrap=True) for name in ("found", "95 % interval"))
             first, limit = f"evidence, {self.evidence.used:,} images", Column("limit", no_wrap=True)
@@ -151,8 +158,7 @@ class Audit:
                     table.add_row(Text(f"  {what}"), row.value, row.interval, row.limit, state)
             yield Text()
             yield table
-        for sentence in self.rivals:
-            yield Text(f"\n{sentence}")
+        yield Text("\n" + "\n".join(self.rivals[: sum(map(bool, self.beats))]))
         yield Text()
         yield Text("What to do", style="bold")
         for sentence in self.advice:
@@ -165,18 +171,20 @@ def _rows(audit: Audit) -> Iterator[Row]:
     evidence, judged = audit.evidence, criteria(audit.evidence)
     if not judged:
         return
-    yield from _judged("The rule: the centred logit", evidence)
+    yield from _judged(f"The rule: {rule.in_words(evidence.output)}", evidence)
+    beside = f"Beside it: {rule.in_words(evidence.raw.output) if evidence.raw else 'raw logit'}"
     if evidence.raw is not None and criteria(evidence.raw):
-        yield from _judged("Beside it: the raw logit", evidence.raw)
-        yield Row("Beside it: the raw logit", "its verdict", rule.judge(evidence.raw)[0], "")
-    yield Row("Beside it: the raw logit", "offset of the head", percent(evidence.offset), "")
-    yield Row("MIF against LIF", "significantly opposite pairs", f"{evidence.contradictions}", "")
+        yield from _judged(beside, evidence.raw)
+        yield Row(beside, "its verdict", rule.judge(evidence.raw)[0], "")
+    yield Row(beside, "offset of the head", percent(evidence.offset), "")
+    yield Row("MIF against LIF", "opposite, significantly", f"{evidence.contradictions}", "")
     if evidence.correlation is not None:
         yield Row("MIF against LIF", "rank correlation, all", *_correlation(evidence.correlation))
     what = "same class" if evidence.accuracy is None else "accuracy"
-    shares = {f"logit kept, {share} % masked": evidence.kept[share] for share in MASKED[1:]}
+    kept = f"{rule.in_short(evidence.output)} kept"
+    shares = {f"{kept}, {share} % masked": evidence.kept[share] for share in MASKED[1:]}
     for name in audit.maskings[1:]:
-        shares[f"logit kept, {MASKED[0]} % {name}"] = evidence.kept_by_masking[name]
+        shares[f"{kept}, {MASKED[0]} % {name}"] = evidence.kept_by_masking[name]
     shares |= {f"{what}, {share} % masked": right for share, right in evidence.right.items()}
     for name, share in shares.items():
         yield Row("Random masking", name, *_shares(share))
@@ -187,7 +195,7 @@ def _rows(audit: Audit) -> Iterator[Row]:
         side = Criterion(agreement, SAME_RANKING, "above").side
         word = {"above": "survives", "below": "differs", "across": "unclear"}[side]
         numbers = *_correlation(agreement), f"over {SAME_RANKING:g}"
-        yield Row("Ranking under another masking", name, *numbers, word)
+        yield Row("Ranking, other maskings", name, *numbers, word)
 
 
 def _judged(group: str, evidence: Evidence) -> Iterator[Row]:
@@ -196,7 +204,8 @@ def _judged(group: str, evidence: Evidence) -> Iterator[Row]:
     numbers = f"{value:.0f} of {evidence.pairs}", f"{low:.0f} to {high:.0f}", f"at most {limit - 0.5:.0f}"
     yield Row(group, "pairs in opposite order", *numbers, judged["opposite"].state)
     numbers = *_shares(judged["kept"].estimate), f"over {percent(judged['kept'].limit)}"
-    yield Row(group, f"logit kept, {MASKED[0]} % masked", *numbers, judged["kept"].state)
+    kept = f"{rule.in_short(evidence.output)} kept, {MASKED[0]} % masked"
+    yield Row(group, kept, *numbers, judged["kept"].state)
     if evidence.change is not None:
         limit, state = rule.LEAST_CHANGE, "good" if evidence.change.low > rule.LEAST_CHANGE else "bad"
         yield Row(group, "taken by masking all", *_shares(evidence.change), f"over {percent(limit)}", state)

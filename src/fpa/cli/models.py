@@ -9,10 +9,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rich.console import Console
+from rich.table import Table
 
 import fpa
-from fpa.cli.options import AuditOptions, EvaluationOptions, ModelOptions, RunOptions, default_output, show
-from fpa.errors import InputError, at_least, counted
+from fpa.cli.options import (
+    AuditOptions,
+    EvaluationOptions,
+    ModelOptions,
+    RunOptions,
+    Subject,
+    default_output,
+    show,
+)
+from fpa.errors import InputError, at_least, counted, percent
 from fpa.files import folder_lock, refuse_links
 from fpa.progress import Display
 
@@ -28,7 +37,6 @@ def evaluate(
     images: ModelOptions,
     how: EvaluationOptions,
     masking: dict[str, Any] | str | None = None,
-    outputs: list[str] = ["logit"],  # noqa: B006
     maps_of: str | None = None,
     scores: list[str] = ["A"],  # noqa: B006
     score_images: int = 100,
@@ -43,12 +51,10 @@ def evaluate(
 
     Args:
         model: A .safetensors file written by fpa, the name of a shipped model, torchvision:NAME, timm:NAME,
-            or module:function that returns a model.
+            hf:NAME (or hf:FOLDER, of Hugging Face), or module:function that returns a model.
         masking: What removing a pixel means: constant, black, mean, minimum, maximum, uniform, blur, bokeh,
             road or module:Class, with parameters as in --masking.name blur --masking.sigma 4; default: the
             masking that the model was trained with, or constant.
-        outputs: What is tracked while pixels are removed: logit, centred, margin, log_odds, probability or
-            accuracy; the first is scored.
         maps_of: The output that the maps explain; default: the one that is scored.
         scores: Names of scores, module:NAME, or all that can be computed without explaining again; A is
             always among them.
@@ -70,7 +76,7 @@ def evaluate(
     other = None if judge is None else images.judge(judge, subject)
     if other is not None:  # its outputs are followed under the masking that it knows
         card = getattr(other.model, "card", card)
-    chosen: dict[str, Any] = {"outputs": outputs, "maps_of": maps_of, "scores": scores}
+    chosen: dict[str, Any] = {"maps_of": maps_of, "scores": scores}
     chosen["score_images"] = score_images
     chosen["masking"] = masking or _known_masking(getattr(card, "recipe", {}).get("masking"))
     plan = fpa.make_plan(**chosen, **how.plan(subject.normalisation))
@@ -103,6 +109,7 @@ def audit(
     how: AuditOptions,
     maskings: list[dict[str, Any] | str] = ["constant", "mean", "blur", "uniform"],  # noqa: B006
     run: RunOptions,
+    command: str,
 ) -> int:
     """Can the evaluation of explanations on this model be trusted? A verdict with its evidence.
 
@@ -111,7 +118,7 @@ def audit(
 
     Args:
         model: A .safetensors file written by fpa, the name of a shipped model, torchvision:NAME, timm:NAME,
-            or module:function that returns a model.
+            hf:NAME (or hf:FOLDER, of Hugging Face), or module:function that returns a model.
         maskings: What removing a pixel means: the masking that is judged, then others to compare it with.
 
     """
@@ -144,6 +151,7 @@ def audit(
                 )
             else:
                 verdict = replace(verdict, advice=(*verdict.advice, NO_TRAINING_IMAGES))
+        verdict = replace(verdict, repeat=command)
         verdict.save(output / "audit.json")
         page = verdict.report(output / "audit.html")
     if not run.quiet:
@@ -166,16 +174,18 @@ def finetune(
     p1_max: float | None = None,
     p2: float | None = None,
     s_max: int | None = None,
+    audit_images: int = 200,
     seed: int = 0,
     run: RunOptions,
 ) -> int:
     """Train an existing model for a few epochs with FPA, so that explanations can be evaluated on it.
 
-    If it is stopped, the same command continues. The folder gets model.safetensors and training.csv.
+    If it is stopped, the same command continues. The folder gets model.safetensors, training.csv, and in
+    audit-before and audit-after what fpa audit says of the two models.
 
     Args:
         model: A .safetensors file written by fpa, the name of a shipped model, torchvision:NAME, timm:NAME,
-            or module:function that returns a model.
+            hf:NAME (or hf:FOLDER, of Hugging Face), or module:function that returns a model.
         epochs: Passes over the training images.
         learning_rate: Largest learning rate.
         batch_size: Images per step.
@@ -188,6 +198,7 @@ def finetune(
         p1_max: Largest share of the pixels selected; default: the paper's value for the image size.
         p2: Share of the selected pixels that start a square; default: the paper's value for the image size.
         s_max: Largest side of a square; default: the paper's value for the image size.
+        audit_images: Images on which the model is audited as it was and as it is now; 0: no audits.
         seed: Seed of everything random.
 
     """
@@ -195,6 +206,7 @@ def finetune(
     from fpa.data.sets import has_own_test, tuning_data
     from fpa.models.wrap import class_count
 
+    at_least("--audit_images", audit_images, 0)
     subject = images.open(model)
     data = tuning_data(subject.data, images.data_root, size=subject.size)
     outputs = class_count(subject.model, data.input_shape)
@@ -245,9 +257,75 @@ def finetune(
         seen = None if card is None else card.recipe.get("data")
         same = isinstance(seen, dict) and seen.get("name") == data.name
         known = card.accuracy if card is not None and same and not by_model else None
-        before = "" if known is None else f" (before: {100 * known:.1f}%)"
-        print(f"{what} {100 * tuned.card.accuracy:.1f}%{before}  {output / 'model.safetensors'}")
+        before = "" if known is None else f" (before: {percent(known)})"
+        print(f"{what} {percent(tuned.card.accuracy)}{before}  {output / 'model.safetensors'}")
+    if count := min(audit_images, len(data.evaluation)):
+        how = AuditOptions(count=count, estimators=["paper"], ig_steps=50)
+        _audit_both(
+            {"before": subject, "after": subject._replace(model=tuned)},
+            masking,
+            images,
+            how,
+            output=output,
+            run=run,
+        )
     return 0
+
+
+def _audit_both(
+    models: dict[str, Subject],
+    masking: dict[str, Any] | str,
+    images: ModelOptions,
+    how: AuditOptions,
+    *,
+    output: Path,
+    run: RunOptions,
+) -> None:
+    """Audit a model as it was and after fine-tuning, and show the two verdicts beside each other."""
+    from fpa.auditing.rule import FEWEST_IMAGES
+
+    verdicts: dict[str, fpa.Audit] = {}
+    for when, subject in models.items():
+        folder = output / f"audit-{when}"
+        source, note = images.images(subject, how.count)
+        with _claimed(folder, run, note if when == "before" else None) as display:
+            engine = how.engine(subject.model, source, run.device)
+            stored: dict[str, Any] = {"folder": folder, "overwrite": run.overwrite}
+            tell = display.evaluating(f"audit {when}", source.count)
+            stored |= {"name": f"{subject.name}, {when}", **how.plan(subject.normalisation)}
+            verdict = fpa.audit(engine, source, maskings=[masking], progress=tell, **stored)
+            verdict.save(folder / "audit.json")
+            verdict.report(folder / "audit.html")
+        verdicts[when] = verdict
+    if run.quiet:
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column(f"audit of {counted(how.count or 0)}")
+    for when in verdicts:
+        table.add_column(when, justify="right")
+    for row in zip(*(_evidence(verdict) for verdict in verdicts.values()), strict=True):
+        table.add_row(row[0][0], *(value for _, value in row))
+    Console().print(table)
+    if verdicts["after"].verdict != "reliable":
+        few = (how.count or 0) < FEWEST_IMAGES or verdicts["after"].verdict == "cannot tell"
+        more = "more images for the audit (--audit_images)" if few else "more epochs, or more training images"
+        print(f"not reliable yet: {more} may help")
+    print(f"page: {output / 'audit-after' / 'audit.html'}")
+
+
+def _evidence(verdict: "fpa.Audit") -> list[tuple[str, str]]:
+    """What a verdict rests on, in a few words each."""
+    found = verdict.evidence
+    opposite, kept = found.opposite, found.kept.get(10)
+    return [
+        ("verdict", verdict.verdict),
+        (
+            "pairs in opposite order",
+            "-" if opposite is None else f"{opposite.value:.0f} of {found.signed * found.unsigned}",
+        ),
+        ("output kept with 10 % masked", "-" if kept is None else percent(kept.value)),
+        ("accuracy", "-" if found.accuracy is None else percent(found.accuracy)),
+    ]
 
 
 @contextmanager
@@ -291,7 +369,7 @@ def _known_masking(masking: Any) -> Any:
 
 def _can_be_named(model: str) -> bool:
     """Whether `fpa finetune` can build the model again; one that a function returned is tuned in Python."""
-    return model.startswith(("torchvision:", "timm:")) or ":" not in model or Path(model).exists()
+    return model.startswith(("torchvision:", "timm:", "hf:")) or ":" not in model or Path(model).exists()
 
 
 def _finetune_command(model: str, images: ModelOptions, data: str, masking: dict[str, Any] | str) -> str:

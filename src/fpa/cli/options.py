@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from fpa.data.source import ImageSource
-    from fpa.models.saved import Opened
+    from fpa.models.hubs import Opened
 
 
 LARGEST_SIDE = 4096
@@ -65,7 +65,8 @@ class ModelOptions:
     """The model and its images.
 
     Attributes:
-        weights: Weights of the model, if it has none yet: .safetensors, or a state dict saved by torch.save.
+        weights: Weights of the model, if it has none yet: .safetensors, a state dict saved by torch.save, or
+            DEFAULT, those that torchvision or timm publish for it (from their cache, or over the network).
         data: Name of a data set, or folder:PATH; default: the data set that the model was trained on.
         data_root: Folder that holds the data sets.
         mean: Mean of each channel of the model's images, for pixels in 0..1; default: the model's own.
@@ -164,6 +165,8 @@ class EvaluationOptions(PlanSettings):
 
     Attributes:
         count: How many test images; default: all of them, or the data set's own fixed choice.
+        outputs: What is followed while pixels are removed: logit, centred, margin, log_odds, probability or
+            accuracy; the first is scored.
         targets: The class explained: predicted, label, best:2 (the second best of each image, and so on), or
             the number of a class.
         seed: Seed of everything random.
@@ -172,6 +175,7 @@ class EvaluationOptions(PlanSettings):
     """
 
     count: int | None = None
+    outputs: list[str] = field(default_factory=lambda: ["logit"])
     targets: str = "predicted"
     seed: int = 0
     batch_size: int | None = None
@@ -183,7 +187,8 @@ class EvaluationOptions(PlanSettings):
 
     def plan(self, normalisation: "fpa.Normalisation") -> dict[str, Any]:
         """The arguments of `make_plan` and `audit` that follow, for images normalised so."""
-        return {**super().plan(normalisation), "targets": self.targets, "seed": self.seed}
+        more = {name: getattr(self, name) for name in ("outputs", "targets", "seed")}
+        return super().plan(normalisation) | more
 
     @property
     def told_apart(self) -> str:
@@ -207,10 +212,12 @@ class AuditOptions(EvaluationOptions):
     Attributes:
         estimators: paper (the paper's ten), baselines (maps that know no model), twins (the other maps,
             blurred), or names of estimators, captum:METHOD and maps:FILE included.
+        outputs: What is followed, as in fpa evaluate; the first is judged, by limits made for centred.
 
     """
 
     estimators: list[str] = field(default_factory=lambda: ["paper", "baselines", "twins"])
+    outputs: list[str] = field(default_factory=lambda: ["centred"])
 
 
 def default_output(*parts: str | int | None) -> Path:

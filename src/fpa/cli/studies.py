@@ -6,7 +6,7 @@ from rich.console import Console
 
 import fpa
 from fpa.cli.options import RunOptions, default_output, show
-from fpa.errors import InputError
+from fpa.errors import InputError, percent
 from fpa.progress import Display
 from fpa.study.recipe import Recipe
 
@@ -57,7 +57,7 @@ def train(
         models = trainings.train(recipe, folders, display=display, **how)
     if not where.quiet and is_main_process():
         for each in models:
-            accuracy = "" if each.accuracy is None else f"test accuracy {100 * each.accuracy:5.1f}%"
+            accuracy = "" if each.accuracy is None else f"test accuracy {percent(each.accuracy):>7}"
             print(f"{each.name:<10} seed {each.seed}  {accuracy}  {each.path}")
     return 0
 

@@ -222,8 +222,7 @@ def fitting_batch(runner: Runner, kind: Kind, row: Tensor, memory: int | None) -
     device = runner.device
     most = min(_MOST_ROWS.get(device.type, 64), max(1, _MOST_PIXELS // (row.shape[-2] * row.shape[-1])))
     if device.type == "cuda":
-        free = torch.cuda.mem_get_info(device)[0]
-        free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        free = _free_bytes(device)
         room = _SHARE_OF_FREE_MEMORY * free if memory is None else min(memory, 0.9 * free)
         try:
             fixed, each = 0.0, 2.0 * _kept_bytes(runner, row) + _OWN_COPIES * row.nbytes
@@ -236,6 +235,14 @@ def fitting_batch(runner: Runner, kind: Kind, row: Tensor, memory: int | None) -
         kept = _kept_bytes(runner, row)
         fits = (memory or max(_CPU_KEPT_BYTES, _CPU_FEWEST_ROWS * kept)) // kept
     return 1 << (max(1, min(most, fits)).bit_length() - 1)
+
+
+def _free_bytes(device: torch.device) -> float:
+    """What this process can still take of a GPU: what is free, what it may have at all, and its own cache."""
+    free, total = torch.cuda.mem_get_info(device)
+    held = torch.cuda.memory_reserved(device)
+    allowed = torch.cuda.get_per_process_memory_fraction(device) * total
+    return min(free, allowed - held) + held - torch.cuda.memory_allocated(device)
 
 
 def _kept_bytes(runner: Runner, row: Tensor) -> int:

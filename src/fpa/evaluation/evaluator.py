@@ -20,7 +20,8 @@ from fpa.evaluation.plan import Plan, make_plan
 from fpa.evaluation.result import Result
 from fpa.evaluation.shards import load_result
 from fpa.explanation import Estimators, Settings
-from fpa.models.wrap import Logits, check_head, classifier, input_channels, unwrapped
+from fpa.models.hubs import class_names
+from fpa.models.wrap import check_head, classifier, input_channels, unwrapped
 from fpa.progress import Tell
 from fpa.schema import checked
 
@@ -165,7 +166,7 @@ def _assign_labels(
     if class_index is None and (not known or len(known) == outputs or source.own_labels):
         return
     index = None if class_index is None else str(class_index)
-    numbers, note = labels_for(known or [], outputs, list(classes or model_classes(engine)), index)
+    numbers, note = labels_for(known or [], outputs, list(classes or class_names(engine.model)), index)
     source.relabel([-1] * len(known or []) if numbers is None else numbers)
     if note:
         warnings.warn(note.replace("--", ""), stacklevel=4)
@@ -214,15 +215,5 @@ def _class_names(classes: Sequence[str] | None, engine: Engine, source: ImageSou
     if classes is not None and len(classes) != outputs:
         raise InputError(f"the model has {outputs} outputs, but {len(classes)} classes are named")
     numbered = [f"class {number}" for number in range(outputs)]
-    known = (classes or (), model_classes(engine), source.classes or (), numbered)
+    known = (classes or (), class_names(engine.model), source.classes or (), numbered)
     return [str(name) for name in next(names for names in known if len(names) == outputs)]
-
-
-def model_classes(engine: Engine) -> list[str]:
-    """The names that a model has for its outputs, kept by Hugging Face or fpa; empty where it has none."""
-    network: Any = engine.model.model if isinstance(engine.model, Logits) else engine.model
-    labels = getattr(getattr(network, "config", None), "id2label", None)  # Hugging Face
-    by_number = {str(key): str(name) for key, name in labels.items()} if isinstance(labels, Mapping) else {}
-    named = [by_number[key] for key in map(str, range(len(by_number))) if key in by_number]
-    card = getattr(getattr(engine.model, "card", None), "classes", None)  # fpa
-    return named or list(card or [])

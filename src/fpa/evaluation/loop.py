@@ -35,7 +35,7 @@ from fpa.explanation.raw import problems
 from fpa.files import clear_temporaries, folder_lock
 from fpa.masking import fully_masked, noise_by_image
 from fpa.models.saved import fingerprint
-from fpa.perturbation import Curves, check_left, curves_of, features_of, not_finite, ranks
+from fpa.perturbation import Curves, check_left, curves_of, features_of, not_finite, ranks, segment_count
 from fpa.progress import Tell, telling
 from fpa.scores.score import Block
 
@@ -159,10 +159,11 @@ def suited(plan: Plan, source: ImageSource, judge: Engine | None = None) -> Plan
 
     Scores that `all` stands for are left out where these images, or the model that judges, do not allow them.
     """
+    parts = features_of(plan.features, source.first)
     for masking in (plan.masking, *plan.maskings.values()):
-        check_left(masking, plan.fractions_under(masking), features_of(plan.features, source.first))
+        check_left(masking, plan.fractions_under(masking), parts)
     for masking in (score.masking for score in plan.scores if score.masking is not None):
-        check_left(masking, [masking.most], features_of(plan.features, source.first))
+        check_left(masking, [masking.most], parts)
     if any(estimator.raw.needs_numbers for estimator in plan.estimators.values()):
         source.check_numbers()
     for name, estimator in plan.estimators.items():
@@ -194,7 +195,9 @@ def _compute(
     if judge is not engine:
         task, logits = replace(task, engine=judge), judge.predict(images)
     shown = {name: each.label(name).text for name, each in plan.estimators.items()}
-    how = {"logits": logits, "features": plan.features, "labels": truth, "shown": shown}
+    # Segments are found once; pixels and patches are made anew where they are needed.
+    features = features_of(plan.features, images) if segment_count(plan.features) else plan.features
+    how = {"logits": logits, "features": features, "labels": truth, "shown": shown}
     followed = curves_of(task, maps, plan.fractions, outputs=plan.followed, **how)
     curves = {name: followed[name] for name in plan.outputs}
     first, under = plan.outputs[0], dict[str, Curves]()
@@ -204,7 +207,7 @@ def _compute(
         shares = plan.fractions_under(masking)
         under[name] = curves_of(other, varied, shares, outputs=[first], **how)[first]
     more: dict[str, Any] = {"curves": followed, "masks": part.foreground, "explained": explained}
-    more |= {"fractions": plan.fractions, "features": plan.features, "known_raw_maps": raws}
+    more |= {"fractions": plan.fractions, "features": features, "known_raw_maps": raws}
     block = Block(task, part.labels, logits, plan.estimators, maps, **more)
     scores = _scored(plan, block, chosen)
     fractions, bad = curves[first].fractions, not_finite(images, maps, curves[first])
@@ -372,8 +375,10 @@ class ExamplePicker:
         maps = maps_of(task, plan.estimators)
         fill = fully_masked(plan.masking, images, noise_by_image(plan.masking, images, plan.seed, indices))
 
+        parts = features_of(plan.features, images)
+
         def placed(values: Tensor) -> NDArray[np.int32]:
-            places = ranks(values, seed=plan.seed, indices=indices, features=plan.features)
+            places = ranks(values, seed=plan.seed, indices=indices, features=parts)
             return places.cpu().numpy().astype(np.int32)
 
         examples = Examples(

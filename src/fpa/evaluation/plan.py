@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from importlib.metadata import version
 from typing import Any, get_args
 
 from fpa.data.normalisation import Normalisation, as_normalisation
@@ -11,7 +12,7 @@ from fpa.engine.outputs import OUTPUTS, check_outputs, explained_output
 from fpa.errors import InputError, at_least, one_of
 from fpa.explanation import Estimator, Estimators, Settings, get_estimators, passes
 from fpa.masking import Masking, get_masking, masking_json
-from fpa.perturbation import check_fractions, up_to
+from fpa.perturbation import check_fractions, segment_count, up_to
 from fpa.schema import checked
 from fpa.scores.score import ALL, Given, Passes, Score, get_scores
 
@@ -30,7 +31,7 @@ class Plan:
     fractions: tuple[float, ...]
     """Of the features removed, along a curve."""
     features: str | int = "pixels"
-    """What is removed together: "pixels", or squares of so many pixels a side."""
+    """What is removed together: "pixels", squares of so many pixels a side, or "segments:100" of an image."""
     outputs: tuple[str, ...] = ("logit",)
     """What is followed; the first is the one that is scored."""
     maps_of: str = "logit"
@@ -60,6 +61,11 @@ class Plan:
             "masking": masking_json(self.masking),
             "maskings": {name: masking_json(each) for name, each in self.maskings.items()},
             "features": self.features,
+            **(
+                {"segmentation": f"scikit-image {version('scikit-image')}"}
+                if segment_count(self.features)
+                else {}
+            ),
             "fractions": list(self.fractions),
             "outputs": list(self.outputs),
             "maps_of": self.maps_of,
@@ -158,7 +164,8 @@ def make_plan(
       after normalisation. "black" needs the `normalisation` of the images.
     - `points`: how many fractions of the features are removed, evenly from 0 to 1 (with "road" to 0.95); or
       `fractions` themselves.
-    - `features`: "pixels", or the side of square patches in pixels.
+    - `features`: "pixels", the side of square patches in pixels, or "segments", about 100 superpixels of each
+      image ("segments:50": about so many).
     - `outputs`: what is followed, the first is scored: "logit", "centred", "margin", "log_odds",
       "probability", "accuracy". Where the logit is scored, the centred one is followed too.
     - `maps_of`: the output that the maps explain; default: the one that is scored.
@@ -189,6 +196,8 @@ def make_plan(
     at_least("score_images", score_images, 1)
     if isinstance(features, str) and features.isdigit():
         features = int(features)
+    if segments := segment_count(features):
+        features = f"segments:{segments}"
     if isinstance(precision, str):
         one_of("precision", precision, ("auto", *get_args(PrecisionName)))
         precision = None if precision == "auto" else Precision(precision, precision)  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fpa.errors import percent
 from fpa.evaluation import scored
 from fpa.evaluation.examples import Examples
 from fpa.evaluation.head import Head, head_of
@@ -113,7 +114,7 @@ class Evaluation:
         if not sure >= 0.5 or not near:
             return None
         return (
-            f"the accuracy is only {100 * accuracy:.1f} %, but the model is sure of its predictions "
+            f"the accuracy is only {percent(accuracy)}, but the model is sure of its predictions "
             f"({100 * sure:.0f} % on average): classes are probably assigned wrongly (see class_index)"
         )
 

@@ -4,7 +4,8 @@ Weights are data: nothing in a file is ever executed.
 """
 
 from fpa.models.architectures import ModelName, build_model, parse_model_name
-from fpa.models.saved import ModelCard, Opened, load_model, open_model, read_card, save_model
+from fpa.models.hubs import Opened
+from fpa.models.saved import ModelCard, load_model, open_model, read_card, save_model
 from fpa.models.wrap import classifier
 
 __all__ = [

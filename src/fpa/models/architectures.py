@@ -5,8 +5,10 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -16,6 +18,7 @@ from torchvision.models.resnet import BasicBlock
 
 from fpa.errors import InputError, unknown
 from fpa.files import call_object, load_object
+from fpa.models.wrap import Logits
 
 
 class SmallResNet(nn.Module):
@@ -61,13 +64,16 @@ OWN: dict[str, Callable[[int, int], nn.Module]] = {
 }
 """Architectures by name: functions of the numbers of classes and channels."""
 
+PLACES = ("torchvision:NAME", "timm:NAME", "hf:NAME")
+"""How models from elsewhere are named."""
+
 
 @dataclass(frozen=True)
 class ModelName:
     """A model's name: where the model comes from, and what it is called there."""
 
-    kind: Literal["own", "torchvision", "timm", "function", "file"]
-    """An architecture of `OWN`, of torchvision or of timm; a function; a saved file or a shipped model."""
+    kind: Literal["own", "torchvision", "timm", "hf", "function", "file"]
+    """An architecture of `OWN`, of torchvision, timm or Hugging Face; a function; a saved or shipped one."""
     name: str
     spec: str
     """The whole name, as it was written."""
@@ -81,6 +87,7 @@ def parse_model_name(spec: str) -> ModelName:
     | `resnet-small`, `resnet20-cifar`, `resnet18-cifar`, `resnet50-64px` | an architecture of fpa |
     | `torchvision:NAME`, or `NAME` alone | a classifier of torchvision |
     | `timm:NAME` | a model of timm |
+    | `hf:NAME`, `hf:FOLDER` | an image classifier of Hugging Face, in its hub or in a folder |
     | `module:function` | what the function returns |
     | a path, or any other name | a saved model, or one that ships with fpa |
 
@@ -97,10 +104,14 @@ def parse_model_name(spec: str) -> ModelName:
             raise unknown("torchvision model", rest, torchvision_names())
         return ModelName("torchvision", rest, spec)
     if prefix == "timm":
-        timm = import_timm(spec)
+        timm = import_for(spec, "timm")
         if not timm.is_model(rest):  # also true for names with a tag and old ones, which are not listed
             raise unknown("timm model", rest, timm.list_models())
         return ModelName("timm", rest, spec)
+    if prefix == "hf":
+        if not rest:
+            raise InputError("hf: needs a name, as in hf:microsoft/resnet-50, or a folder, as in hf:my-model")
+        return ModelName("hf", rest, spec)
     if os.path.isfile(spec):  # unlike Path's, also for names that are too long for a file
         return ModelName("file", spec, spec)
     if rest:
@@ -113,23 +124,33 @@ def torchvision_names() -> list[str]:
     return torchvision_models.list_models(module=torchvision_models)  # type: ignore[no-any-return]
 
 
-def import_timm(spec: str) -> Any:
-    """The package timm, or an error that says that the model needs it."""
+def import_for(spec: str, package: str) -> Any:
+    """The package that a model needs (timm or transformers), or an error that says so."""
     try:
-        import timm
+        return import_module(package)
     except ImportError as error:
-        raise InputError(f"model {spec!r} needs timm: pip install 'fpa[timm]'") from error
-    return timm
+        extra = "hf" if package == "transformers" else package
+        raise InputError(f"model {spec!r} needs {package}: pip install 'fpa[{extra}]'") from error
+
+
+def local_folder(name: ModelName) -> Path | None:
+    """The folder that a name of Hugging Face stands for; None where it is a name in the hub."""
+    folder = Path(name.name).expanduser()
+    if folder.is_dir():
+        return folder
+    if name.name.startswith((".", "~", "/")) or name.name.count("/") > 1:
+        raise InputError(f"there is no folder {folder}: {name.spec} needs one that save_pretrained wrote")
+    return None
 
 
 def unknown_model(spec: str, more: Iterable[str] = ()) -> InputError:
     """The error for a name that stands for nothing, with the nearest names that do; `more` are known too."""
-    if find_spec("timm") and spec in import_timm(spec).list_models():
+    if find_spec("timm") and spec in import_for(spec, "timm").list_models():
         return InputError(f"unknown model {spec!r}: did you mean timm:{spec}?")
     names = [*OWN, *more, *torchvision_names()]
     if difflib.get_close_matches(spec, names, n=1, cutoff=0.5):
         return unknown("model", spec, names)
-    return unknown("model", spec, [*OWN, *more, "torchvision:NAME", "timm:NAME", "module:function"])
+    return unknown("model", spec, [*OWN, *more, *PLACES, "module:function"])
 
 
 def build_model(
@@ -138,8 +159,9 @@ def build_model(
     """A new model with random weights that depend only on the seed.
 
     `architecture` is an architecture of fpa ("resnet-small", ...; see `OWN`), any classifier of torchvision
-    ("resnet50", "torchvision:mobilenet_v2", ...), with timm installed "timm:NAME", or "module:function", a
-    function of your own that takes the number of classes and of channels and returns the model.
+    ("resnet50", "torchvision:mobilenet_v2", ...), "timm:NAME" or "hf:NAME" where timm or transformers are
+    installed, or "module:function", a function of your own that takes the number of classes and of channels
+    and returns the model.
 
     >>> model = build_model("resnet-small", classes=8, input_shape=(3, 32, 32))
     >>> model(torch.zeros(2, 3, 32, 32)).shape
@@ -168,10 +190,15 @@ def build(name: ModelName, classes: int | None, channels: int = 3, *, initialise
         return returned
     if name.kind == "file":
         raise unknown_model(name.spec)
+    if name.kind == "hf":
+        transformers, folder = import_for(name.spec, "transformers"), local_folder(name)
+        config = transformers.AutoConfig.from_pretrained(folder or name.name)
+        config.num_channels, config.num_labels = channels, classes or config.num_labels
+        return Logits(transformers.AutoModelForImageClassification.from_config(config))
     how: dict[str, Any] = {} if classes is None else {"num_classes": classes}
     if name.kind == "timm":
         how |= {} if channels == 3 else {"in_chans": channels}
-        return import_timm(name.spec).create_model(name.name, pretrained=False, **how)  # type: ignore[no-any-return]
+        return import_for(name.spec, "timm").create_model(name.name, pretrained=False, **how)  # type: ignore[no-any-return]
     if channels != 3:
         remedy = f"use one of {', '.join(OWN)} or a timm model"
         raise InputError(f"model {name.spec!r} takes images of 3 channels, these have {channels}: {remedy}")

@@ -18,13 +18,13 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
-from torchvision import models as torchvision_models
 
-from fpa.data.normalisation import Normalisation, as_normalisation
+from fpa.data.normalisation import Normalisation
 from fpa.data.sets import is_plain_name
 from fpa.errors import InputError, first_line, shortened
 from fpa.files import first_bytes, refuse_bomb, replacing
-from fpa.models.architectures import ModelName, build, import_timm, parse_model_name, unknown_model
+from fpa.models.architectures import ModelName, build, parse_model_name, unknown_model
+from fpa.models.hubs import DEFAULT, Opened, about, open_hugging_face, open_published, published
 from fpa.models.wrap import placed
 from fpa.schema import check_types, checked
 
@@ -124,6 +124,8 @@ def model_path(name: Path | str) -> Path:
         raise InputError(f"{path} is not a .safetensors file of fpa: name its architecture, with {options}")
     if path.suffix or os.path.isfile(path) or path.parent != Path():
         return path
+    if (path / "config.json").is_file():
+        raise InputError(f"{path} is a folder of Hugging Face: name it hf:{path}")
     raise unknown_model(str(name), [*shipped_models(), "a .safetensors file"])
 
 
@@ -239,22 +241,6 @@ def fingerprint(model: nn.Module) -> str:
     return _updated(hashlib.sha256(), model.state_dict())[:16]
 
 
-@dataclass(frozen=True)
-class Opened:
-    """A model and what is known about its images."""
-
-    model: nn.Module
-    name: str
-    normalisation: Normalisation | None = None
-    """How its images are normalised; None where the source does not say."""
-    size: int | None = None
-    """The side of its images in pixels; None where the source does not say."""
-    classes: list[str] | None = None
-    """The names of its outputs; None where the source does not say."""
-    data: str | None = None
-    """The data set it was trained on, if it is a model of fpa."""
-
-
 @checked
 def open_model(
     spec: str,
@@ -263,10 +249,12 @@ def open_model(
     classes: int | None = None,
     normalisation: Normalisation | None = None,
 ) -> Opened:
-    """A trained model by name: a saved or shipped model, `torchvision:NAME`, `timm:NAME`, `module:function`.
+    """A trained model by name: saved, shipped, `torchvision:NAME`, `timm:NAME`, `hf:NAME`, `module:function`.
 
     All names are those of `parse_model_name`. `weights` is a .safetensors file, or a checkpoint with the
-    state dict; the number of classes follows from it (or is given as `classes`). A function `module:function`
+    state dict; the number of classes follows from it (or is given as `classes`). "DEFAULT" stands for the
+    weights that torchvision or timm publish; they, and models of Hugging Face, come from the cache of these
+    packages, or over the network. A function `module:function`
     takes nothing, returns the model and may load its own weights; its module is looked for in the current
     folder too. `normalisation` takes the place of the one that torchvision, timm or the saved model say.
 
@@ -274,6 +262,7 @@ def open_model(
     'disc, square'
     """
     name = parse_model_name(spec)
+    named = published(name, weights)
     if name.kind == "file":
         if weights is not None:
             raise InputError(f"{spec} is a saved model with its own weights: leave out {weights}")
@@ -282,8 +271,16 @@ def open_model(
         opened = Opened(build(name, None), name.name)
         if weights is not None:
             _load(opened.model, _state_dict(Path(weights)), Path(weights), spec)
+    elif name.kind == "hf":
+        if weights is not None and not named:
+            raise InputError(f"{spec} has its own weights: leave out {weights}")
+        opened = open_hugging_face(name)
     elif weights is None:
-        raise InputError(f"{spec} needs weights: a .safetensors file or a state dict saved with torch.save")
+        remedy = "a .safetensors file or a state dict saved with torch.save"
+        named = "" if name.kind == "own" else f", or {DEFAULT}, those that {name.kind} publishes"
+        raise InputError(f"{spec} needs weights: {remedy}{named}")
+    elif named:
+        opened = open_published(name, named)
     else:
         opened = _with_weights(name, Path(weights), classes)
     return replace(opened, model=opened.model.eval(), normalisation=normalisation or opened.normalisation)
@@ -315,14 +312,7 @@ def _with_weights(name: ModelName, path: Path, classes: int | None) -> Opened:
     _load(model, state, path, name.spec)
     if name.kind == "own":
         return Opened(model, name.name)
-    if name.kind == "timm":
-        config: Any = import_timm(name.spec).data.resolve_model_data_config(model)
-        normalisation = as_normalisation((config["mean"], config["std"]))
-        return Opened(model, name.name, normalisation, int(config["input_size"][-1]))
-    entry = next(iter(torchvision_models.get_model_weights(name.name)))
-    transform, names = entry.transforms(), list(entry.meta["categories"])
-    known = names if classes in (None, len(names)) else None
-    return Opened(model, name.name, as_normalisation(transform), int(transform.crop_size[0]), known)
+    return about(name, model, classes)
 
 
 def _state_dict(path: Path) -> dict[str, Tensor]:

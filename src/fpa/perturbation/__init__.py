@@ -14,11 +14,11 @@ from fpa.perturbation.curves import (
     perturbation_curves,
     up_to,
 )
-from fpa.perturbation.features import features_of, ranks
+from fpa.perturbation.features import features_of, ranks, segment_count
 from fpa.perturbation.outputs import OUTPUTS, Output, check_outputs, output
 
 __all__ = [
     "OUTPUTS", "Curves", "Output", "check_fractions", "check_left", "check_outputs", "curves_of",
     "features_of", "not_finite", "output", "outputs_without", "perturbation_curves", "problems", "ranks",
-    "up_to",
+    "segment_count", "up_to",
 ]  # fmt: skip

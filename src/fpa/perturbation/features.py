@@ -7,28 +7,11 @@ import torch
 from torch import Tensor
 
 from fpa.data.loaders import as_tensor
-from fpa.errors import InputError
+from fpa.errors import InputError, at_least
 from fpa.explanation.raw import check_indices
 from fpa.seeds import Stream, by_image
 
-Features = str | int | Tensor
-"""What is removed together: "pixels", squares of so many pixels a side, or the segments of a label map."""
-
-
-def ranks(
-    maps: Tensor, *, seed: int = 0, indices: Sequence[int] | None = None, features: Features = "pixels"
-) -> Tensor:
-    """The place of every pixel in the LIF order: 0 is removed first. [N, H, W] -> int [N, H, W].
-
-    Equal scores are put in a random order drawn from the seed and the number of the image. With `features`
-    (see `perturbation_curves`) all pixels of a feature have its place.
-
-    >>> ranks(torch.tensor([[[0.5, -1.0], [3.0, 2.0]]])).tolist()
-    [[[1, 0], [3, 2]]]
-    """
-    parts = features_of(features, maps.unsqueeze(1))
-    order = parts.random_order(maps.device, seed, check_indices(indices, len(maps)))
-    return parts.to_pixels(parts.ranks(maps, order)[None])
+USUAL_SEGMENTS = 100
 
 
 class Pixels:
@@ -67,17 +50,30 @@ class Pixels:
         return {}
 
 
-class Segments(Pixels):
-    """Features are the segments of a label map [N, H, W] with labels 0, 1, ... in each image."""
+Features = str | int | Tensor | Pixels
+"""What is removed together: "pixels", squares of so many pixels a side, "segments" of each image (about 100,
+or as in "segments:50"), the segments of a label map, or what `features_of` made of one of these."""
 
-    def __init__(self, images: Tensor, labels: Tensor) -> None:
+
+class Segments(Pixels):
+    """Features are the segments of a label map [N, H, W] with labels 0, 1, ... in each image.
+
+    Where images come in blocks that need not be `alike`, all have the same points, and exact shares beside.
+    """
+
+    def __init__(self, images: Tensor, labels: Tensor, *, alike: bool = True) -> None:
         super().__init__(images)
-        self.labels = labels.to(images.device).flatten(1)
+        self.alike, self.labels = alike, labels.to(images.device).flatten(1)
         self.counts = labels.flatten(1).amax(1).cpu() + 1
         self.most = int(self.counts.max())
-        self.equal = bool((self.counts == self.most).all())
+        self.equal = alike and bool((self.counts == self.most).all())
         self.sizes = torch.zeros(len(labels), self.most, dtype=torch.int64, device=images.device)
         self.sizes.scatter_add_(1, self.labels, torch.ones_like(self.labels))
+
+    def at(self, rows: Sequence[int]) -> "Segments":
+        """The segments of some of the images."""
+        labels = self.labels[torch.tensor(rows, dtype=torch.long)].view(-1, *self.shape)
+        return Segments(labels[:, None], labels, alike=self.alike)
 
     def scores(self, maps: Tensor) -> Tensor:  # noqa: D102
         values = maps.flatten(1).double()
@@ -106,12 +102,32 @@ class Segments(Pixels):
         return {side: dict(zip(names, shares, strict=True)) for side, shares in sides.items()}
 
 
+def ranks(
+    maps: Tensor, *, seed: int = 0, indices: Sequence[int] | None = None, features: Features = "pixels"
+) -> Tensor:
+    """The place of every pixel in the LIF order: 0 is removed first. [N, H, W] -> int [N, H, W].
+
+    Equal scores are put in a random order drawn from the seed and the number of the image. With `features`
+    (see `perturbation_curves`) all pixels of a feature have its place.
+
+    >>> ranks(torch.tensor([[[0.5, -1.0], [3.0, 2.0]]])).tolist()
+    [[[1, 0], [3, 2]]]
+    """
+    if segment_count(features):
+        raise InputError("segments are found in images, not in maps: give them as a label map")
+    parts = features_of(features, maps.unsqueeze(1))
+    order = parts.random_order(maps.device, seed, check_indices(indices, len(maps)))
+    return parts.to_pixels(parts.ranks(maps, order)[None])
+
+
 def features_of(features: Features, images: Tensor) -> Pixels:
-    """The features of these images: pixels, patches of that many pixels, or the segments of a label map."""
+    """The features of these images: pixels, patches of that many pixels, or segments."""
     height, width = images.shape[2:]
+    if isinstance(features, Pixels):
+        return features
+    if count := segment_count(features):
+        return Segments(images, segmented(images, count), alike=False)
     if isinstance(features, str):
-        if features != "pixels":
-            raise InputError(f'features must be "pixels", a patch size or a label map, got {features!r}')
         return Pixels(images)
     if isinstance(features, int):
         if not 1 <= features <= max(height, width):
@@ -123,5 +139,42 @@ def features_of(features: Features, images: Tensor) -> Pixels:
     if labels.shape not in (images.shape[2:], (len(images), height, width)) or labels.is_floating_point():
         expected, kind = f"[{len(images)}, {height}, {width}] or [{height}, {width}]", list(labels.shape)
         raise InputError(f"the label map must be whole numbers {expected}, got {labels.dtype} {kind}")
-    labels = labels.cpu().expand(len(images), height, width)
-    return Segments(images, torch.stack([label.unique(return_inverse=True)[1] for label in labels]))
+    return Segments(images, _numbered(labels.cpu().expand(len(images), height, width)))
+
+
+def segment_count(features: Features) -> int | None:
+    """How many segments a name stands for; None for other features. Refuses names that stand for nothing.
+
+    >>> segment_count("segments"), segment_count("segments:50"), segment_count("pixels"), segment_count(16)
+    (100, 50, None, None)
+    """
+    if not isinstance(features, str) or features == "pixels":
+        return None
+    word, colon, count = features.partition(":")
+    if word != "segments" or (colon and not count.isdecimal()):
+        known = '"pixels", a patch size, "segments", "segments:50" or a label map'
+        raise InputError(f"features must be {known}, got {features!r}")
+    at_least("the number of segments", wanted := int(count or USUAL_SEGMENTS), 2)
+    return wanted
+
+
+def segmented(images: Tensor, count: int) -> Tensor:
+    """Label maps [N, H, W] of about `count` segments of every image: SLIC superpixels of its own colours."""
+    try:
+        from skimage.segmentation import slic
+    except ImportError as error:
+        raise InputError("segments need scikit-image: pip install 'fpa[segments]'") from error
+    values = images.double().nan_to_num(0, 0, 0)
+    low, high = (getattr(values, side)((1, 2, 3), keepdim=True) for side in ("amin", "amax"))
+    unit = ((values - low) / (high - low).clamp(min=1e-12)).permute(0, 2, 3, 1).cpu().numpy()
+    # The weight of closeness against colour, for colours in CIELAB and for other channels in 0..1.
+    how: dict[str, Any] = (
+        {"compactness": 10.0} if images.shape[1] == 3 else {"compactness": 0.1, "convert2lab": False}
+    )
+    labels = [slic(image, count, start_label=0, channel_axis=-1, **how) for image in unit]
+    return _numbered(torch.stack([torch.from_numpy(each) for each in labels]))
+
+
+def _numbered(labels: Tensor) -> Tensor:
+    """Label maps with the labels 0, 1, ... in each image."""
+    return torch.stack([label.unique(return_inverse=True)[1] for label in labels])

@@ -105,6 +105,7 @@ class Block:
             maps={name: some(values) for name, values in self.maps.items()},
             curves={},
             masks=None if self.masks is None else some(self.masks),
+            features=self.features.at(rows) if hasattr(self.features, "at") else self.features,
             explained=None if self.explained is None else of_task(self.explained),
             known_raw_maps=None,
             _shared={},

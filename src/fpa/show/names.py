@@ -1,12 +1,15 @@
 """How estimators and models are called and drawn, never by a colour alone."""
 
 import html
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from itertools import cycle
 from typing import Any, NamedTuple
 
 from fpa.errors import printable
 from fpa.evaluation.result import Results
 from fpa.progress import shortened
+from fpa.show.families import family_of
 from fpa.show.summary import groups
 
 _VARIANTS = {"none": "None", "rectangle": "Rectangle", "fpa": "FPA"}
@@ -89,7 +92,12 @@ def model_name(name: str) -> str:
 
 # The colours of Okabe and Ito, which colour-blind people can tell apart; their order is that of report.css.
 _COLOURS = ("#000000", "#E69F00", "#0072B2", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#777777")
-_DASHES = ("-", (0, (3.5, 1.6)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))  # likewise
+_DASHES: tuple[Any, ...] = (  # likewise; solid, dashed, dotted and dash-dotted lines in four variations
+    "-", (0, (3.5, 1.6)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)),
+    (0, (9, 1.2)), (0, (1.8, 1.4)), (0, (1, 2.4)), (0, (2.5, 1.5, 1, 1.5)),
+    (0, (9, 1.2, 2, 1.2)), (0, (6, 1.6)), (0, (1, 1.2, 1, 3)), (0, (5, 1.5, 1, 1.5, 1, 1.5)),
+    (0, (14, 1.2, 1, 1.2)), (0, (3.5, 1.2, 1.2, 1.2)), (0, (1, 1.2, 1, 1.2, 1, 3.5)), (0, (9, 1.5, 1, 1.5)),
+)  # fmt: skip
 
 
 class Look(NamedTuple):
@@ -110,6 +118,9 @@ _VARIANT_LOOKS = {"none": _look(0, "s", 1), "rectangle": _look(1, "^", 3), "fpa"
 _ORDER = ((5, "o"), (2, "s"), (3, "^"), (4, "D"), (6, "v"), (1, "P"), (0, "X"))
 
 
+_FAMILIES = {"ig": 5, "vg": 2, "sg": 3, "sqsg": 4, "cam": 6, "model-free": 7}
+
+
 def model_looks(names: Collection[str]) -> dict[str, Look]:
     """The paper's three variants have looks of their own; the others differ for 28 models.
 
@@ -118,15 +129,26 @@ def model_looks(names: Collection[str]) -> dict[str, Look]:
     """
     looks = dict(_VARIANT_LOOKS)
     for place, name in enumerate(name for name in names if name not in _VARIANT_LOOKS):
-        looks[name] = _look(*_ORDER[place % len(_ORDER)], place % len(_DASHES))
+        looks[name] = _look(*_ORDER[place % len(_ORDER)], place % 4)
     return {name: looks[name] for name in names}
 
 
 def estimator_looks(*several: Results) -> dict[str, Look]:
-    """Signed estimators have solid lines, unsigned ones dashed, baselines dotted, twins dash-dotted."""
-    dashes = {"Baseline": 2, "Signed": 0, "Unsigned": 1, "Blurred twin": 3}
-    looks: dict[str, Look] = {}
+    """A colour for each family; signed ones are solid, unsigned dashed, baselines dotted, twins dash-dotted.
+
+    Where a family has several estimators of a kind, their dashes differ; markers differ within a kind. The
+    families of the paper have the same colours in all results.
+    """
+    kinds = {"Signed": 0, "Unsigned": 1, "Baseline": 2, "Blurred twin": 3}
+    plans = {name: plan for each in several for name, plan in each.first.plan["estimators"].items()}
+    colours, looks = dict(_FAMILIES), dict[str, Look]()
+    free = [colour for colour, _ in _ORDER if colour not in colours.values()]
+    of_kind = Counter[tuple[str, str]]()
     for title, names in groups(*several).items():
-        order = ((7, ""), *_ORDER) if title == "Baseline" else _ORDER
-        looks |= {name: _look(*order[at % len(order)], dashes[title]) for at, name in enumerate(names)}
+        for name, (_, marker) in zip(names, cycle(_ORDER), strict=False):
+            family = family_of(name, plans[name])
+            colour = colours.setdefault(family, free[(len(colours) - len(_FAMILIES)) % len(free)])
+            dashes = kinds[title] + 4 * (of_kind[family, title] % 4)
+            looks[name] = _look(colour, "" if title == "Baseline" else marker, dashes)
+            of_kind[family, title] += 1
     return looks

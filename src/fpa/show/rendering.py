@@ -4,6 +4,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+from fpa.errors import percent
 from fpa.files import writable_folder, write_text
 from fpa.show import summary
 from fpa.show.names import markdown_text, model_name, tex
@@ -21,7 +22,12 @@ def rendered(template: str, **values: Any) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"number": number, "model": model_name, "tenths": "{:.1f}".format}
+    environment.filters |= {
+        "number": number,
+        "model": model_name,
+        "percent": percent,
+        "tenths": "{:.1f}".format,
+    }
     environment.filters |= {"latex": tex, "md": markdown_text}
     return environment.get_template(template).render(values, summary=summary)
 

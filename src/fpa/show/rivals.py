@@ -42,10 +42,22 @@ def _sentence(
     return f"{start}; not {', '.join(shown)}." if lost else f"{start}."
 
 
+def best_model_free(results: Results) -> list[str]:
+    """Which of the maps that know no model has the highest A, for every model; nothing where they are few."""
+    names, found = estimator_names(results), []
+    for key, model in results.models.items():
+        free = [name for name in rivals(model.plan)[0] if name in model.fidelity]
+        if len(free) > 1:
+            best = max(free, key=lambda name: model.fidelity[name].area)
+            of = f"for {model_name(key)} " if len(results.models) > 1 else ""
+            found.append(f"{of}{names[best]}, A = {model.fidelity[best].area:.1f}")
+    return [f"The best map that knows no model: {'; '.join(found)}."] if found else []
+
+
 def beaten(results: Results) -> list[str]:
     """The sentences of every model of the results, those that are about all of them once."""
     names, several = estimator_names(results), len(results.models) > 1
-    lines, rules = list[str](), dict[str, None]()
+    lines, rules = best_model_free(results), dict[str, None]()
     for key, model in results.models.items():
         found = sentences(model.beats, rivals(model.plan)[0], names)
         whose = f"{model_name(key)}: " if several else ""

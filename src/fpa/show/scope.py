@@ -4,6 +4,7 @@ from rich.console import RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
+from fpa.errors import percent
 from fpa.evaluation.result import Results
 from fpa.show.names import estimator_names, model_name
 
@@ -64,5 +65,5 @@ def heads(results: Results) -> list[str]:
     shown = {name: model.head.offset for name, model in results.models.items() if model.head is not None}
     what = "Offset of the head (the mean of all logits as a share of the centred logit)"
     names = {name: f"{model_name(name)} " if len(shown) > 1 else "" for name in shown}
-    each = (f"{names[name]}{100 * offset:.1f} %" for name, offset in shown.items())
+    each = (f"{names[name]}{percent(offset)}" for name, offset in shown.items())
     return [f"{what}: {', '.join(each)}."] if shown else []

@@ -103,8 +103,22 @@ def mean_curve(model: Result, side: str, estimator: str) -> tuple[Floats, Floats
 
 
 def removed_unit(results: Results) -> str:
-    """What is removed: "pixels" or "patches"."""
-    return "pixels" if results.first.plan["features"] == "pixels" else "patches"
+    """What is removed: "pixels", "patches" or "segments"."""
+    features = str(results.first.plan["features"])
+    return "patches" if features.isdecimal() else features.partition(":")[0]
+
+
+def removed(results: Results) -> list[str]:
+    """What is removed, in a sentence, where it is not single pixels."""
+    features, unit = results.first.plan["features"], removed_unit(results)
+    if unit == "segments":
+        what = f"about {features.partition(':')[2]} segments (SLIC superpixels)"
+        return [f"The features removed are not single pixels but {what} of each image."]
+    return (
+        [f"Patches of {features} x {features} pixels are removed, not single pixels."]
+        if unit == "patches"
+        else []
+    )
 
 
 def explained_class(results: Results) -> list[str]:
@@ -216,12 +230,3 @@ def judges(results: Results) -> list[str]:
     """Whose curves are shown, where it is another model than the one explained."""
     named = {name: model.about.get("judge") for name, model in results.models.items()}
     return [f"The maps are of {name}, the curves of {judge}." for name, judge in named.items() if judge]
-
-
-def percent(accuracy: float | None) -> str:
-    """An accuracy in front of people.
-
-    >>> percent(0.934), percent(None)
-    ('93.4 %', 'unknown')
-    """
-    return "unknown" if accuracy is None else f"{100 * accuracy:.1f} %"

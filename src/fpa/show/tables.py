@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fpa.auditing.rule import FEWEST_IMAGES
-from fpa.errors import counted, printable
+from fpa.errors import counted, percent, printable
 from fpa.evaluation.result import Result, Results
 from fpa.evaluation.scored import tied, worse_than_best
 from fpa.show import rivals, scope, summary
@@ -65,8 +65,7 @@ def notes(results: Results, *, scores: bool = True, pairs: bool = True) -> list[
     else:
         lines.append(f"Further scores are in the report and in table.md: {', '.join(results.score_titles)}.")
     lines += [f"Integrated gradients start from {starts.get(at, at)}." for at in summary.references(results)]
-    if summary.removed_unit(results) == "patches":
-        lines.append(f"Patches of {results.first.plan['features']} px are removed, not pixels.")
+    lines += summary.removed(results)
     lines += rivals.beaten(results)
     lines.append(f"{counted(used)} used, {left_out} left out.")
     for name in results.not_above_chance:
@@ -294,7 +293,7 @@ def column_of(results: Results, name: str | None, score: str = "A", *, interval:
         return Column("", {}, {})
     model, facts = results.models[name], {}
     if score == "A":
-        facts["accuracy"] = summary.percent(model.accuracy)
+        facts["accuracy"] = percent(model.accuracy)
         trainings = {key: summary.trained_with(results, key) for key in results.models}
         if any(training not in ("", key) for key, training in trainings.items()):
             facts["trained with"] = model_name(trainings[name]) or "unknown"

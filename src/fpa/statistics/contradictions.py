@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 UNORDERED = "Cannot be ordered"
+CONSISTENT = "No significant contradiction"
 """How a sentence begins that names pairs."""
 
 
@@ -119,7 +120,7 @@ class Reliability:
         for kind, row in rows:
             count = f"{row.opposite} of {row.pairs} in opposite order, {row.contradictions} significantly"
             texts[not row.contradictions].append(f"{kind} ({count})")
-        words = {True: f"No significant contradiction in {self.used:,} images", False: "Not consistent"}
+        words = {True: f"{CONSISTENT} in {self.used:,} images", False: "Not consistent"}
         lines = [f"{words[good]}: {', '.join(found)}." for good, found in texts.items() if found]
         reasons = {
             "contradiction": "MIF and LIF contradict each other",

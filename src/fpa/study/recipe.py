@@ -80,7 +80,8 @@ class PlanSettings:
         sigma: Standard deviation of their noise, as a share of each image's range.
         reference: Where integrated gradients start: masked (the fully masked image) or black.
         points: Points of a perturbation curve, evenly spaced from 0 to 100 % of the features.
-        features: What is removed together: pixels, or the side of square patches in pixels.
+        features: What is removed together: pixels, the side of square patches in pixels, or segments (about
+            100 superpixels of each image; segments:50 for about so many).
         precision: Arithmetic of gradients and forward passes; auto: what suits the device.
 
     """
@@ -176,7 +177,7 @@ class Recipe:
 
     Attributes:
         name: Name of the recipe.
-        model: resnet-small, resnet18-cifar, resnet50-64px, any torchvision classifier, or timm:NAME.
+        model: resnet-small, resnet18-cifar, resnet50-64px, any torchvision classifier, timm:NAME or hf:NAME.
         augmentations: The models to train, any of none, rectangle and fpa.
         variants: Further models to train, by name: an augmentation with settings or a seed of its own.
         masking: What removing a pixel means: constant, black, mean, minimum, maximum, uniform, blur, bokeh;

@@ -125,13 +125,25 @@ def finish(axes: NDArray[Any]) -> None:
 
 
 def mif_and_lif(axis: Axes, x: Floats, mif: Floats, lif: Floats) -> None:
-    """The two curves, their names written on them where they are far apart."""
-    gap = x[int(np.argmax(np.abs(lif - mif)))]
-    names = ("LIF", lif, LIF_COLOUR, "-", (gap + 1) / 2), ("MIF", mif, MIF_COLOUR, (0, (3.5, 1.6)), gap / 2)
-    for name, curve, colour, dashes, place in names:
-        axis.plot(x, curve, color=colour, linestyle=dashes, label=name)
-        height = float(np.interp(place, x, curve))
-        axis.text(place, height, name, color=colour, weight="bold", ha="center", va="center", bbox=BEHIND)
+    """The two curves, each with its name beside it, on the far side of the other where they are flat."""
+    fine = np.linspace(x[0], x[-1], 201)
+    curves = {"MIF": np.interp(fine, x, mif), "LIF": np.interp(fine, x, lif)}
+    gap, reach = curves["LIF"] - curves["MIF"], 15  # as wide as a name
+    windows = [slice(at - reach, at + reach + 1) for at in range(reach, 201 - reach)]
+    for name, values, colour, dashes in (
+        ("LIF", lif, LIF_COLOUR, "-"),
+        ("MIF", mif, MIF_COLOUR, (0, (3.5, 1.6))),
+    ):
+        axis.plot(x, values, color=colour, linestyle=dashes, label=name)
+        curve = curves[name]
+        at = max(windows, key=lambda each: np.abs(gap[each]).min() - np.ptp(curve[each]))
+        above = (name == "LIF") == (gap[at].mean() >= 0)
+        height, side = (curve[at].max(), "bottom") if above else (curve[at].min(), "top")
+        place, beside = (float(fine[at].mean()), float(height)), (0, 3 if above else -3)
+        axis.annotate(
+            name, place, beside, textcoords="offset points", color=colour, weight="bold", ha="center", va=side
+        )
+    axis.margins(y=0.16)  # room for the names
     percent_axis(axis)
 
 

@@ -6,10 +6,13 @@ from typing import Any
 
 from fpa.auditing import rule
 from fpa.auditing.verdict import Audit
+from fpa.errors import printable
 from fpa.show.names import estimator_name
 from fpa.show.rendering import rendered, write_page
 
 _MARKS = ("circle", "square", "diamond", "triangle")
+_WIDTH = 14
+"""Characters that a figure has room for beside its lines."""
 _COLOURS = ("c2", "c1", "c3", "c4", "c5", "c6")
 
 
@@ -32,13 +35,22 @@ def audit_fragment(audit: Audit) -> str:
 
 
 def _shared(audit: Audit) -> dict[str, Any]:
-    """The audit, its evidence by group, and its estimators as the table shows them and, cut, the figures."""
+    """The audit, its evidence by group, and its estimators as the table shows them and, in lines, figures."""
     from markupsafe import Markup
 
-    labels = audit.labels
-    names, short = (
-        {key: Markup(estimator_name(key, "html", label=labels.get(key), most=most)) for key in audit.signed}
-        for most in (None, 14)
-    )
+    names = {key: Markup(estimator_name(key, "html", label=audit.labels.get(key))) for key in audit.signed}
+    short = {key: _lines(key, audit.labels.get(key)) for key in audit.signed}
     groups = {title: list(rows) for title, rows in groupby(audit.rows, lambda row: row.group)}
     return {"audit": audit, "groups": groups, "names": names, "short": short}
+
+
+def _lines(key: str, label: dict[str, Any] | None) -> list[Any]:
+    """The name of an estimator for a figure, a long one on two lines and then cut."""
+    from markupsafe import Markup, escape
+
+    parts = dict(label or {"name": key})
+    name = printable(str(parts["name"]))
+    cut = 0 if len(name) <= _WIDTH else name.rfind(" ", 0, _WIDTH) + 1 or _WIDTH
+    parts["name"] = name[cut:]
+    last = Markup(estimator_name(key, "html", label=parts, most=_WIDTH))
+    return [escape(name[:cut].rstrip()), last] if cut else [last]

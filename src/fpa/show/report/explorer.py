@@ -24,8 +24,8 @@ def explorer_data(results: Results) -> dict[str, Any] | None:
     Every array is base64 of bytes. The position of a pixel, 0 to `STEPS` - 1, says when it is removed: in LIF
     order it is gone at slider positions above its own, in MIF order at `STEPS` minus its own and above. The
     pixels of a patch share their position. As a map's values follow its order, a heat map is one value for
-    each position: the mean of its pixels there. Where patches are removed, `shares` has the share of the
-    patches that is gone at every position of the slider.
+    each position: the mean of its pixels there. Where patches or segments are removed, `shares` has the
+    share of them that is gone at every position of the slider.
     """
     models = list(results.models.values())
     examples = {place: model.examples for place, model in enumerate(models) if model.examples}
@@ -43,7 +43,10 @@ def explorer_data(results: Results) -> dict[str, Any] | None:
     indices = shared[: max(1, int(BUDGET / (height * width * bytes_a_pixel)))]
     at = [rows[0][i] for i in indices]
     removed = _removed(first.ranks[estimators[0]][0], STEPS + 1)
-    shares = numbers(removed / removed[-1]) if removed_unit(results) == "patches" else None
+    unit = removed_unit(results)
+    # Segments differ in number between images: their curves are at the shares asked for.
+    gone = np.arange(STEPS + 1) / STEPS if unit == "segments" else removed / removed[-1]
+    shares = None if unit == "pixels" else numbers(gone)
     packed = []
     for (model, each), own, places in zip(examples.items(), rows, curve_rows, strict=True):
         targets = [_class(results, each.targets[own[i]]) for i in indices]

@@ -5,14 +5,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from fpa.errors import percent
 from fpa.evaluation.result import Result, Results
 from fpa.evaluation.scored import best, rank_correlations, worse_than_best
 from fpa.show import rivals, scope, summary
+from fpa.show.families import explained, symbols
 from fpa.show.names import estimator_looks, estimator_names, model_looks, model_name
 from fpa.show.rendering import write_page
 from fpa.show.report.explorer import explorer_data, numbers
 from fpa.show.report.verdict import verdict
 from fpa.show.tables import column_of
+from fpa.statistics.contradictions import KINDS
 from fpa.study.folder import SHOWN
 
 _HISTORY = {"loss": "Training loss", "accuracy": "Training accuracy", "test_accuracy": "Test accuracy"}
@@ -43,7 +46,11 @@ def write_report(results: Results, path: str | Path, command: str | None = None)
         "divided": evaluation.divided,
         "curves": [[curves(name, estimator) for estimator in results.estimators] for name in models],
         "history": [
-            {name: numbers(column) for name, column in model.history.items() if name in {"epoch", *_HISTORY}}
+            {
+                key: _history(key, column)
+                for key, column in model.history.items()
+                if key in {"epoch", *_HISTORY}
+            }
             for model in models.values()
         ],
         "explorer": explorer,
@@ -60,14 +67,20 @@ def write_report(results: Results, path: str | Path, command: str | None = None)
         best={name: best(model) for name, model in models.items()},
         published=any(map(results.published.get, models)),
         scores=scores,
+        leading={key: [best(model, key) for model in models.values()] for key in scores},
         surer={key: _surer(results, key) for key in scores},
         agreement={name: _agreement(model) for name, model in models.items()} if len(scores) > 1 else {},
         areas={name: column_of(results, name).cells for name in models},
         scope=scope.sentences(results),
         matrices=_matrices(results),
         marks=scope.MARKS,
+        explained={
+            name: each._replace(formula=Markup(each.formula)) for name, each in explained(results).items()
+        },
+        symbols={Markup(symbol): text for symbol, text in symbols(results).items()},
         disagreements=_disagreements(results),
         notes=_notes(results),
+        rivals=rivals.beaten(results),
         model_looks=model_looks(models),
         estimator_looks=estimator_looks(results),
         history=[(c, t) for c, t in _HISTORY.items() if any(m.history.get(c) for m in models.values())],
@@ -126,14 +139,29 @@ def _agreement(model: Result) -> tuple[list[str], list[list[float | None]]]:
     return names, [numbers(row) for row in matrix]
 
 
-def _disagreements(results: Results) -> dict[tuple[str, str], dict[str, str]]:
-    """Pairs in opposite order by MIF and by LIF for some model: for every model whether, and how surely."""
-    states: dict[tuple[str, str], dict[str, str]] = {}
-    for name, model in results.models.items():
-        for pair in model.reliability.pairs:
-            state = "significant" if pair.contradiction else "opposite" if pair.opposite else ""
-            states.setdefault((pair.first, pair.second), {})[name] = state
-    return {pair: by_model for pair, by_model in states.items() if any(by_model.values())}
+def _history(column: str, values: Any) -> list[float | None]:
+    """A column of a training's history; accuracies in percent, as they are rounded everywhere."""
+    if "accuracy" not in column:
+        return numbers(values)
+    return [None if value is None else float(percent(value).removesuffix(" %")) for value in values]
+
+
+def _disagreements(results: Results) -> dict[str, tuple[list[str], dict[tuple[str, str], dict[str, str]]]]:
+    """By kind of pair: how many are in opposite order for each model, and which, and how surely."""
+    found = {}
+    for kind in KINDS:
+        states: dict[tuple[str, str], dict[str, str]] = {}
+        counts = list[str]()
+        for name, model in results.models.items():
+            pairs = [pair for pair in model.reliability.pairs if pair.kind == kind]
+            for pair in pairs:
+                state = "significant" if pair.contradiction else "opposite" if pair.opposite else ""
+                states.setdefault((pair.first, pair.second), {})[name] = state
+            opposite, surely = (pair.opposite for pair in pairs), (pair.contradiction for pair in pairs)
+            counts.append(str(summary.Counts(len(pairs), sum(opposite), sum(surely))))
+        if states:
+            found[kind] = counts, {pair: by for pair, by in states.items() if any(by.values())}
+    return found
 
 
 def _notes(results: Results) -> list[str]:
@@ -158,7 +186,7 @@ def _notes(results: Results) -> list[str]:
         *scope.unchecked(results),
         *summary.without_value(results),
     )
-    return [*rivals.beaten(results), *told, *lines]
+    return [*told, *lines]
 
 
 def _facts(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

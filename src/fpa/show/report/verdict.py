@@ -1,9 +1,10 @@
 """What results say, in two sentences that follow from the numbers."""
 
 from fpa.auditing.rule import FEWEST_IMAGES
+from fpa.errors import percent
 from fpa.evaluation.result import Results
 from fpa.show.names import model_name
-from fpa.show.summary import pairs_counted, percent, too_few, trained_with
+from fpa.show.summary import pairs_counted, too_few, trained_with
 from fpa.statistics.intervals import Estimate
 
 

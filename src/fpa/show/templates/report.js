@@ -40,10 +40,11 @@
 
   /* A line chart over shared x values; lines have a `line` style and, for this chart, {y, half}. */
   class Chart {
-    constructor(parent, { title, describe, format, xTicks, xLabel, height, drag, onPoint }) {
+    constructor(parent, { title, unit, describe, format, xTicks, xLabel, height, drag, onPoint }) {
       Object.assign(this, { format, xTicks, xLabel, height, lines: [], position: 0, range: [0, 1] });
       const box = make(parent, "div", { class: "chart" });
-      make(box, "div", { class: "chart-title" }, title);
+      const heading = make(box, "div", { class: "chart-title" }, title);
+      if (unit) make(heading, "span", {}, unit);
       this.svg = make(box, "svg", { height, role: "slider", "aria-label": describe, "aria-valuemin": 0, tabindex: 0 });
       new ResizeObserver(() => this.svg.clientWidth !== this.width && this.draw()).observe(this.svg);
       const point = (event) => onPoint(this.nearest(event.clientX - this.svg.getBoundingClientRect().left));
@@ -135,13 +136,13 @@
 
   /* Charts side by side with one cursor, and a table of the values there. A line: {key, line, name, charts: [{y, half}]}. */
   class Board {
-    constructor(parent, { title, titles, subject, xText, xLabel, format, digits, xTicks, height, drag, onPoint }) {
+    constructor(parent, { title, titles, units, subject, xText, xLabel, format, digits, xTicks, height, drag, onPoint }) {
       Object.assign(this, { xText, format, digits, titles, position: 0 });
       const root = make(parent, "figure", { class: "board" });
       if (title) make(root, "figcaption", { class: "board-title" }).append(title);
       const charts = make(root, "div", { class: "charts", style: `--columns:${titles.length}` });
       this.charts = titles.map((name, i) => new Chart(charts, {
-        title: name, describe: `${name}${subject ? `, ${subject}` : ""}`,
+        title: name, unit: units && units[i], describe: `${name}${subject ? `, ${subject}` : ""}`,
         format: format[i], xTicks, xLabel, height, drag, onPoint: onPoint || ((place) => this.move(place)),
       }));
       this.table = make(root, "table", { class: "values" });
@@ -187,6 +188,7 @@
     .filter((value) => value <= x[x.length - 1] + 1e-9).map((value) => [value, `${100 * value} %`]);
   const removedLabel = `${data.unit} removed`;
   const output = data.output[0].toUpperCase() + data.output.slice(1);
+  const unit = data.divided ? "in % of the unmasked one" : "in %", measured = `${data.output}${data.divided ? ", % of unmasked" : " in %"}`.replace("_", " ");
   const checked = (selector) => all(`${selector} input:checked`).map((input) => Number(input.value));
 
   function curves() {
@@ -210,9 +212,9 @@
       boards = !lines.length ? [] : panels.map((panel) => {
         const board = new Board(place, {
           title: panelNames[panel].name(), titles: ["MIF: most important first", "LIF: least important first"],
-          subject: panelNames[panel].text, height: 200, xTicks: shares, xLabel: removedLabel, onPoint: moveAll,
-          format: [0, 1].map(() => (value) => percent(value, 0)), digits: [0, 1].map(() => (value) => percent(value)),
-          xText: (value) => `${output}${data.divided ? " in % of the unmasked one" : " in %"}, `
+          units: [measured, measured], subject: panelNames[panel].text, height: 250, xTicks: shares, xLabel: removedLabel, onPoint: moveAll,
+          format: [0, 1].map(() => (value) => `${percent(value, 0)} %`), digits: [0, 1].map(() => (value) => percent(value)),
+          xText: (value) => `${output} ${unit}, `
             + `${percent(value, 0)} % of the ${removedLabel}:`,
         });
         board.position = cursor;
@@ -345,6 +347,28 @@
       return next === undefined ? i : i + Math.max(0, share - data.fractions[i]) / (next - data.fractions[i]);
     }
 
+    /* The pictures one by one, as large as the window. */
+    const large = one("#large"), frames = all(".pictures .frame");
+    let shown = 0;
+    function enlarge(which) {
+      shown = (which + frames.length) % frames.length;
+      const [from, to] = [one("canvas", frames[shown]), one("canvas", large)];
+      to.getContext("2d").drawImage(from, 0, 0);
+      to.setAttribute("aria-label", from.getAttribute("aria-label"));
+      one("svg", large).replaceChildren(...[...one("svg", frames[shown]).children].map((path) => path.cloneNode()));
+      one("#large-title").textContent = from.getAttribute("aria-label");
+      if (!large.open) large.showModal();
+    }
+    frames.forEach((frame, which) => frame.addEventListener("click", () => enlarge(which)));
+    large.addEventListener("click", ({ target }) => {
+      if (target === large || target.value === "0") large.close();
+      else if (target.value) enlarge(shown + Number(target.value));
+    });
+    large.addEventListener("keydown", ({ key }) => {
+      const step = { ArrowLeft: -1, ArrowRight: 1 }[key];
+      if (step) enlarge(shown + step);
+    });
+
     all(".thumb canvas").forEach((canvas, image) => paint(canvas, original(image)));
     form.addEventListener("submit", (event) => event.preventDefault());
     form.addEventListener("change", (event) => event.target.name === "position" || choose());
@@ -358,9 +382,9 @@
     const x = data.history.map((each) => each.epoch || []).reduce((a, b) => b.length > a.length ? b : a, []);
     const share = columns.map(([column]) => column !== "loss");
     const board = new Board(place, {
-      titles: columns.map(([, title], i) => share[i] ? `${title}, %` : title), height: 200, xLabel: "epoch",
-      format: share.map((is) => is ? (value) => percent(value, 0) : (value) => String(Number(value.toPrecision(3)))),
-      digits: share.map((is) => is ? (value) => percent(value) : (value) => fixed(value, 3)),
+      titles: columns.map(([, title]) => title), units: share.map((is) => is ? "in %" : "cross-entropy"),
+      height: 220, xLabel: "epoch", format: share.map((is) => (value) => `${Number(value.toPrecision(3))}${is ? " %" : ""}`),
+      digits: share.map((is) => (value) => fixed(value, is ? 1 : 3)),  /* in percent, rounded like all accuracies */
       xTicks: (values) => ticks(values[0], Math.max(values[values.length - 1], values[0] + 1), 5)
         .filter((value) => Number.isInteger(value) && value <= values[values.length - 1]).map((value) => [value, value]),
       xText: (epoch) => `After epoch ${epoch}:`,

@@ -1,0 +1,115 @@
+"""The families of estimators: their names, the formulas of their maps, and what tells them apart."""
+
+from collections.abc import Mapping
+from html import escape
+from typing import Any, NamedTuple
+
+from fpa.errors import printable
+from fpa.evaluation.result import Results
+from fpa.show import summary
+
+
+class Family(NamedTuple):
+    """What the estimators of a family have in common."""
+
+    title: str
+    formula: str
+    """The raw map, or the map itself where it has no channels, as HTML."""
+    plain: bool = False
+    """Whether the formula is already that of the map."""
+
+
+_FREE = "Model-free map"
+FAMILIES = {
+    "ig": Family("Integrated gradients", "(x − r) · mean<sub>k=1…n</sub> ∇f(r + (x − r) k/n)"),
+    "vg": Family("Vanilla gradient", "∇f(x)"),
+    "sg": Family("SmoothGrad", "mean<sub>k=1…n</sub> ∇f(x + ε<sub>k</sub>)"),
+    "sqsg": Family("Squared SmoothGrad", "mean<sub>k=1…n</sub> (∇f(x + ε<sub>k</sub>))²"),
+    "gradcam": Family(
+        "Class activation map", "ReLU(Σ<sub>k</sub> a<sub>k</sub> mean ∂f/∂a<sub>k</sub>)", True
+    ),
+    "gradcam++": Family(
+        "Class activation map",
+        "ReLU(Σ<sub>k</sub> a<sub>k</sub> Σ α<sub>k</sub> ReLU(∂f/∂a<sub>k</sub>))",
+        True,
+    ),
+    "layercam": Family(
+        "Class activation map", "ReLU(Σ<sub>k</sub> a<sub>k</sub> ReLU(∂f/∂a<sub>k</sub>))", True
+    ),
+    "random": Family(_FREE, "random numbers", True),
+    "centre": Family(_FREE, "exp(−8 d²), d the distance from the middle in sides of the image", True),
+    "edges": Family(_FREE, "edges of the image, by Sobel’s filters", True),
+    "input": Family(_FREE, "|x − m|, m the fully masked image", True),
+}
+_SYMBOLS = {
+    "f": "the output that is explained, by default the logit of the class",
+    "x": "the image as the model takes it",
+    "∇f": "the gradient of f by the pixels",
+    "r": "the reference, where integration starts",
+    "n": "how many steps or samples",
+    "ε": "noise with sigma times the image’s range",
+    "a<sub>k</sub>": "channel k of a layer",
+    "Σ<sub>c</sub>": "the sum over colour channels",
+}
+
+
+class Explained(NamedTuple):
+    """A line of the table that explains the estimators."""
+
+    family: str
+    formula: str
+    """As HTML."""
+    settings: str
+    sign: str
+
+
+def family_of(name: str, plan: Mapping[str, Any]) -> str:
+    """What estimators of one colour share: the raw map or its method, knowing no model; else the name."""
+    raw = plan.get("raw")
+    if plan["sign"] == "baseline":
+        return "model-free"
+    if not isinstance(raw, Mapping):  # results of another origin: the name is all there is
+        label = str((plan.get("label") or {}).get("name", "")).lower().replace("-", "")
+        return label if label in FAMILIES else name
+    own = raw["name"] in FAMILIES or raw["name"] == "cam"
+    return str(raw["name"] if own else raw.get("method") or name)
+
+
+def explained(results: Results) -> dict[str, Explained]:
+    """Family, formula, settings and kind of every estimator."""
+    plans = results.first.plan["estimators"]
+    return {name: _explained(name, plans[name]) for name in results.estimators}
+
+
+def symbols(results: Results) -> dict[str, str]:
+    """What the symbols of their formulas mean, by the symbol as HTML."""
+    formulas = " ".join(each.formula for each in explained(results).values())
+    return {
+        symbol: text
+        for symbol, text in _SYMBOLS.items()
+        if {"r": "(r +", "n": "…n"}.get(symbol, symbol) in formulas
+    }
+
+
+def _explained(name: str, plan: Mapping[str, Any]) -> Explained:
+    raw = plan.get("raw")
+    settings = dict(raw) if isinstance(raw, Mapping) else {"name": name}
+    kind = str(settings.pop("name"))
+    if kind == "cam":
+        kind = str(settings.pop("method"))
+    family = FAMILIES.get(kind)
+    if kind == "captum":
+        family = Family("Captum", f"Captum’s {escape(str(settings.pop('method')))}")
+    elif kind == "maps":
+        family, settings = Family("Maps from a file", "read from a file"), {}
+    elif family is None:
+        family, settings = Family("Your own", f"computed by {escape(printable(name))}", True), {}
+    formula = family.formula
+    if not family.plain:
+        formula = f"x · {formula}" if plan.get("times_input") else formula
+        formula = "Σ<sub>c</sub> " + (f"|{formula}|" if plan.get("reduction") == "abs" else formula)
+    if blur := plan.get("blur"):
+        formula, settings = f"Gaussian blur of {formula}", {"sigma of the blur": blur}
+    shown = {key: value for key, value in settings.items() if value is not None}
+    sign = "blurred twin" if plan["sign"] == "twin" else plan["sign"]
+    return Explained(family.title, formula, summary.in_words(shown), sign)

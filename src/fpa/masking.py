@@ -310,9 +310,8 @@ def get_masking(
         raise InputError(f"{name} must be a masking or a function of images and mask: {error}") from error
     taken = ", ".join(accepted)
     if not set(parameters) <= set(accepted):
-        raise InputError(
-            f"the masking {name} takes {taken or 'no parameters'}, got {', '.join(map(str, parameters))}"
-        )
+        given = ", ".join(map(str, parameters))
+        raise InputError(f"the masking {name} takes {taken or 'no parameters'}, got {given}")
     if not maker:
         return get_masking(partial(make, **parameters) if parameters else make)
     try:

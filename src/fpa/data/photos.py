@@ -174,9 +174,8 @@ def class_folders(folder: Path) -> list[str]:
     """The subfolders, of which there must be some."""
     names = subfolders(folder)
     if not names:
-        state = (
-            "has no subfolders: expected one" if any(folder.iterdir()) else "is empty: expected a subfolder"
-        )
+        files = any(folder.iterdir())
+        state = "has no subfolders: expected one" if files else "is empty: expected a subfolder"
         raise InputError(f"{folder} {state} for each class, with its images")
     places: dict[str, str] = {}
     for name in names:
@@ -275,9 +274,8 @@ def z_score(split: FileSplit, cache: Path) -> Normalisation:
         pass  # nothing usable was kept: measured anew below
 
     totals = torch.zeros(2, 3).long()
-    for start, (sums, readable) in enumerate(
-        in_processes(partial(_sums, split), len(split), "measuring colours")
-    ):
+    measured = in_processes(partial(_sums, split), len(split), "measuring colours")
+    for start, (sums, readable) in enumerate(measured):
         if not bool(readable.all()):
             split.load(_BATCH * start + int(readable.int().argmin()))  # which says what is wrong with it
         totals += sums.sum(0)

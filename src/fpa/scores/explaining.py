@@ -51,9 +51,8 @@ class Explaining(Score):
     def __call__(self, block: Block) -> Mapping[str, Tensor]:  # noqa: D102
 
         again = {name: each for name, each in block.estimators.items() if self.able(each)}
-        values = self.values(
-            replace(block, estimators=again, maps={name: block.maps[name] for name in again})
-        )
+        maps = {name: block.maps[name] for name in again}
+        values = self.values(replace(block, estimators=again, maps=maps))
         nothing = block.logits.new_full((len(block.labels),), torch.nan)
         return {name: values.get(name, nothing) for name in block.estimators}
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from torch import Tensor
 
@@ -34,10 +35,9 @@ class Insertion(Score):
     def __call__(self, block: Block) -> Mapping[str, Tensor]:  # noqa: D102
 
         task = replace(block.task, masking=Blur(self.sigma))
-        how = {"logits": block.logits, "labels": block.truth, "features": block.features}
-        curves = curves_of(
-            task, block.maps, block.fractions, outputs=("probability",), sides=("lif",), **how
-        )["probability"]
+        how: dict[str, Any] = {"logits": block.logits, "labels": block.truth, "features": block.features}
+        how |= {"outputs": ("probability",), "sides": ("lif",)}
+        curves = curves_of(task, block.maps, block.fractions, **how)["probability"]
         return {name: curve_area(curves, "lif", name) for name in block.maps}
 
 

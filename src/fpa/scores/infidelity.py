@@ -93,8 +93,7 @@ class Infidelity(Score):
 
         predicted = block.shared(("predicted", self.samples), prediction)
         values = {name: infidelity(each, fall, scaled=self.scaled) for name, each in predicted.items()}
-        nothing = fall.new_full((len(fall),), torch.nan)
-        return {name: values.get(name, nothing) for name in block.maps}
+        return block.all_of(values)
 
 
 class ScaledInfidelity(Infidelity):

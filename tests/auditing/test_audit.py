@@ -613,6 +613,11 @@ class TestShown:
         assert fragile.headline in html
         assert "IG<sub>sum</sub>" in html
 
+    def test_too_few_pairs_have_no_limit(self, fragile):
+        few = replace(fragile, evidence=replace(fragile.evidence, signed=1, unsigned=2, raw=None))
+        row = next(row for row in few.rows if row.what == "pairs in opposite order")
+        assert row[2:] == ("0 of 2", "0 to 0", "too few", "unclear")
+
     def test_a_phone_shows_limits_and_intervals(self, browser, fragile, tmp_path):
         open_page(browser, fragile.report(tmp_path / "audit.html"), 360)
         rows = browser.find_elements("css selector", ".evidence tbody tr:not(.group)")

@@ -1,6 +1,7 @@
 """Estimators against Captum, closed forms and plain loops."""
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -309,3 +310,12 @@ def test_bad_shapes(net):
         explain(net, some_images(), indices=[1, 2])
     with pytest.raises(InputError, match="unknown reduction 'max'"):
         Estimator("vg", "max")
+
+
+def test_a_module_of_ones_own_may_be_called_almost_like_a_family(net, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mymaps.py").write_text("def first(model, images, targets):\n    return images.sum(1)\n")
+    images = some_images(2)
+    assert torch.equal(explain(net, images, ["mymaps:first"])["mymaps:first"], images.sum(1))
+    with pytest.raises(InputError, match="unknown estimator"):
+        explain(net, images, ["captun:Saliency"])

@@ -368,7 +368,7 @@ class TestTable:
 
     def test_lists_the_pairs_that_the_cards_count(self, study, page):
         html = page.read_text(encoding="utf-8")
-        listed = re.search(r'<details id="pairs">(.*?)</details>', html, re.S)[1]
+        listed = re.search(r'id="pairs">(.*?)</details>', html, re.S)[1]
         rows = re.findall(r'<tr data-kind="(.*?)">(.*?)</tr>', listed, re.S)
         for column, (name, model) in enumerate(study.models.items()):
             states = [
@@ -387,8 +387,10 @@ class TestTable:
         assert "best map that knows no model" not in page.read_text(encoding="utf-8")  # there is only random
         plan = study.first.plan["estimators"]
         two = with_plan(study, estimators=plan | {"vg_abs": plan["vg_abs"] | {"sign": "baseline"}})
-        areas = [f"VG_abs, A = {model.fidelity['vg_abs'].area:.1f}" for model in two.models.values()]
-        assert f"The best map that knows no model: for None {areas[0]}; for Rect" in html_of(two, tmp_path)
+        area = two.models["none"].fidelity["vg_abs"].area
+        assert f"The best map that knows no model: VG_abs (None, A = {area:.1f}), VG_abs (Rect" in html_of(
+            two, tmp_path
+        )
 
     def test_headlines_the_contradictions(self, study, page):
         html = page.read_text(encoding="utf-8")
@@ -770,6 +772,19 @@ class TestInABrowser:
         assert (self.pixels(opened, "large-picture") == self.pixels(opened, "masked")).all()
         active.send_keys("\ue00c")  # escape
         assert large.get_attribute("open") is None
+
+    def test_links_open_what_they_lead_to(self, opened):
+        place = self.select(opened, "#pairs")
+        assert not place.is_displayed()
+        self.click(opened, "[href='#pairs']")
+        assert place.is_displayed()
+
+    def test_long_names_fit_a_phone(self, browser, study, tmp_path):
+        name = "a_method_with_a_very_long_name_of_one_word:layer4.block2.conv3"
+        models = {key: renamed(model, name) for key, model in study.models.items()}
+        open_page(browser, write_report(replace(study, models=models), tmp_path / "report.html"), 360)
+        browser.execute_script("document.querySelectorAll('details').forEach((each) => { each.open = true })")
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= 360
 
     def test_charts_fill_the_page_and_have_units(self, browser, page):
         for width, columns in ((1280, 2), (360, 1)):

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from itertools import combinations, groupby
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -13,7 +14,7 @@ from rich.console import Console
 from fpa.evaluation.result import Results
 from fpa.evaluation.scored import best, worse_than_best
 from fpa.show import STAGES, scope, show_all, summary, tables, write_comparison
-from fpa.show.names import estimator_name
+from fpa.show.names import estimator_name, model_name
 from fpa.show.summary import opposite_pairs
 from fpa.show.tables import (
     column_of,
@@ -103,7 +104,31 @@ def test_a_terminal_shows_the_matrix_and_which_comparisons_hold():
     said = " ".join(shown.split())
     _, _, wrong = said.partition("Not consistent: ")
     assert "signed-unsigned (11 of 18 in opposite order, 11 significantly)" in wrong
-    assert "Cannot be ordered, because MIF and LIF contradict each other: " in said
+    assert "Neither kind of pair can be ordered." in said
+    unordered = "Cannot be ordered, because MIF and LIF contradict each other: "
+    assert unordered not in said  # the matrix shows them; table.md names them
+    assert unordered in markdown(made_up_evaluation())
+
+
+def test_a_terminal_has_few_notes_where_files_have_all(study):
+    many = study
+    for number in range(5):
+        many = with_score(many, f"score{number}")
+    below = printed(many).split("SQ-SG_sum")[-1].splitlines()[1:]
+    assert len(below) <= 14
+    assert "5 further scores: see the report and table.md." in below
+    assert "score4 is how deep it goes" in markdown(many)
+
+
+def test_heads_that_are_not_centred_share_a_line_in_a_terminal(study):
+    warning = "the mean of all logits is 24 % of the centred logit"
+    off = replace(study, models={name: replace(model) for name, model in study.models.items()})
+    for model in off.models.values():
+        vars(model)["head"] = SimpleNamespace(warning=warning, offset=0.24)
+    said = " ".join(printed(off).split())
+    assert "note: none, rectangle, fpa: A depends on a number added to all logits" in said
+    assert warning not in said
+    assert warning in notebook(off.models["fpa"])
 
 
 def test_the_headline_counts_contradictions(study):
@@ -236,7 +261,8 @@ class TestScores:
     def test_in_every_table_beside_the_models(self, scored, form):
         text = form(scored)
         assert "depth (lower is better)" in text
-        assert "depth is how deep it goes (lower is better; Doe 2030)." in " ".join(text.split())
+        full = "depth is how deep it goes (lower is better; Doe 2030)." in " ".join(text.split())
+        assert full == (form in (markdown, latex))  # a terminal says less
         mean = scored.models["fpa"].evaluation.values["depth"]["sqsg_sum"].mean()
         assert f"{mean:.5f}" in text
 
@@ -342,7 +368,7 @@ def challenged():
 class TestRivals:
     """Whether explanations beat maps that know no model, and their own maps blurred."""
 
-    @pytest.mark.parametrize("form", [markdown, latex, printed, lambda results: notebook(results.first)])
+    @pytest.mark.parametrize("form", [markdown, latex, lambda results: notebook(results.first)])
     def test_in_every_table(self, challenged, form):
         shown = " ".join(form(challenged).replace("\\_", "_").split())
         found = challenged.first.beats.model_free
@@ -373,8 +399,16 @@ class TestRivals:
         page = challenged.first.report(tmp_path / "report.html").read_text(encoding="utf-8")
         assert "every model-free map (Random, Centre)" in page
 
+    def test_a_terminal_counts_them(self, challenged):
+        shown, counts = " ".join(printed(challenged).split()), []
+        for name, model in challenged.models.items():
+            beaten = sum(rival.beaten for rival in model.beats.model_free.values())
+            counts.append(f"{model_name(name)} {beaten} of 9")
+        assert f"Estimators that beat every model-free map (Random, Centre): {', '.join(counts)}." in shown
+        assert "their own blurred twin: None 0 of 1, FPA 0 of 1." in shown
+
     def test_random_alone_is_called_a_weak_rival(self, study):
-        shown = " ".join(printed(study).split())
+        shown = " ".join(markdown(study).split())
         assert "Of 9 estimators 9 beat every model-free map (Random)." in shown
         assert shown.count("Random is a weak rival") == 1
 

@@ -213,12 +213,13 @@ def stops(evidence: Evidence) -> dict[str, str]:
 def _sentence(name: str, criterion: Criterion, evidence: Evidence) -> str:
     (value, low, high), limit = criterion.estimate, f"{criterion.side} the limit of"
     if name == "opposite":
-        _, rate = most_opposite(evidence.signed, evidence.unsigned)
+        allowed, rate = most_opposite(evidence.signed, evidence.unsigned)
+        unrelated = f"{limit} {criterion.limit:.3g}, under which unrelated rankings fall in {percent(rate)}"
+        compared = f"{unrelated} of cases" if allowed >= 0 else "too few for a limit"
         return (
             f"MIF and LIF rank {value:.0f} of {evidence.pairs} pairs of a signed and an unsigned "
             f"estimator in opposite order (95 % interval {low:.0f} to {high:.0f}, "
-            f"{evidence.contradictions} significantly; {limit} {criterion.limit:.3g}, under which unrelated "
-            f"rankings fall in {percent(rate)} of cases)."
+            f"{evidence.contradictions} significantly; {compared})."
         )
     return (
         f"With {MASKED[0]} % of the pixels masked at random the {in_words(evidence.output)} keeps "

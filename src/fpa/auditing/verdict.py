@@ -201,8 +201,10 @@ def _rows(audit: Audit) -> Iterator[Row]:
 def _judged(group: str, evidence: Evidence) -> Iterator[Row]:
     judged = criteria(evidence)
     (value, low, high), limit = judged["opposite"].estimate, judged["opposite"].limit
-    numbers = f"{value:.0f} of {evidence.pairs}", f"{low:.0f} to {high:.0f}", f"at most {limit - 0.5:.0f}"
-    yield Row(group, "pairs in opposite order", *numbers, judged["opposite"].state)
+    found, interval = f"{value:.0f} of {evidence.pairs}", f"{low:.0f} to {high:.0f}"
+    few, state = limit < 0, judged["opposite"].state
+    allowed = ("too few", "unclear") if few else (f"at most {limit - 0.5:.0f}", state)
+    yield Row(group, "pairs in opposite order", found, interval, *allowed)
     numbers = *_shares(judged["kept"].estimate), f"over {percent(judged['kept'].limit)}"
     kept = f"{rule.in_short(evidence.output)} kept, {MASKED[0]} % masked"
     yield Row(group, kept, *numbers, judged["kept"].state)

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from torch import Tensor
@@ -175,7 +176,7 @@ def by_name(name: str) -> Estimator:
         raw, reduction = FAMILIES[family].from_argument(argument)
     elif family in FAMILIES and FAMILIES[family].baseline:
         raw = FAMILIES[family]()
-    elif colon and not get_close_matches(family, FAMILIES):
+    elif colon and (Path(f"{family}.py").exists() or not get_close_matches(family, FAMILIES)):
         made = load_object(name, "estimator")
         made = made if isinstance(made, Estimator) else Estimator(made)
         return replace(made, shown=Label(name, argument))

@@ -49,6 +49,7 @@ _SYMBOLS = {
     "n": "how many steps or samples",
     "ε": "noise with sigma times the image’s range",
     "a<sub>k</sub>": "channel k of a layer",
+    "α<sub>k</sub>": "weights from squares and cubes of ∂f/∂a (Chattopadhay et al., 2018)",
     "Σ<sub>c</sub>": "the sum over colour channels",
 }
 

@@ -49,9 +49,23 @@ def best_model_free(results: Results) -> list[str]:
         free = [name for name in rivals(model.plan)[0] if name in model.fidelity]
         if len(free) > 1:
             best = max(free, key=lambda name: model.fidelity[name].area)
-            of = f"for {model_name(key)} " if len(results.models) > 1 else ""
-            found.append(f"{of}{names[best]}, A = {model.fidelity[best].area:.1f}")
-    return [f"The best map that knows no model: {'; '.join(found)}."] if found else []
+            of = f"{model_name(key)}, " if len(results.models) > 1 else ""
+            found.append(f"{names[best]} ({of}A = {model.fidelity[best].area:.1f})")
+    return [f"The best map that knows no model: {', '.join(found)}."] if found else []
+
+
+def brief(results: Results) -> list[str]:
+    """How many explanations beat model-free maps and their own twins, in a line each."""
+    names, lines = estimator_names(results), best_model_free(results)
+    free = ", ".join(names.get(name, name) for name in rivals(results.first.plan)[0])
+    kinds = {"model_free": f"every model-free map ({free})", "twin": "their own blurred twin"}
+    for kind, what in kinds.items():
+        found = {key: getattr(model.beats, kind).values() for key, model in results.models.items()}
+        counts = {key: f"{sum(each.beaten for each in of)} of {len(of)}" for key, of in found.items() if of}
+        several = len(results.models) > 1
+        each = ", ".join(f"{model_name(key)} {count}" if several else count for key, count in counts.items())
+        lines += [f"Estimators that beat {what}: {each}."] if counts else []
+    return lines
 
 
 def beaten(results: Results) -> list[str]:

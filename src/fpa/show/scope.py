@@ -16,9 +16,11 @@ MARKS = (
 _MOST = 10  # columns that a terminal of 80 characters has room for
 
 
-def matrix(results: Results, model: str, style: str = "text") -> list[tuple[str, list[str]]]:
+def matrix(
+    results: Results, model: str, style: str = "text", most: int | None = None
+) -> list[tuple[str, list[str]]]:
     """For every explanation, best first: its name, and its A minus that of each before it, with a mark."""
-    agreement, names = results.models[model].reliability, estimator_names(results, style=style)
+    agreement, names = results.models[model].reliability, estimator_names(results, style=style, most=most)
     differences, marks = agreement.matrix(), agreement.marks()
     return [
         (names[row], [f"{differences.loc[row, other]:+.1f}{marks.loc[row, other]}" for other in before])
@@ -30,7 +32,7 @@ def for_terminal(results: Results) -> list[RenderableType]:
     """The matrix of the first model with its heading; nothing where there are no pairs."""
     if not results.first.reliability.pairs:
         return []
-    lines = matrix(results, results.first.name)
+    lines = matrix(results, results.first.name, most=20)
     if len(lines) > _MOST:
         return [Text(f"\nThe report has the matrix of {len(lines)} x {len(lines)} paired tests.", "dim")]
     columns = (Column(str(place), justify="right") for place in range(1, len(lines)))

@@ -212,11 +212,23 @@ def with_interval(mean: float, interval: float, digits: int | None = None) -> tu
     return f"{round(mean, digits) + 0.0:.{digits}f}", f"{interval:.{digits}f}"
 
 
-def doubts(results: Results) -> list[str]:
-    """What the accuracies of the models and the offsets of their heads make doubtful, in words."""
-    texts = [(name, text) for name, each in results.models.items() for text in doubts_of(each)]
+def doubts(results: Results, *, brief: bool = False) -> list[str]:
+    """What the accuracies of the models and the offsets of their heads make doubtful, in words.
+
+    In `brief`, heads are named in one line, without their numbers.
+    """
+    heads = {name: each.head.warning for name, each in results.models.items() if each.head}
+    off = [name for name, warning in heads.items() if warning and brief]
     several = len(results.models) > 1
-    return [f"{name}: {text}" if several else text for name, text in texts]
+    texts = [
+        f"{name}: {text}" if several else text
+        for name, each in results.models.items()
+        for text in doubts_of(each)
+        if name not in off or text != heads[name]
+    ]
+    of = f"{', '.join(off)}: " if several else ""
+    short = "A depends on a number added to all logits, which changes no prediction: use --outputs centred"
+    return [*texts, of + short] if off else texts
 
 
 def doubts_of(model: Result) -> list[str]:

@@ -15,7 +15,7 @@ from fpa.evaluation.scored import tied, worse_than_best
 from fpa.show import rivals, scope, summary
 from fpa.show.names import estimator_names, model_name
 from fpa.show.rendering import rendered
-from fpa.statistics.contradictions import UNORDERED
+from fpa.statistics.contradictions import CONSISTENT, UNORDERED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,45 +34,60 @@ def headline(results: Results) -> str:
     )
 
 
-def notes(results: Results, *, scores: bool = True, pairs: bool = True) -> list[str]:
-    """What a reader of the table must know; of further `scores` only if they are in it.
-
-    Without `pairs`, those that cannot be ordered are not named.
-    """
+def notes(results: Results) -> list[str]:
+    """What a reader of the table must know, all of it."""
     starts = {"masked": "the fully masked image; the paper uses black", "black": "black, as in the paper"}
-    used = results.images_used
-    output, divided = summary.output_name(results), results.first.evaluation.divided
-    unit = "in percent" if divided else f"of the {output}, times 100, not divided by its start"
-    left_out = max(each.left_out for model in results.models.values() for each in model.fidelity.values())
     lines = [
-        f"A is the area between the LIF and the MIF curve{summary.up_to(results)}, {unit}: mean over images "
-        "± half-width of the paired 95 % interval. Bold: significantly better than every other explanation; "
-        "=: the best and those that do not differ significantly from it (paired t-tests over images, "
-        "Holm-corrected).",
-        *(line for line in scope.sentences(results) if pairs or UNORDERED not in line),
-        *(() if pairs else ("The pairs that cannot be ordered are in the report and in table.md.",)),
-    ]
-    lines += [
+        f"A is {_area(results)}: mean over images ± half-width of the paired 95 % interval. Bold: "
+        "significantly better than every other explanation; =: the best and those that do not differ "
+        "significantly from it (paired t-tests over images, Holm-corrected).",
+        *scope.sentences(results),
         *summary.explained_class(results),
         *summary.judges(results),
         *scope.heads(results),
         *scope.unchecked(results),
     ]
-    for name, about in results.score_titles.items() if scores else ():
+    for name, about in results.score_titles.items():
         lines.append(f"{name} is {about['title']} ({summary.direction(about)}; {about['source']}).")
-    if scores:
-        lines += summary.without_value(results)
-    else:
-        lines.append(f"Further scores are in the report and in table.md: {', '.join(results.score_titles)}.")
+    lines += summary.without_value(results)
     lines += [f"Integrated gradients start from {starts.get(at, at)}." for at in summary.references(results)]
-    lines += summary.removed(results)
-    lines += rivals.beaten(results)
-    lines.append(f"{counted(used)} used, {left_out} left out.")
-    for name in results.not_above_chance:
-        lines.append(f"The model {model_name(name)} is no better than chance: there is nothing to explain.")
-    if used < FEWEST_IMAGES:
-        lines.append(summary.too_few(used))
-    return [*map(printable, lines)]
+    return [*map(printable, [*lines, *summary.removed(results), *rivals.beaten(results), *_images(results)])]
+
+
+def brief_notes(results: Results, *, scores: bool) -> list[str]:
+    """What a reader of the table in a terminal must know; of further `scores` only if they are in it."""
+    lines = [
+        f"A: {_area(results)}, ± half of its 95 % interval. Bold: significantly better than all others; =: "
+        "not significantly worse than the best.",
+        *(line for line in scope.sentences(results) if UNORDERED not in line and CONSISTENT not in line),
+        *summary.explained_class(results),
+        *summary.judges(results),
+        *scope.unchecked(results),
+    ]
+    if titles := results.score_titles:
+        ways = [f"{name}: {summary.direction(about)}" for name, about in titles.items()]
+        told = [f"{', '.join(ways)}.", *summary.without_value(results)]
+        lines += (
+            told if scores else [f"{counted(len(titles), 'further score')}: see the report and table.md."]
+        )
+    return [*map(printable, [*lines, *summary.removed(results), *rivals.brief(results), *_images(results)])]
+
+
+def _area(results: Results) -> str:
+    scaled = f"of the {summary.output_name(results)}, times 100, not divided by its start"
+    unit = "in percent" if results.first.evaluation.divided else scaled
+    return f"the area between the LIF and the MIF curve{summary.up_to(results)}, {unit}"
+
+
+def _images(results: Results) -> list[str]:
+    """How many images the numbers are over, and whether that is enough."""
+    used = results.images_used
+    left_out = max(each.left_out for model in results.models.values() for each in model.fidelity.values())
+    lines = [f"{counted(used)} used, {left_out} left out."]
+    if weak := [model_name(name) for name in results.not_above_chance]:
+        models = "models" if len(weak) > 1 else "model"
+        lines.append(f"No better than chance: the {models} {', '.join(weak)}. There is nothing to explain.")
+    return lines if used >= FEWEST_IMAGES else [*lines, summary.too_few(used)]
 
 
 def results_table(results: Results) -> "pd.DataFrame":
@@ -163,8 +178,8 @@ def terminal(results: Results) -> Group:
     if len(results.models) == 1:
         parts += scope.for_terminal(results)
     below = [
-        *(Text(note, "dim") for note in notes(results, scores=not alone, pairs=len(results.models) == 1)),
-        *map(Text, _warnings(results)),
+        *(Text(note, "dim") for note in brief_notes(results, scores=not alone)),
+        *map(Text, _warnings(results, brief=True)),
     ]
     return Group(*parts, *below)
 
@@ -217,7 +232,7 @@ def comparison(several: Sequence[Results]) -> Group:
             _add_rows(table, several, columns)
     parts: list[Table | Text] = [Text("\n".join([f"{COUNTED}:", *lines]), style="bold"), table]
     for title, results in zip(titles, several, strict=True):
-        parts.append(Text(f"{' '.join(title)}: {' '.join(rivals.beaten(results))}", "dim"))
+        parts.append(Text(f"{' '.join(title)}: {' '.join(rivals.brief(results))}", "dim"))
     return Group(*parts)
 
 
@@ -330,8 +345,8 @@ def _counted(results: Results) -> str:
     return ", ".join(f"{model_name(name)} {each}" for name, each in counts.items() if each.pairs)
 
 
-def _warnings(results: Results) -> list[str]:
+def _warnings(results: Results, *, brief: bool = False) -> list[str]:
     """What to doubt; what was left out and why, each reason once."""
     fidelities = [each for model in results.models.values() for each in model.fidelity.values()]
     left_out = sorted({note for each in fidelities for note in each.notes})
-    return [printable(f"note: {note}") for note in (*summary.doubts(results), *left_out)]
+    return [printable(f"note: {note}") for note in (*summary.doubts(results, brief=brief), *left_out)]

@@ -154,4 +154,5 @@ def legend(figure: Figure, title: str, looks: Mapping[str, Look], markers: bool 
         for name, (colour, dashes, marker, _) in looks.items()
     ]
     columns = min(len(handles), 4)
+    figure.set_figheight(figure.get_figheight() + 0.2 * ((len(handles) - 1) // columns))  # panels keep theirs
     figure.legend(handles=handles, loc="outside upper center", ncols=columns, handlelength=2.8, title=title)

@@ -15,7 +15,7 @@ import fpa
 from fpa import InputError
 from fpa.evaluation.shards import load_result
 from fpa.files import read_json
-from fpa.functional import remove
+from fpa.functional import integrated_gradients, reduce, remove
 from fpa.models.saved import PRETRAINED, read_card
 
 SETTINGS = fpa.Settings(ig_steps=1, sg_samples=1)
@@ -42,12 +42,17 @@ def usual(function, arguments, **given):
     return lambda **odd: function(**given | odd), arguments.split()
 
 
+CURVES = {"mif": [[2, 1, 0], [2, 0, 0]], "lif": [[2, 2, 0], [2, 2, 0]], "fractions": [0, 0.5, 1]}
+SCORED = {
+    "a": fpa.Fidelity.from_curves(**CURVES),
+    "b": fpa.Fidelity.from_curves(**{**CURVES, "mif": CURVES["lif"]}),
+}
 MODEL, TWO = {"model": NET, "images": IMAGES}, ["vg_abs", "ig_sum"]
 CALLS = {
     "evaluate": usual(
         fpa.evaluate,
         "data estimators masking points fractions features outputs scores classes count seed precision "
-        "device examples folder name progress",
+        "device examples folder name progress masks class_index maps_of targets judge score_images",
         **{"model": NET, "data": IMAGES, "estimators": TWO, **QUICK},
     ),
     "audit": usual(
@@ -85,6 +90,17 @@ CALLS = {
     "save_model": usual(fpa.save_model, "model card path", model=NET, card=CARD, path="/nowhere/x"),
     "load_recipe": usual(fpa.load_recipe, "name overrides", name="tiny"),
     "read_results": usual(fpa.read_results, "folder"),
+    "reliability": usual(
+        fpa.reliability,
+        "fidelities signed families alpha draws seed",
+        fidelities=SCORED,
+        signed={"a": True, "b": False},
+    ),
+    "paired_test": usual(fpa.paired_test, "first second of", first=SCORED["a"], second=SCORED["b"]),
+    "from_curves": usual(fpa.Fidelity.from_curves, "mif lif fractions fractions_lif keep", **CURVES),
+    "reduce": usual(reduce, "raw reduction times", raw=IMAGES),
+    "integrated_gradients": usual(integrated_gradients, "targets steps reference seed indices", **MODEL),
+    "get_masking": usual(fpa.get_masking, "masking mean std", masking="black", mean=(0.5,), std=(0.5,)),
     "suggested_fpa": usual(fpa.suggested_fpa, "height width", height=32, width=32),
 }
 
@@ -124,6 +140,8 @@ def test_odd_arguments_are_refused_by_name_or_used(name):
         (lambda: fpa.evaluate(NET, IMAGES, progress=3), "progress must be true or false or a Tell, got 3"),
         (lambda: fpa.FPA(p=1.0)(IMAGES.numpy()), "FPA needs normalised tensors, got a ndarray"),
         (lambda: fpa.evaluate(NET, IMAGES.to(torch.float8_e5m2)), "a plain tensor .* is torch.float8_e5m2"),
+        (lambda: fpa.evaluate(NET, IMAGES, masks="all"), "masks must be numbers, got str"),
+        (lambda: fpa.explain(NET, IMAGES, output=""), "unknown output ''"),
         (lambda: fpa.evaluate(NET, IMAGES, scores=IMAGES), "a score must be a name or .*, got Tensor"),
         (lambda: fpa.load_model("shapes-fpa", "tpu"), "the device 'tpu' cannot be used here"),
     ],
@@ -154,6 +172,26 @@ def test_everything_works_inside_inference_mode():
     outside = fpa.evaluate(NET, IMAGES, ["ig_sum"], **QUICK)
     assert np.array_equal(inside.evaluation.mif["ig_sum"], outside.evaluation.mif["ig_sum"])
     assert not tuned(IMAGES).is_inference()
+
+
+def test_arrays_of_any_byte_order_and_memory_are_numbers_and_others_are_refused():
+    values = np.random.default_rng(0).normal(size=(2, 8, 8))
+    expected = torch.from_numpy(values).float()
+    for array in (
+        values,
+        values.astype(">f8"),
+        values[:, ::-1].copy()[:, ::-1],
+        np.asarray(values, order="F"),
+    ):
+        array.flags.writeable = False
+        maps = fpa.explain(NET, IMAGES, {"mine": lambda *_, array=array: array})["mine"]
+        torch.testing.assert_close(maps, expected)
+    for array, message in (
+        (np.array([object()]), "numbers, got an array of object"),
+        (values + 1j, "complex"),
+    ):
+        with pytest.raises(InputError, match=message):
+            fpa.explain(NET, IMAGES, {"mine": lambda *_, array=array: array})
 
 
 def test_a_backward_hook_on_a_convolution_is_no_obstacle():

@@ -12,6 +12,7 @@ changed, code run from a file, or memory and descriptors that grow.
 
 import argparse
 import contextlib
+import inspect
 import io
 import json
 import os
@@ -26,6 +27,7 @@ import time
 import traceback
 import warnings
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
@@ -40,6 +42,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import fpa
+from fpa import functional
 from fpa.cli.main import COMMANDS, main
 from fpa.cli.parsing import make_parser
 from fpa.data.shapes import draw_shapes
@@ -118,6 +121,7 @@ class Attack:
         self.place, self.chance, self.scale = place, random.Random(seed), scale
         self.counts: dict[str, list[int]] = {}
         self.bad: list[str] = []
+        self.reached: Counter[str] = Counter()  # trials that came to the start of the work
         self.finished = place / "finished"
 
     def many(self, count: int) -> range:
@@ -420,6 +424,8 @@ class Attack:
                     inner = inner[key]
                 inner[key if self.chance.random() < 0.9 else f"{key}x"] = self.chance.choice(odd)
             self.refuses("recipes", lambda changed=changed: run(changed), changed, STARTS_OF_WORK)
+        if not self.reached["recipes"]:
+            raise SystemExit("no recipe came to the start of the work: nothing was tried")
 
     def commands(self) -> None:
         """Fuzzed commands | every option with odd values, up to the start of the work"""
@@ -463,6 +469,8 @@ class Attack:
             for _ in range(self.chance.randint(1, 3)):
                 words += [self.chance.choice(options), self.chance.choice(odd)]
             self.refuses("commands", lambda words=words: run(words), words, STARTS_OF_WORK)
+        if not self.reached["commands"]:
+            raise SystemExit("no command came to the start of the work: nothing was tried")
 
     def refuses(self, kind: str, work: Callable[[], Any], what: object, until: Sequence[str] = ()) -> None:
         """Do something, perhaps only `until` the work begins: it ends, or one line says what is wrong."""
@@ -474,7 +482,9 @@ class Attack:
                 for name in until:
                     patches.enter_context(mock.patch(name, side_effect=Reached))
                 work()
-        except (Reached, SystemExit):
+        except Reached:
+            self.reached[kind] += 1
+        except SystemExit:
             pass
         except fpa.InputError as error:
             told = "" if "\n" not in str(error) and len(str(error)) < 3000 else f"InputError: {error}"
@@ -491,6 +501,10 @@ class Attack:
         nn.init.constant_(net[3].bias, 9.0)
         images, two = torch.randn(2, 3, 8, 8), ["vg_abs", "ig_sum"]
         quick = {"settings": fpa.Settings(ig_steps=1, sg_samples=1), "points": 3, "progress": False}
+        card = fpa.load_model("shapes-fpa").card
+        ends = {"a": [[2, 1, 0], [2, 0, 0]], "b": [[2, 1, 1], [2, 0, 1]]}
+        lif, shares = [[2, 2, 0], [2, 2, 0]], [0, 0.5, 1]
+        scored = {name: fpa.Fidelity.from_curves(mif, lif, shares) for name, mif in ends.items()}
         good: dict[Callable[..., Any], dict[str, Any]] = {
             fpa.evaluate: {
                 "model": net,
@@ -566,7 +580,21 @@ class Attack:
             fpa.Normalisation: {"mean": (0.5,), "std": (0.5,)},
             fpa.Settings: {"ig_steps": 1, "sg_samples": 1, "sigma": 0.1, "reference": "masked"},
             fpa.suggested_fpa: {"height": 32, "width": 32},
-            fpa.read_results: {"folder": "nowhere"},
+            fpa.read_results: {"folder": self.finished},
+            fpa.load_result: {"folder": self.finished / "none"},
+            fpa.open_model: {"spec": "shapes-fpa"},
+            fpa.save_model: {"model": net, "card": card, "path": self.place / "model.safetensors"},
+            fpa.get_masking: {"masking": "black", "mean": (0.5,), "std": (0.5,)},
+            fpa.get_estimators: {"estimators": two, "settings": None},
+            fpa.Cell: {},
+            fpa.Fidelity.from_curves: {"mif": lif, "lif": lif, "fractions": shares},
+            fpa.reliability: {"fidelities": scored, "signed": {"a": True, "b": False}},
+            fpa.paired_test: {"first": scored["a"], "second": scored["b"]},
+            functional.vanilla_gradient: {"model": net, "images": images},
+            functional.integrated_gradients: {"model": net, "images": images, "steps": 2},
+            functional.smooth_grad: {"model": net, "images": images, "samples": 2},
+            functional.reduce: {"raw": images},
+            functional.remove: {"images": images, "mask": images[:, 0] > 0},
         }
         odd: list[Any] = [
             None,
@@ -600,6 +628,11 @@ class Attack:
             torch.Generator(),
             lambda *_: None,
         ]
+        for function, given in good.items():  # every other argument as it is by default
+            every = inspect.signature(function).parameters.items()
+            good[function] = {name: each.default for name, each in every if each.default is not each.empty}
+            good[function] |= given
+            function(**good[function])  # a good call must be one, or nothing would be tried
         for _ in self.many(1000):
             function = self.chance.choice([*good])
             argument, value = self.chance.choice([*good[function]]), self.chance.choice(odd)

@@ -187,9 +187,8 @@ def first_bytes(path: Path, kind: str) -> bytes:
 def refuse_links(folder: Path, parts: Iterable[str]) -> None:
     """Refuse to remove files of a folder where a part of it is a link: they would be somewhere else."""
     if links := [path for path in (folder / part for part in parts) if path.is_symlink()]:
-        raise InputError(
-            f"{links[0]} is a link to another folder: nothing was removed; remove the link first"
-        )
+        remedy = "nothing was removed; remove the link first"
+        raise InputError(f"{links[0]} is a link to another folder: {remedy}")
 
 
 def clear_temporaries(folder: Path) -> None:

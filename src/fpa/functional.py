@@ -11,6 +11,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from fpa.data.loaders import check_plain
+from fpa.errors import InputError
 from fpa.explanation import Estimator, RawMap, make_task, raw_maps_of
 from fpa.explanation.paper import IntegratedGradients, SmoothGrad, SquaredSmoothGrad, VanillaGradient
 from fpa.explanation.raw import Model, Targets
@@ -120,6 +121,10 @@ def reduce(raw: Tensor, reduction: Literal["sum", "abs"] = "sum", *, times: Tens
     >>> reduce(raw).item(), reduce(raw, "abs").item(), reduce(raw, times=2 * raw).item()
     (-2.0, 4.0, 20.0)
     """
+    for name, tensor in {"raw": raw, "times": raw if times is None else times}.items():
+        if check_plain(name, tensor).ndim != 4 or tensor.shape != raw.shape:
+            wanted = "[N, C, H, W]" if name == "raw" else f"of the shape {list(raw.shape)} of raw"
+            raise InputError(f"{name} must be {wanted}, got {list(tensor.shape)}")
     estimator = Estimator(VanillaGradient(), reduction, times_input=times is not None)
     return estimator.reduce(raw if times is None else estimator.scaled(raw, times))
 

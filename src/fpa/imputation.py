@@ -88,12 +88,8 @@ def _edges(node: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The edges between nodes [N, 1, H, W], 1 where there is one."""
     below, beside = functional.pad(node, (0, 0, 0, 1))[..., 1:, :], functional.pad(node, (0, 1))[..., 1:]
     both = functional.pad(beside, (0, 0, 0, 1))[..., 1:, :]
-    return (
-        _STRAIGHT * node * beside,
-        _STRAIGHT * node * below,
-        _DIAGONAL * node * both,
-        _DIAGONAL * beside * below,
-    )
+    straight = _STRAIGHT * node
+    return straight * beside, straight * below, _DIAGONAL * node * both, _DIAGONAL * beside * below
 
 
 def _neighbours(edges: tuple[Tensor, ...], x: Tensor) -> Tensor:

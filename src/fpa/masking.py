@@ -128,6 +128,8 @@ def black(mean: Channels, std: Channels) -> Constant:
     >>> black((0.5,), (0.5,))
     Constant(value=(-1.0,))
     """
+    if len(mean) != len(std) or 0 in std:
+        raise InputError(f"mean and std must be a number for every channel, std not 0; got {mean} and {std}")
     return Constant(tuple(-m / s for m, s in zip(mean, std, strict=True)))
 
 
@@ -308,9 +310,8 @@ def get_masking(
         raise InputError(f"{name} must be a masking or a function of images and mask: {error}") from error
     taken = ", ".join(accepted)
     if not set(parameters) <= set(accepted):
-        raise InputError(
-            f"the masking {name} takes {taken or 'no parameters'}, got {', '.join(map(str, parameters))}"
-        )
+        given = ", ".join(map(str, parameters))
+        raise InputError(f"the masking {name} takes {taken or 'no parameters'}, got {given}")
     if not maker:
         return get_masking(partial(make, **parameters) if parameters else make)
     try:

@@ -145,9 +145,8 @@ class Display:
 
     def _task(self, name: str) -> TaskID:
         if name not in self._tasks:
-            self._tasks[name] = self._progress.add_task(
-                printable(name), start=False, total=1.0, values="", left=None
-            )
+            task = self._progress.add_task(printable(name), start=False, total=1.0, values="", left=None)
+            self._tasks[name] = task
         return self._tasks[name]
 
 

@@ -155,3 +155,8 @@ def test_where_numbers_have_two_orders_the_images_decide():
 def test_a_class_index_of_other_things_than_numbers_and_names_is_refused(index):
     with pytest.raises(InputError, match="the class index"):
         class_numbers(["cat"], 2, class_index=index)
+
+
+def test_a_class_index_may_be_longer_than_the_name_of_a_file():
+    classes, numbers = [f"class {number}" for number in range(300)], [*range(299, -1, -1)]
+    assert class_numbers(classes, 300, class_index=json.dumps(numbers)) == numbers

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 import fpa
+from fpa.evaluation.head import head_of
 from fpa.show.tables import notes, results_table
 
 QUICK = {"settings": fpa.Settings(ig_steps=4, sg_samples=2), "points": 5, "progress": False, "examples": 0}
@@ -158,3 +159,10 @@ def test_an_audit_counts_a_function_by_its_maps_and_names_what_is_there_twice(im
 def test_two_of_the_same_are_said_to_be_so_where_no_pair_is_left(images):
     result = fpa.evaluate(Shifted(), images, ["vg_abs", absolute_gradient], **QUICK)
     assert "absolute_gradient (as VG_abs)" in " ".join(str(result).split())
+
+
+def test_without_a_score_nothing_has_moved(images):
+    result = evaluated(images[:4])
+    head = head_of(result.evaluation, {}, result.reliability, {})
+    assert head.offset == result.head.offset
+    assert head.moved == ()

@@ -301,7 +301,7 @@ def test_p2_zero_makes_no_squares_and_p_zero_no_masks():
         (lambda: FPA(p=1.5), r"p must be a probability in \[0, 1\], got 1.5"),
         (lambda: FPA(p1_max=-0.1), "p1_max must be a probability"),
         (lambda: FPA(p2=float("nan")), "p2 must be a probability"),
-        (lambda: FPA(s_max=0), "s_max must be a whole number of at least 1, got 0"),
+        (lambda: FPA(s_max=0), "s_max must be at least 1, got 0"),
         (lambda: FPA(s_max=2.5), "s_max must be a whole number"),
         (lambda: FPA(squares="some"), "one of selected, everywhere, got 'some'"),
         (lambda: FPA(s_max=8)(torch.ones(1, 3, 8, 20)), r"s_max must be in 1..7 for images of 8x20, got 8"),

@@ -40,11 +40,8 @@ class KeptPhotos:
 def keep_photos(split: FileSplit, device: torch.device) -> KeptPhotos | None:
     """The photos of a training set, decoded; None where they do not fit or are not cropped at random."""
     room, count = KEPT_SHARE * _memory(device), len(split)
-    if (
-        not isinstance(split.transform, RandomCrop)
-        or device.type == "mps"
-        or 3 * count * split.size**2 > room
-    ):
+    too_many = 3 * count * split.size**2 > room
+    if not isinstance(split.transform, RandomCrop) or device.type == "mps" or too_many:
         return None
     # A glance at a few tells a set of large photos without opening all of its files.
     for step in (max(1, count // _GLANCES), 1):

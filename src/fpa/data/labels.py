@@ -1,6 +1,7 @@
 """Which output of a model stands for which class of the images."""
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -45,7 +46,8 @@ def class_numbers(
     if outputs == 1000 and classes and set(classes) <= set(imagenet_ids()):
         return [imagenet_ids().index(name) for name in classes]
     if by_number := _as_numbers(classes, outputs):  # training on a wrong order would spoil a model
-        return None if _either_order(by_number, outputs) else by_number
+        by_text = len(by_number) == outputs and by_number != sorted(by_number)  # may be meant as well
+        return None if by_text else by_number
     # Numbers are no names: models that came without any have them.
     ordered = not known or known == [str(number) for number in range(len(known))]
     return list(range(outputs)) if wanted and len(wanted) == outputs and ordered else None
@@ -86,10 +88,8 @@ def labels_for(
         if numbers == _as_numbers(classes, outputs):
             return numbers, f"the folders stand for the model's outputs with these numbers; {wish}"
         if outputs == 1000 and set(classes) <= set(imagenet_ids()):
-            return (
-                numbers,
-                f"the folders are named by WordNet ids: assuming the model's outputs are ImageNet's; {wish}",
-            )
+            note = "the folders are named by WordNet ids: assuming the model's outputs are ImageNet's"
+            return numbers, f"{note}; {wish}"
     if numbers is not None and (class_index is not None or named or numbers != order):
         return numbers, None
     if len(classes) == outputs:
@@ -120,19 +120,13 @@ def _as_numbers(classes: Sequence[str], outputs: int) -> list[int] | None:
     return numbers if len({*numbers}) == len(numbers) and max(numbers, default=outputs) < outputs else None
 
 
-def _either_order(numbers: Sequence[int], outputs: int) -> bool:
-    """Whether numbers may also be in the order of the outputs by their text, and that is another one."""
-    return len(numbers) == outputs and list(numbers) != sorted(numbers)
-
-
 def _plain(name: str) -> str:
     return name.lower().replace("_", " ").replace("-", " ").strip()
 
 
 def _indexed_numbers(classes: Sequence[str], index: str) -> list[int]:
-    path = Path(index)
     try:
-        content = json.loads(path.read_text(encoding="utf-8") if path.is_file() else index)
+        content = json.loads(Path(index).read_text(encoding="utf-8") if os.path.isfile(index) else index)
     except (OSError, ValueError, RecursionError) as error:
         shown = shortened(repr(index))
         raise InputError(f"the class index must be like [0,217] or a JSON file, got {shown}") from error

@@ -148,9 +148,10 @@ def as_batch(pixels: Any, channels: int | None) -> Tensor:
 
 def as_tensor(what: str, values: Any) -> Tensor:
     """An array or a tensor as a plain tensor; anything else is refused by name."""
-    if isinstance(values, np.ndarray) and any(stride < 0 for stride in values.strides):
-        values = np.ascontiguousarray(values)  # such as those of [..., ::-1]
     try:
+        if isinstance(values, np.ndarray):  # torch takes no read-only memory, other byte orders, [..., ::-1]
+            values = np.require(values, values.dtype.newbyteorder("="), ["W"])
+            values = values.copy() if any(stride < 0 for stride in values.strides) else values
         tensor = torch.as_tensor(values).detach()
     except (TypeError, ValueError, RuntimeError) as error:
         kind = f"an array of {values.dtype}" if isinstance(values, np.ndarray) else type(values).__name__

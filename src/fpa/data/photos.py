@@ -17,7 +17,7 @@ from PIL import Image
 from rich.console import Console
 from rich.progress import track
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, default_collate
 from torchvision.datasets.folder import IMG_EXTENSIONS
 from torchvision.transforms import v2
 
@@ -174,9 +174,8 @@ def class_folders(folder: Path) -> list[str]:
     """The subfolders, of which there must be some."""
     names = subfolders(folder)
     if not names:
-        state = (
-            "has no subfolders: expected one" if any(folder.iterdir()) else "is empty: expected a subfolder"
-        )
+        files = any(folder.iterdir())
+        state = "has no subfolders: expected one" if files else "is empty: expected a subfolder"
         raise InputError(f"{folder} {state} for each class, with its images")
     places: dict[str, str] = {}
     for name in names:
@@ -275,9 +274,8 @@ def z_score(split: FileSplit, cache: Path) -> Normalisation:
         pass  # nothing usable was kept: measured anew below
 
     totals = torch.zeros(2, 3).long()
-    for start, (sums, readable) in enumerate(
-        in_processes(partial(_sums, split), len(split), "measuring colours")
-    ):
+    measured = in_processes(partial(_sums, split), len(split), "measuring colours")
+    for start, (sums, readable) in enumerate(measured):
         if not bool(readable.all()):
             split.load(_BATCH * start + int(readable.int().argmin()))  # which says what is wrong with it
         totals += sums.sum(0)
@@ -302,17 +300,8 @@ def _sums(split: FileSplit, index: int) -> tuple[Tensor, bool]:
     return torch.stack([values.sum((1, 2)), values.square().sum((1, 2))]), True
 
 
-class _Calls(Dataset[Any]):
-    """The values of a function of 0, 1, ..., count - 1."""
-
-    def __init__(self, function: Callable[[int], Any], count: int):
-        self.function, self.count = function, count
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, index: int) -> Any:
-        return self.function(index)
+def _stacked(function: Callable[[int], Any], indices: list[int]) -> Any:
+    return default_collate([function(index) for index in indices])
 
 
 def in_processes(function: Callable[[int], Any], count: int, what: str) -> Iterator[Any]:
@@ -321,7 +310,8 @@ def in_processes(function: Callable[[int], Any], count: int, what: str) -> Itera
     Many calls are shared among processes: for small images, threads wait for each other most of the time.
     """
     workers = min(16, os.cpu_count() or 1) if count >= _WORTH_PROCESSES else 0
-    loader = DataLoader(_Calls(function, count), _BATCH, num_workers=workers, generator=torch.Generator())
+    how: Any = {"collate_fn": partial(_stacked, function), "generator": torch.Generator()}
+    loader: Any = DataLoader(range(count), _BATCH, num_workers=workers, **how)  # type: ignore[arg-type]
     console, hidden, batches = Console(stderr=True), not sys.stderr.isatty(), iter(loader)
     for _ in track(range(len(loader)), what, console=console, transient=True, disable=hidden):
         yield next_batch_of(batches)

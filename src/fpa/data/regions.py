@@ -1,6 +1,7 @@
 """Where the objects are in photos: boxes in a table, or a mask image for each photo."""
 
 import csv
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -69,14 +70,12 @@ def box_mask(boxes: Sequence[Sequence[float]], width: int, height: int, size: in
 
 def _read_boxes(path: Path) -> dict[str, list[tuple[str | None, list[float]]]]:
     """By the name of the photo: the class of every box, where the table has one, and its sides."""
-    boxes: dict[str, list[tuple[str | None, list[float]]]] = {}
+    boxes = defaultdict[str, list[tuple[str | None, list[float]]]](list)
     try:
         with path.open(newline="", encoding="utf-8") as file:
             for row in csv.DictReader(file):
                 box = [float(row[side]) for side in _SIDES]
-                boxes.setdefault(Path(row["name"]).stem, []).append(
-                    (row.get("wnid") or row.get("class"), box)
-                )
+                boxes[Path(row["name"]).stem].append((row.get("wnid") or row.get("class"), box))
     except (OSError, KeyError, TypeError, ValueError) as error:
         columns = f"name, {', '.join(_SIDES)} (shares of width and height) and, if known, wnid or class"
         raise InputError(f"{path} must be a table with the columns {columns}: {error}") from error

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
-from fpa.data.loaders import ImageBatches, Normaliser, in_order, is_batch, single_images
+from fpa.data.loaders import ImageBatches, Normaliser, as_tensor, in_order, is_batch, single_images
 from fpa.data.normalisation import Normalisation
 from fpa.data.sets import load_evaluation_data
 from fpa.data.splits import UNREADABLE, ImageData, read_batches, unreadable, watched
@@ -126,7 +126,7 @@ class ImageSource(ABC):
 
     def bring_masks(self, masks: Any) -> None:
         """Take bool masks [M, H, W] of the objects, in the order of the images."""
-        self._masks = torch.as_tensor(masks)
+        self._masks = as_tensor("masks", masks)
         sides, shape = list(self.first.shape[2:]), list(self._masks.shape)
         if self._masks.dtype != torch.bool or shape[1:] != sides or shape[0] < (self.count or 1):
             expected = f"bool [{self.count or 'M'}, {sides[0]}, {sides[1]}], a mask for each image"

@@ -279,17 +279,13 @@ def unreadable(split: Split, indices: Tensor, labels: Tensor) -> list[Path]:
     return [split.paths[index] for index in indices[(labels == UNREADABLE).to(indices.device)].tolist()]
 
 
-def check_pixels(width: int, height: int) -> None:
-    """Refuse an image with more pixels than Pillow takes for safe."""
-    if (limit := Image.MAX_IMAGE_PIXELS) is not None and width * height > limit:
-        raise ValueError(f"it has {width} x {height} pixels, more than Pillow's limit of {limit:,}")
-
-
 def decode(path: Path) -> Image.Image:
-    """The RGB image in a file."""
+    """The RGB image in a file; one with more pixels than Pillow takes for safe is refused."""
     try:
         with Image.open(path) as image:
-            check_pixels(*image.size)
+            (width, height), limit = image.size, Image.MAX_IMAGE_PIXELS
+            if limit is not None and width * height > limit:
+                raise ValueError(f"it has {width} x {height} pixels, more than Pillow's limit of {limit:,}")
             return image.convert("RGB")
     except Exception as error:  # damaged files make Pillow raise exceptions of many types
         raise UnreadableImage(path, error) from error

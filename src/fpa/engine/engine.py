@@ -272,11 +272,8 @@ class Engine:
             except ValueError:  # a batch norm refuses a single value
                 alone = torch.full_like(together[:1], torch.inf)
         if not forms.same_logits(alone, together[:1], 1e-3):
-            norms = [
-                name
-                for name, part in self.model.named_modules()
-                if isinstance(part, nn.modules.batchnorm._NormBase) and part.running_mean is None
-            ]
+            parts, kind = self.model.named_modules(), nn.modules.batchnorm._NormBase
+            norms = [name for name, part in parts if isinstance(part, kind) and part.running_mean is None]
             which = f"; without running statistics: {', '.join(norms[:3])}" if norms else ""
             raise InputError(f"the model ({type(self.model).__name__}) {_MIXES}{which}")
 

@@ -111,7 +111,7 @@ def explained_output(maps_of: str | None, outputs: Iterable[str]) -> str:
     >>> explained_output(None, ["centred", "logit"]), explained_output(None, ["accuracy"])
     ('centred', 'logit')
     """
-    (name,) = check_outputs([maps_of or next(iter(outputs))])
+    (name,) = check_outputs([next(iter(outputs)) if maps_of is None else maps_of])
     if OUTPUTS[name].differentiable:
         return name
     if maps_of is not None:

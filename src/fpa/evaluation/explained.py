@@ -66,7 +66,6 @@ def looked_at(plan: Plan, engine: Engine, source: ImageSource) -> tuple[Plan, li
     with torch.random.fork_rng([engine.device] if engine.device.type == "cuda" else []):
         maps = maps_of(Task(engine, images, classes, numbers, **how), asked)
     unsigned = [name for name, each in maps.items() if bool((each > 0).any()) and not bool((each < 0).any())]
-    known = {
-        name: replace(each, kind="unsigned" if name in unsigned else "signed") for name, each in asked.items()
-    }
+    known = {name: replace(each, kind="signed") for name, each in asked.items()}
+    known |= {name: replace(asked[name], kind="unsigned") for name in unsigned}
     return replace(plan, estimators={**plan.estimators, **known}), unsigned

@@ -69,15 +69,8 @@ def head_of(
     centred = {name: beside.fidelity(name) for name in scores}
     both = {name: (each.area, centred[name].area) for name, each in scores.items()}
     least = MOVED * max((abs(area) for areas in both.values() for area in areas), default=0.0)
-    moved = [
-        name
-        for name, (logit, other) in both.items()
-        if abs(logit - other) > max(least, min(scores[name].interval, centred[name].interval))
-    ]
+    widths = {name: min(scores[name].interval, centred[name].interval) for name in both}
+    moved = [name for name, (logit, other) in both.items() if abs(logit - other) > max(least, widths[name])]
     other = reliability(centred, signed).opposite["signed-unsigned"]
-    return Head(
-        offset=offset(evaluation.unmasked, beside.unmasked),
-        areas=both,
-        moved=tuple(moved),
-        opposite=(agreement.opposite["signed-unsigned"], other),
-    )
+    pairs = agreement.opposite["signed-unsigned"], other
+    return Head(offset(evaluation.unmasked, beside.unmasked), both, tuple(moved), opposite=pairs)

@@ -81,9 +81,8 @@ def evaluate_blocks(
         before = stored.about(asked) or {}
         size = block or before.get("block") or block_size(engine, source.first)
         if size != before.get("block", size):
-            raise InputError(
-                f"{folder} holds blocks of {before['block']} images, not {block}: use another folder"
-            )
+            held = f"{folder} holds blocks of {before['block']} images, not {block}"
+            raise InputError(f"{held}: use another folder")
         described = {"images": None, "made_with": made_with(engine.device), **asked, **before}
         described |= {**(about or {}), "format": FORMAT, "block": size}
         if plan.left_out:
@@ -146,9 +145,8 @@ def evaluate_blocks(
         if picker.seen == 0:
             raise InputError("there are no images: the data are empty")
         if any(number * size >= picker.seen + len(source.lost) for number in stored.blocks):
-            raise InputError(
-                f"{folder} holds blocks of more images than the {picker.seen} given now: use another folder"
-            )
+            held = f"{folder} holds blocks of more images than the {picker.seen} given now"
+            raise InputError(f"{held}: use another folder")
         described["images"] = picker.seen
         forms = described["made_with"].get("forms", {}) | judging.forms_used | engine.forms_used
         described["made_with"] = {**described["made_with"], "forms": forms}
@@ -322,10 +320,8 @@ def block_size(engine: Engine, images: Tensor) -> int:
 def made_with(device: torch.device) -> dict[str, Any]:
     """What a result may depend on beside its plan."""
     versions = {"fpa": __version__, "torch": torch.__version__, "numpy": np.__version__}
-    return {
-        "versions": versions | {"python": platform.python_version()},
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
-    }
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
+    return {"versions": versions | {"python": platform.python_version()}, "device": name}
 
 
 def spread(count: int, total: int | None) -> set[int]:

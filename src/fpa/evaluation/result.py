@@ -84,11 +84,8 @@ class Evaluation:
     @property
     def never_finite(self) -> list[str]:
         """The estimators that have no finite curve for any image, though others have: they are not scored."""
-        return [
-            name
-            for name in self.mif
-            if not (np.isfinite(self.mif[name]) & np.isfinite(self.lif[name])).all(axis=1).any()
-        ]
+        curves = {name: np.hstack([self.mif[name], self.lif[name]]) for name in self.mif}
+        return [name for name, each in curves.items() if not np.isfinite(each).all(axis=1).any()]
 
     @property
     def accuracy(self) -> float | None:
@@ -359,19 +356,15 @@ class Results:
     def estimators(self) -> list[str]:
         """All names that every model has scored: baselines, the signed, the unsigned, blurred twins."""
         order, plan = ("baseline", "signed", "unsigned", "twin"), self.first.plan["estimators"]
-        scored = [
-            name for name in self.first.fidelity if all(name in m.fidelity for m in self.models.values())
-        ]
+        every = [model.fidelity for model in self.models.values()]
+        scored = [name for name in self.first.fidelity if all(name in each for each in every)]
         return sorted(scored, key=lambda name: order.index(plan[name]["sign"]))
 
 
 def signs(plan: Mapping[str, Any]) -> dict[str, bool]:
     """For every explanation of a plan whether it is signed; baselines are neither."""
-    return {
-        name: estimator["sign"] == "signed"
-        for name, estimator in plan["estimators"].items()
-        if estimator["sign"] in ("signed", "unsigned")
-    }
+    kinds = {name: estimator["sign"] for name, estimator in plan["estimators"].items()}
+    return {name: kind == "signed" for name, kind in kinds.items() if kind in ("signed", "unsigned")}
 
 
 def families(plan: Mapping[str, Any]) -> dict[str, Any]:
@@ -391,8 +384,7 @@ def rivals(plan: Mapping[str, Any]) -> tuple[list[str], dict[str, list[str]]]:
     def map_of(name: str) -> list[Any]:
         return [estimators[name].get(part) for part in ("raw", "reduction", "times_input")]
 
-    free, twins = (
-        [name for name, each in estimators.items() if each["sign"] == sign] for sign in ("baseline", "twin")
-    )
+    free = [name for name, each in estimators.items() if each["sign"] == "baseline"]
+    twins = [name for name, each in estimators.items() if each["sign"] == "twin"]
     own = {name: [twin for twin in twins if map_of(twin) == map_of(name)] for name in signs(plan)}
     return free, {name: found for name, found in own.items() if found}

@@ -17,8 +17,8 @@ from fpa.described import shape_or_type
 from fpa.errors import InputError, unknown
 from fpa.explanation.fitted import fitted_model
 from fpa.explanation.grids import Grids
-from fpa.explanation.paper import IntegratedGradients, hashable_reference, reference_images
-from fpa.explanation.raw import RawMap, Reduction, Task, in_parts, register
+from fpa.explanation.paper import IntegratedGradients, reference_images
+from fpa.explanation.raw import RawMap, Reduction, Task, checked_reference, in_parts, register
 from fpa.seeds import Stream, derive
 
 _GRID = 8  # windows per side, for Occlusion (in half steps) and for the methods that remove patches
@@ -50,7 +50,8 @@ class Captum(RawMap):
     family = "captum"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "reference", hashable_reference(self.reference))
+        if self.reference is not None:
+            object.__setattr__(self, "reference", checked_reference(self.reference))
         if reason := _UNFIT.get(self.method.removeprefix("Layer")):
             raise InputError(f"captum:{self.method} cannot be used by name: {reason}")
         if self.method not in (known := captum_methods()):

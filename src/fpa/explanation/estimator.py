@@ -298,9 +298,7 @@ def get_estimators(
     named = {name: _estimator(source, settings) for name, source in members}
     # only where it matters: files of maps are read to know whether they explain
     explanations = {name: each for name, each in named.items() if widths and each.explains}
-    twins = {
-        f"{name}{_tilde(width)}": each.twin(width) for width in widths for name, each in explanations.items()
-    }
+    twins = {f"{name}{_tilde(w)}": each.twin(w) for w in widths for name, each in explanations.items()}
     return {**named, **{name: twin for name, twin in twins.items() if name not in named}}
 
 

@@ -95,10 +95,8 @@ class Grids:
         module = model.layer(wanted)
         matters = [matters for each, matters in self.seen if each is module]
         if not matters:
-            forms = "[N, channels, h, w], [N, h, w, channels] or [N, tokens, channels]"
-            raise InputError(
-                f"estimator {name}: the output of layer {wanted} has no places: {forms} is needed"
-            )
+            needed = "[N, channels, h, w], [N, h, w, channels] or [N, tokens, channels] is needed"
+            raise InputError(f"estimator {name}: the output of layer {wanted} has no places: {needed}")
         if not matters[-1]:
             problem = f"the places of layer {wanted} do not reach the logits, as after the last attention"
             raise InputError(f"estimator {name}: {problem} to a class token: name an earlier layer, or none")

@@ -13,6 +13,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
+from fpa.data.loaders import as_tensor
 from fpa.errors import InputError, unknown
 from fpa.explanation.raw import FAMILIES, RawMap, Reduction, Task, checked_map, in_parts, register
 from fpa.files import first_bytes, refuse_bomb
@@ -44,7 +45,7 @@ class Maps(RawMap):
     def __post_init__(self) -> None:
         if isinstance(self.source, str):
             object.__setattr__(self, "source", Path(self.source))
-        if self.values.ndim not in (3, 4) or self.values.is_complex():
+        if self.values.ndim not in (3, 4):
             kind = f"{self.values.dtype} {list(self.values.shape)}"
             raise InputError(f"{self._called} must be real numbers [N, H, W] or [N, C, H, W], got {kind}")
 
@@ -71,7 +72,7 @@ class Maps(RawMap):
     def values(self) -> Tensor:
         """The maps as they were given."""
         from_file = isinstance(self.source, Path)
-        return _read(self.source, self.array) if from_file else _as_tensor(self.source, self._called)
+        return _read(self.source, self.array) if from_file else as_tensor(self._called, self.source)
 
     @cached_property
     def _scanned(self) -> tuple[str, bool]:
@@ -124,7 +125,7 @@ def _read(path: Path, array: str | None) -> Tensor:
             raise InputError(f"{path} holds {held}: name one as in maps:{path}#ARRAY")
         if array is not None and array not in arrays:
             raise unknown(f"array of {path}", array, arrays)
-        return _as_tensor(arrays[array or next(iter(arrays))](), f"the maps in {path}")
+        return as_tensor(f"the maps in {path}", arrays[array or next(iter(arrays))]())
     except InputError:
         raise
     except Exception as error:  # of many types, where a file is damaged
@@ -149,16 +150,6 @@ def _arrays(path: Path) -> Mapping[str, Callable[[], Any]]:
     if not isinstance(tensors, dict) or not all(isinstance(value, Tensor) for value in tensors.values()):
         raise InputError(f"{path} must hold a tensor or a dict of tensors, got {type(held).__name__}")
     return {str(name): value.detach for name, value in tensors.items()}
-
-
-def _as_tensor(values: Any, called: str) -> Tensor:
-    if isinstance(values, Tensor):
-        return values.detach()
-    try:
-        # Neither read-only memory nor another byte order is for torch.
-        return torch.from_numpy(np.require(values, values.dtype.newbyteorder("="), ["W"]))
-    except TypeError as error:
-        raise InputError(f"{called} must be numbers, got {values.dtype}") from error
 
 
 def as_raw_map(source: Any) -> RawMap:

@@ -4,12 +4,11 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from fpa.errors import InputError
-from fpa.explanation.raw import GradientMap, RawMap, Task, check_count, register
+from fpa.explanation.raw import GradientMap, RawMap, Task, check_count, checked_reference, register
 from fpa.masking import fully_masked, get_masking, noise_by_image
 from fpa.seeds import Stream, by_image
 
@@ -120,7 +119,8 @@ class IntegratedGradients(GradientMap):
     def __post_init__(self) -> None:
         if self.steps is not None:
             check_count("steps", self.steps)
-        object.__setattr__(self, "reference", hashable_reference(self.reference))
+        if self.reference is not None:
+            object.__setattr__(self, "reference", checked_reference(self.reference))
 
     @property
     def gradients(self) -> int:
@@ -145,13 +145,6 @@ class IntegratedGradients(GradientMap):
     def finish(self, total: Tensor, prepared: Tensor) -> Tensor:
         """The mean gradient times that difference."""
         return total.mul_(prepared).div_(self.gradients)
-
-
-def hashable_reference(reference: Any) -> Any:
-    """Arrays as tensors and lists as tuples, so that equal passes can be found."""
-    if isinstance(reference, np.ndarray):
-        return torch.from_numpy(reference)
-    return tuple(reference) if isinstance(reference, list) else reference
 
 
 def reference_images(reference: Any, task: Task) -> Tensor:

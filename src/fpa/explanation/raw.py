@@ -91,13 +91,13 @@ def in_parts(
 
 def checked_map(name: str, raw: Any, shape: Sequence[int]) -> Tensor:
     """What estimator `name` returned for images of this shape, as a tensor [N, C, H, W] or [N, 1, H, W]."""
-    if isinstance(raw, np.ndarray):
-        raw = torch.from_numpy(np.ascontiguousarray(raw))
+    if isinstance(raw, np.ndarray | Tensor):
+        raw = as_tensor(f"what estimator {name} returns", raw)
     count, _, *sides = shape
     if not isinstance(raw, Tensor) or list(raw.shape) not in ([*shape], [count, 1, *sides], [count, *sides]):
         returned = shape_or_type(raw)
         raise InputError(f"estimator {name} must return a tensor {[*shape]} for these images, got {returned}")
-    return (raw.unsqueeze(1) if raw.ndim == 3 else raw).detach()
+    return raw.unsqueeze(1) if raw.ndim == 3 else raw
 
 
 def check_indices(indices: Sequence[int] | Tensor | None, count: int) -> list[int]:
@@ -161,17 +161,20 @@ class Settings:
         check_types(self)
         if not 0 <= self.sigma < float("inf"):
             raise InputError(f"sigma must be a finite number of at least 0, got {self.sigma}")
-        if isinstance(self.reference, str) and self.reference not in ("masked", "black"):
-            raise unknown("reference", self.reference, ("masked", "black"))
-        if not isinstance(self.reference, str | float | int | Tensor | tuple | list | np.ndarray | Masking):
-            expected = "masked, black, a number, one number per channel, a tensor or a masking"
-            raise InputError(f"reference must be {expected}, got {type(self.reference).__name__}")
-        if isinstance(self.reference, tuple | list):
-            check_type("reference", self.reference, Sequence[float])
-        elif isinstance(self.reference, np.ndarray | Tensor):
-            as_tensor("reference", self.reference)
-        if isinstance(self.reference, np.ndarray):
-            object.__setattr__(self, "reference", as_tensor("reference", self.reference))
+        object.__setattr__(self, "reference", checked_reference(self.reference))
+
+
+def checked_reference(reference: Any) -> Any:
+    """What `Settings.reference` may be; arrays as tensors and lists as tuples, to find equal passes."""
+    if isinstance(reference, str) and reference not in ("masked", "black"):
+        raise unknown("reference", reference, ("masked", "black"))
+    if not isinstance(reference, str | float | int | Tensor | tuple | list | np.ndarray | Masking):
+        expected = "masked, black, a number, one number per channel, a tensor or a masking"
+        raise InputError(f"reference must be {expected}, got {type(reference).__name__}")
+    if isinstance(reference, tuple | list):
+        check_type("reference", reference, Sequence[float])
+        return tuple(reference)
+    return as_tensor("reference", reference) if isinstance(reference, np.ndarray | Tensor) else reference
 
 
 class RawMap:

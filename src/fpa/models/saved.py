@@ -162,8 +162,7 @@ def load_model(
     ('fpa', ['disc', 'square'])
     """
     path, place = model_path(path), placed(device)
-    card, state = read_card(path), read_tensors(path)
-    state = _restored(state)
+    card, state = read_card(path), _restored(read_tensors(path))
     name = parse_model_name(card.architecture)
     size = len(card.classes), card.input_shape[0]
     if name.kind == "function" and architecture != card.architecture:

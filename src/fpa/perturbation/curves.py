@@ -213,10 +213,7 @@ def curves_of(
         first, last = (end[None, :, None, None].expand(*shape, 1) for end in (start, ends[name]))
         full = torch.cat([first, values[name].view(*shape, width), last], -1)[..., columns]
         full = full.masked_fill(bad[:, :, None, None], torch.nan)
-        run = {
-            side: {key: full[place, :, number] for place, key in enumerate(maps)}
-            for number, side in enumerate(sides)
-        }
+        run = {side: dict(zip(maps, full[:, :, place], strict=True)) for place, side in enumerate(sides)}
         unmasked = start.masked_fill(bad_image, torch.nan)
         mif, lif = run.get("mif", {}), run.get("lif", {})
         curves[name] = Curves(exact, mif, lif, unmasked, task.targets, **pixel_shares)

@@ -1,6 +1,7 @@
 """A, the area between the LIF and the MIF curve: what the paper measures."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Literal
 
 from torch import Tensor, trapezoid
@@ -37,10 +38,8 @@ def in_percent(block: Block) -> Tensor:
 def areas_between(curves: Curves, block: Block) -> dict[str, Tensor]:
     """The area [N] between the LIF and the MIF curves of every map, in percent."""
     scale = in_percent(block)
-    return {
-        name: (curve_area(curves, "lif", name) - curve_area(curves, "mif", name)) * scale
-        for name in block.maps
-    }
+    mif, lif = partial(curve_area, curves, "mif"), partial(curve_area, curves, "lif")
+    return {name: (lif(name) - mif(name)) * scale for name in block.maps}
 
 
 class Area(Score):

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from fpa.explanation import passes
@@ -51,11 +50,9 @@ class Explaining(Score):
     def __call__(self, block: Block) -> Mapping[str, Tensor]:  # noqa: D102
 
         again = {name: each for name, each in block.estimators.items() if self.able(each)}
-        values = self.values(
-            replace(block, estimators=again, maps={name: block.maps[name] for name in again})
-        )
-        nothing = block.logits.new_full((len(block.labels),), torch.nan)
-        return {name: values.get(name, nothing) for name in block.estimators}
+        maps = {name: block.maps[name] for name in again}
+        values = self.values(replace(block, estimators=again, maps=maps))
+        return block.all_of(values)
 
 
 def noisy(block: Block, samples: int, draw: str) -> Tensor:

@@ -106,7 +106,7 @@ class Fidelity(Areas):
             raise InputError(f"mif has {n} images, lif has {len(curves[1])}: they must be the same")
         if wrong := [list(each.shape) for each in x if each.ndim == 2 and len(each) != n]:
             raise InputError(f"there are {n} images, but fractions {wrong[0]}: [K], or a row for each image")
-        wanted = np.ones(n, dtype=bool) if keep is None else intervals.to_numpy(keep)
+        wanted = np.ones(n, dtype=bool) if keep is None else intervals.to_numpy("keep", keep)
         if wanted.dtype != np.bool_ or wanted.shape != (n,):
             raise InputError(f"keep must be bool [{n}], got {wanted.dtype} {list(wanted.shape)}")
         finite: Bools = np.logical_and.reduce(np.isfinite(np.hstack(curves)), axis=1)

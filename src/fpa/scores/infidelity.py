@@ -93,8 +93,7 @@ class Infidelity(Score):
 
         predicted = block.shared(("predicted", self.samples), prediction)
         values = {name: infidelity(each, fall, scaled=self.scaled) for name, each in predicted.items()}
-        nothing = fall.new_full((len(fall),), torch.nan)
-        return {name: values.get(name, nothing) for name in block.maps}
+        return block.all_of(values)
 
 
 class ScaledInfidelity(Infidelity):
@@ -110,16 +109,13 @@ def random_squares(block: Block, samples: int) -> Tensor:
 
     The side is uniform from 1 to half of the shorter side of the image, the place uniform.
     """
-    images, task = block.task.images, block.task
-    height, width = images.shape[2:]
-    uniform = by_image(
-        (3, samples, 1), task.seed, task.indices, stream=Stream.SQUARES, device=images.device, draw="uniform"
-    )
+    task, device = block.task, block.task.images.device
+    height, width = task.images.shape[2:]
+    uniform = by_image((3, samples, 1), task.seed, task.indices, Stream.SQUARES, device, draw="uniform")
     side = 1 + (uniform[:, 0] * max(1, min(height, width) // 2)).floor()
-    top, left = (
-        (u * (long - side + 1)).floor() for u, long in ((uniform[:, 1], height), (uniform[:, 2], width))
-    )
-    rows, columns = (torch.arange(long, device=images.device) for long in (height, width))
+    top = (uniform[:, 1] * (height - side + 1)).floor()
+    left = (uniform[:, 2] * (width - side + 1)).floor()
+    rows, columns = (torch.arange(long, device=device) for long in (height, width))
     down, across = (rows >= top) & (rows < top + side), (columns >= left) & (columns < left + side)
     return down[..., :, None] & across[..., None, :]
 

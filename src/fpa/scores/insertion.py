@@ -1,12 +1,10 @@
 """Insertion: the area under the probability while a blurred image gets its most important pixels back."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from torch import Tensor
 
 from fpa.masking import Blur
-from fpa.perturbation import curves_of
 from fpa.scores.area import curve_area
 from fpa.scores.score import Block, Given, Passes, Score, register
 
@@ -33,11 +31,7 @@ class Insertion(Score):
 
     def __call__(self, block: Block) -> Mapping[str, Tensor]:  # noqa: D102
 
-        task = replace(block.task, masking=Blur(self.sigma))
-        how = {"logits": block.logits, "labels": block.truth, "features": block.features}
-        curves = curves_of(
-            task, block.maps, block.fractions, outputs=("probability",), sides=("lif",), **how
-        )["probability"]
+        curves = block.curves_under(Blur(self.sigma), block.fractions, "probability", sides=("lif",))
         return {name: curve_area(curves, "lif", name) for name in block.maps}
 
 

@@ -29,7 +29,5 @@ class Localisation(Score):
         assert block.masks is not None
         masks = block.masks.to(block.task.images.device)
         unknown = ~masks.flatten(1).any(1) | (block.truth != block.task.targets)
-        return {
-            name: self.value(block, maps, masks).double().masked_fill(unknown, torch.nan)
-            for name, maps in block.maps.items()
-        }
+        values = {name: self.value(block, maps, masks).double() for name, maps in block.maps.items()}
+        return {name: each.masked_fill(unknown, torch.nan) for name, each in values.items()}

@@ -24,9 +24,7 @@ def randomised(engine: Engine, share: float = 1.0, seed: int = 0) -> Engine:
     kept = _RANDOMISED.setdefault(engine, {})
     if (seed, share) not in kept:
         model = engine.copy().cpu()  # the same numbers on every device
-        layers = [
-            layer for layer in model.modules() if next(layer.parameters(recurse=False), None) is not None
-        ]
+        layers = [layer for layer in model.modules() if [*layer.parameters(recurse=False)]]
         for place, layer in enumerate(layers[: round(share * len(layers))]):
             with torch.random.fork_rng(devices=[]), torch.no_grad():
                 torch.default_generator.manual_seed(derive(seed, Stream.RANDOMISED, place))
@@ -49,12 +47,10 @@ def entropy(maps: Tensor, bins: int = 100) -> Tensor:
     """
     values = maps.flatten(1).double()
     low, high = values.amin(1, keepdim=True), values.amax(1, keepdim=True)
-    place = (
-        ((values - low) / (high - low).where(high > low, 1.0) * bins).nan_to_num(0).long().clamp(max=bins - 1)
-    )
-    share = (
-        values.new_zeros(len(values), bins).scatter_add_(1, place, torch.ones_like(values)) / values.shape[1]
-    )
+    scaled = (values - low) / (high - low).where(high > low, 1.0)
+    place = (scaled * bins).nan_to_num(0).long().clamp(max=bins - 1)
+    counts = values.new_zeros(len(values), bins).scatter_add_(1, place, torch.ones_like(values))
+    share = counts / values.shape[1]
     return -torch.xlogy(share, share).sum(1)
 
 

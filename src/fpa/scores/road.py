@@ -1,13 +1,12 @@
 """ROAD: A with the pixels that are removed imputed from those that are left."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
 
 from fpa.masking import Road
-from fpa.perturbation import curves_of, up_to
+from fpa.perturbation import up_to
 from fpa.scores.area import areas_between
 from fpa.scores.score import Block, Given, Passes, Score, register
 
@@ -50,10 +49,8 @@ class RoadArea(Score):
 
     def __call__(self, block: Block) -> Mapping[str, Tensor]:  # noqa: D102
 
-        task, shares = replace(block.task, masking=self.masking), self.fractions(block.fractions)
-        how: dict[str, Any] = {"logits": block.logits, "labels": block.truth, "features": block.features}
-        curves = curves_of(task, block.maps, shares, outputs=(block.output,), **how)[block.output]
-        return areas_between(curves, block)
+        shares = self.fractions(block.fractions)
+        return areas_between(block.curves_under(self.masking, shares, block.output), block)
 
 
 register(RoadArea())

@@ -21,7 +21,7 @@ from fpa.explanation.explainer import maps_of, raw_maps_of
 from fpa.explanation.raw import Model, Task
 from fpa.files import load_object
 from fpa.masking import Masking
-from fpa.perturbation.curves import Curves
+from fpa.perturbation.curves import Curves, curves_of
 
 Need = Literal["curves", "forwards", "raw maps", "explain", "masks", "labels"]
 
@@ -138,6 +138,19 @@ class Block:
         engine = (self.explained or self.task).engine if model is None else Engine.of(model)
         other = self.task.images if images is None else engine.images(images)
         return maps_of(replace(self.task, engine=engine, images=other), self.estimators)
+
+    def curves_under(
+        self, masking: Masking, fractions: Sequence[float], output: str, sides: Sequence[str] = ("mif", "lif")
+    ) -> Curves:
+        """The curves of an output along the same maps with another masking."""
+        how: dict[str, Any] = {"logits": self.logits, "labels": self.truth, "features": self.features}
+        task = replace(self.task, masking=masking)
+        return curves_of(task, self.maps, fractions, outputs=(output,), sides=sides, **how)[output]
+
+    def all_of(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The values [N] of every estimator, NaN for those that have none."""
+        nothing = self.logits.new_full((len(self.labels),), torch.nan)
+        return {name: values.get(name, nothing) for name in self.estimators}
 
 
 class Score(ABC):

@@ -47,8 +47,7 @@ class SingleDeletion(Score):
         means = {name: each.raw.baseline or each.can_be_negative() for name, each in block.estimators.items()}
         signed = {name: maps for name, maps in block.maps.items() if means[name]}
         values = {name: spearman(total, fall) for name, total in sums(signed, masks).items()}
-        nothing = fall.new_full((len(images),), torch.nan)
-        return {name: values.get(name, nothing) for name in block.maps}
+        return block.all_of(values)
 
 
 class InDomainSingleDeletion(SingleDeletion):

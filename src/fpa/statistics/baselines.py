@@ -67,7 +67,5 @@ def beats(
     known = [name for name in explanations if name in fidelities]  # others were never finite
     free = [name for name in model_free if name in fidelities]
     own = {name: [twin for twin in twins.get(name, ()) if twin in fidelities] for name in known}
-    return Beats(
-        hardest(dict.fromkeys(known, free) if free else {}),
-        hardest({name: rivals for name, rivals in own.items() if rivals}),
-    )
+    beaten = hardest(dict.fromkeys(known, free) if free else {})
+    return Beats(beaten, hardest({name: rivals for name, rivals in own.items() if rivals}))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fpa.errors import InputError
+from fpa.schema import checked
 from fpa.statistics import intervals
 from fpa.statistics.intervals import Areas, Bools, Estimate, Floats, estimate, holm, spearman
 
@@ -114,6 +115,10 @@ class Reliability:
         A kind is consistent if MIF and LIF contradict each other significantly on none of its pairs. `names`
         are those that people see; at most `most` pairs are named for each reason.
         """
+
+        def shown(pair: tuple[str, str], between: str) -> str:
+            return between.join((names or {}).get(name, name) for name in pair)
+
         rows = [(kind, row) for kind, row in self.table().iterrows() if row.pairs and kind != "all"]
         texts: dict[bool, list[str]] = {True: [], False: []}
         for kind, row in rows:
@@ -127,17 +132,11 @@ class Reliability:
         }
         for order, reason in reasons.items():
             pairs = [pair for pair in self.pairs if pair.order == order]
-            named = [
-                " and ".join((names or {}).get(name, name) for name in (pair.first, pair.second))
-                for pair in pairs[:most]
-            ]
+            named = [shown((pair.first, pair.second), " and ") for pair in pairs[:most]]
             if pairs:
                 more = f"; {len(pairs) - most} more" if len(pairs) > most else ""
                 lines.append(f"{UNORDERED}, because {reason}: {'; '.join(named)}{more}.")
-        same = [
-            " (as ".join((names or {}).get(name, name) for name in pair) + ")"
-            for pair in self.duplicates.items()
-        ]
+        same = [shown(pair, " (as ") + ")" for pair in self.duplicates.items()]
         return [*lines, f"Near-duplicates, in no pair: {', '.join(same)}."] if same else lines
 
     def table(self) -> "pd.DataFrame":
@@ -161,6 +160,7 @@ class Reliability:
         return "\n".join([*lines, f"rank correlation of MIF with LIF: {', '.join(groups)}"])
 
 
+@checked
 def reliability(
     fidelities: Mapping[str, Areas],
     signed: Mapping[str, bool],
@@ -224,10 +224,8 @@ def reliability(
     better = np.where(area > 0, "first", "second")
     order = np.where(contradiction, "contradiction", np.where(p_area < alpha, better, "tie"))
     columns = (kinds, *differences, *p, opposite, contradiction, area, half, p_area, order)
-    pairs = tuple(
-        Pair(names[i], names[j], *values)
-        for i, j, *values in zip(left, right, *(column.tolist() for column in columns), strict=True)
-    )
+    rows = zip(left, right, *(column.tolist() for column in columns), strict=True)
+    pairs = tuple(Pair(names[i], names[j], *values) for i, j, *values in rows)
 
     drawn = intervals.resampled_means(np.concatenate(areas), draws, seed).reshape(draws, 2, -1)
     drawn_opposite = _ordered_oppositely(drawn[..., left] - drawn[..., right])
@@ -235,9 +233,7 @@ def reliability(
     by_kind = {kind: kinds == kind for kind in KINDS} | {"all": np.ones_like(opposite)}
     by_group = {"all": np.ones_like(is_signed), "signed": is_signed, "unsigned": ~is_signed}
 
-    counts = {
-        kind: estimate(opposite[of].sum(), drawn_opposite[:, of].sum(axis=1)) for kind, of in by_kind.items()
-    }
+    counts = {key: estimate(opposite[of].sum(), drawn_opposite[:, of].sum(1)) for key, of in by_kind.items()}
     agreement = {
         group: estimate(spearman(-mif[of], lif[of]), spearman(-drawn[:, 0, of], drawn[:, 1, of]))
         for group, of in by_group.items()

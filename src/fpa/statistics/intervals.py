@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsFloat, TypeA
 import numpy as np
 import numpy.typing as npt
 
-from fpa.errors import InputError, unknown
+from fpa.errors import InputError, at_least, first_line
+from fpa.schema import checked
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,6 +25,10 @@ Arrayish: TypeAlias = "npt.ArrayLike | Tensor"
 
 
 Normalise = Literal["each", "none"]
+
+
+MOST_DRAWS = 1_000_000
+"""Of a bootstrap."""
 
 
 class Estimate(NamedTuple):
@@ -105,8 +110,9 @@ def resampled_means(values: Floats, draws: int, seed: int) -> Floats:
     n = values.shape[1]
     if n < 2:
         raise InputError(f"a bootstrap needs at least 2 images, got {n}")
-    if draws < 1:
-        raise InputError(f"a bootstrap needs at least 1 draw, got {draws}")
+    if not 1 <= draws <= MOST_DRAWS:
+        raise InputError(f"a bootstrap needs 1 to {MOST_DRAWS:,} draws, got {draws}")
+    at_least("seed", seed, 0)
     rng, means = np.random.default_rng(seed), np.empty((draws, len(values)))
     at_once = max(1, 2**21 // n)  # bounds the memory: about 50 MB, whatever n and draws
     for start in range(0, draws, at_once):
@@ -133,20 +139,22 @@ def estimate(value: SupportsFloat, drawn: Floats) -> Estimate:
     return Estimate(float(value), *percentile_ends(drawn, 0.95))
 
 
-def to_numpy(values: Any) -> npt.NDArray[Any]:
+def to_numpy(name: str, values: Any, dtype: Any = None) -> npt.NDArray[Any]:
     """A NumPy array of anything array-like, PyTorch tensors of any device and precision included."""
-    if hasattr(values, "detach"):
-        values = values.detach().cpu()
-        values = values.double() if values.is_floating_point() else values
-    return np.asarray(values)
+    try:
+        if hasattr(values, "detach"):
+            values = values.detach().cpu()
+            values = values.double() if values.is_floating_point() else values
+        if np.iscomplexobj(values):
+            raise TypeError("they are complex")
+        return np.asarray(values, dtype)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"{name} must be an array of numbers: {first_line(error)}") from None
 
 
 def floats(name: str, values: Any) -> Floats:
     """An array of floats of anything array-like, or the error that names it."""
-    try:
-        return np.asarray(to_numpy(values), dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{name} must be an array of numbers: {error}") from None
+    return to_numpy(name, values, np.float64)
 
 
 def above_chance(accuracy: float, images: int, chance: float) -> bool:
@@ -190,6 +198,7 @@ class PairedTest(NamedTuple):
     """The number of images, those that both use."""
 
 
+@checked
 def paired_test(first: Areas, second: Areas, of: Literal["area", "mif", "lif"] = "area") -> PairedTest:
     r"""Is A (or the area under MIF or LIF alone) of `first` really larger than that of `second`?
 
@@ -205,8 +214,6 @@ def paired_test(first: Areas, second: Areas, of: Literal["area", "mif", "lif"] =
     >>> print(f"{result.difference:.1f} ± {result.interval:.1f}, p = {result.p:.3f}")
     33.3 ± 35.9, p = 0.057
     """
-    if of not in ("area", "mif", "lif"):
-        raise unknown("area to test", of, ["area", "mif", "lif"])
     kept = shared_images({"first": first, "second": second})
     mif = first.mif_areas[kept] - second.mif_areas[kept]
     lif = first.lif_areas[kept] - second.lif_areas[kept]

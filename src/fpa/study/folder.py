@@ -169,10 +169,8 @@ class StudyFolder:
         if path.exists():
             check_format(self.path)
             if changed := differences(recipe.to_dict(), stored_recipe(path).to_dict()):
-                raise InputError(
-                    f"{self.path} holds a study of another recipe ({'; '.join(changed)}): "
-                    "choose another --output, or --overwrite to start afresh"
-                )
+                other = f"{self.path} holds a study of another recipe ({'; '.join(changed)})"
+                raise InputError(f"{other}: choose another --output, or --overwrite to start afresh")
         else:
             self.refuse_others()
         damaged = self.damaged(recipe if path.exists() else None)
@@ -191,12 +189,9 @@ class StudyFolder:
 
         What training leaves is fine: it can be continued, and training refuses a model of another recipe.
         """
-        trained = {
-            self.path / name / file
-            for name in self.variants
-            if any((self.path / name / made).exists() for made in TRAINED[:2])
-            for file in TRAINED
-        }
+        folders = [self.path / name for name in self.variants]
+        begun = [folder for folder in folders if any((folder / made).exists() for made in TRAINED[:2])]
+        trained = {folder / file for folder in begun for file in TRAINED}
         if others := [str(path.relative_to(self.path)) for path in self.files if path not in trained]:
             more = f" and {len(others) - 5} more" if len(others) > 5 else ""
             raise InputError(

@@ -59,10 +59,8 @@ def read_study(folder: Path | str) -> Results:
     models = {}
     for name, (evaluation, about) in evaluations.items():
         part = folder / name
-        examples, history = (
-            read_examples(part, about),
-            read_history(part / "training.csv", known.get(f"{name}/training.csv")),
-        )
+        examples = read_examples(part, about)
+        history = read_history(part / "training.csv", known.get(f"{name}/training.csv"))
         models[name] = Result.of(name, evaluation, about, keep=keep, examples=examples, history=history)
     return Results(recipe.name, models, manifest, published(recipe), recipe=recipe.to_dict(), folder=folder)
 

@@ -8,15 +8,8 @@ from typing import Any
 
 from fpa.training.settings import FPASettings, RectangleSettings, TrainingSettings, suggested_fpa
 
-_HOME = {
-    "Cell": "augment",
-    "FPA": "augment",
-    "Rectangle": "augment",
-    "Job": "run",
-    "Trained": "run",
-    "TrainingError": "run",
-}
-_HOME |= {"finetune": "finetuning", "train_jobs": "trainer"}
+_HOME = dict.fromkeys(("Cell", "FPA", "Rectangle"), "augment") | {"finetune": "finetuning"}
+_HOME |= dict.fromkeys(("Job", "Trained", "TrainingError"), "run") | {"train_jobs": "trainer"}
 
 __all__ = ["FPASettings", "RectangleSettings", "TrainingSettings", "suggested_fpa", *_HOME]
 

@@ -20,7 +20,7 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2.functional import is_pure_tensor
 
 from fpa.data.loaders import check_plain
-from fpa.errors import InputError
+from fpa.errors import InputError, at_least
 from fpa.masking import MaskingLike, get_masking
 from fpa.schema import checked
 from fpa.seeds import generator as seeded
@@ -160,8 +160,7 @@ class FPA(_BatchMasking):
     ) -> None:
         super().__init__(p, masking, generator)
         self.p1_max, self.p2 = _probability("p1_max", p1_max), _probability("p2", p2)
-        if isinstance(s_max, bool) or not isinstance(s_max, int) or s_max < 1:
-            raise InputError(f"s_max must be a whole number of at least 1, got {s_max!r}")
+        at_least("s_max", s_max, 1)
         self.s_max, self.squares = s_max, squares
 
     def check(self, images: Tensor) -> None:  # noqa: D102
@@ -333,6 +332,7 @@ class Cell(_BatchMasking):
 
     """
 
+    @checked
     def __init__(
         self,
         p: float = 0.5,
@@ -341,8 +341,7 @@ class Cell(_BatchMasking):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__(p, masking, generator)
-        if isinstance(grid, bool) or not isinstance(grid, int) or grid < 1:
-            raise InputError(f"grid must be a whole number of at least 1, got {grid!r}")
+        at_least("grid", grid, 1)
         self.grid = grid
 
     def check(self, images: Tensor) -> None:  # noqa: D102
@@ -360,6 +359,6 @@ class Cell(_BatchMasking):
 
 
 def _probability(name: str, value: float) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1:
+    if not 0 <= value <= 1:
         raise InputError(f"{name} must be a probability in [0, 1], got {value!r}")
     return float(value)

@@ -114,10 +114,8 @@ def finetune(
     card: ModelCard | None = getattr(original, "card", None)
     architecture = type(tuned).__name__ if card is None else card.architecture
     if output is not None and card is None:
-        raise InputError(
-            f"a model file can only be written for a model that fpa can rebuild, not for a "
-            f"{architecture}: leave out output and save the returned model"
-        )
+        rule = f"a model file can only be written for a model that fpa can rebuild, not for a {architecture}"
+        raise InputError(f"{rule}: leave out output and save the returned model")
     normalisation = as_normalisation(normalisation)
     if normalisation is None and card is not None:
         normalisation = Normalisation(card.mean, card.std)
@@ -219,9 +217,8 @@ def _batches(
     try:
         steps = len(data)  # type: ignore[arg-type]
     except TypeError as error:
-        raise InputError(
-            f"the learning rate depends on the length of the loader, but a {type(data).__name__} has none"
-        ) from error
+        needed = "the learning rate depends on the length of the loader"
+        raise InputError(f"{needed}, but a {type(data).__name__} has none") from error
     return ImageBatches(data, normalisation, channels, numbers=False), steps
 
 

@@ -187,10 +187,8 @@ class Run:
 
     def tensors(self) -> dict[str, Tensor]:
         """The tensors the rest of the run depends on, by name: the live ones, not copies."""
-        momenta = {
-            f"momentum.{name}": self.optimizer.state[parameter]["momentum_buffer"]
-            for name, parameter in self.model.named_parameters()
-        }
+        state, parameters = self.optimizer.state, self.model.named_parameters()
+        momenta = {f"momentum.{name}": state[each]["momentum_buffer"] for name, each in parameters}
         weights = {f"model.{name}": value for name, value in self.model.state_dict().items()}
         return weights | momenta | {"totals": self.totals}
 

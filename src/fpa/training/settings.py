@@ -88,11 +88,8 @@ class TrainingSettings:
         share, changes = self.epochs / recipe.epochs, dict[str, Any]()
         if share < 1 and self.warmup_epochs == recipe.warmup_epochs >= self.epochs:
             changes["warmup_epochs"] = int(share * self.warmup_epochs)
-        if (
-            share < 1
-            and self.milestones == recipe.milestones
-            and max(self.milestones, default=0) >= self.epochs
-        ):
+        last = max(self.milestones, default=0)
+        if share < 1 and self.milestones == recipe.milestones and last >= self.epochs:
             scaled = {round(share * milestone) for milestone in self.milestones}
             changes["milestones"] = sorted(each for each in scaled if 0 < each < self.epochs)
         return replace(self, **changes)

@@ -52,9 +52,7 @@ class CapturedSteps:
         self.group, self.precision, self.batches = group, trainer.precision, batches_of(group)
         self.forward = compiled(logits_for, repeatable=True)
         self.counted = compiled(count, repeatable=True)
-        self.parameters = [
-            [parameter for parameter in run.model.parameters() if parameter.requires_grad] for run in group
-        ]
+        self.parameters = [[p for p in run.model.parameters() if p.requires_grad] for run in group]
         kept = [{name: value.clone() for name, value in run.tensors().items()} for run in group]
         draws = [run.draws.get_state() for run in group]
         streams = [torch.cuda.Stream() for _ in group]  # type: ignore[no-untyped-call]

@@ -180,10 +180,8 @@ class Trainer:
         """The data on the device, once for all runs; photos that fit are decoded once and for all."""
         if not isinstance(data, ImageData):
             return data
-        train, test = (
-            split.to(self.device) if isinstance(split, ArraySplit) else split
-            for split in (data.train, data.test)
-        )
+        splits = data.train, data.test
+        train, test = (each.to(self.device) if isinstance(each, ArraySplit) else each for each in splits)
         if isinstance(train, FileSplit):
             self.photos = keep_photos(train, self.device)
         if isinstance(test, FileSplit) and (

@@ -184,7 +184,7 @@ def finetune(
     *,
     images: ModelOptions,
     epochs: int = 10,
-    learning_rate: float = 0.01,
+    learning_rate: float | None = None,
     batch_size: int = 64,
     targets: Literal["auto", "labels", "model"] = "auto",
     masking: dict[str, Any] | str = "constant",
@@ -206,7 +206,7 @@ def finetune(
         model: A .safetensors file written by fpa, the name of a shipped model, torchvision:NAME, timm:NAME,
             hf:NAME (or hf:FOLDER, of Hugging Face), or module:function that returns a model.
         epochs: Passes over the training images.
-        learning_rate: Largest learning rate.
+        learning_rate: Largest learning rate; default: 0.01 for labels, 0.003 for the model's own predictions.
         batch_size: Images per step.
         targets: What the model learns: labels, model (its own predictions on unmasked images), or auto: the
             labels if the classes are the model's, otherwise the model's predictions.

@@ -8,8 +8,7 @@ What is chosen, and why:
 - No weight decay: whatever changes in the weights, changes because of the masked pixels.
 - Batch norms use and update their statistics as in any training. Keeping the old ones looks gentler, but
   masked pixels shift the activations, and with frozen statistics training diverges at learning rates that
-  are harmless otherwise. The averages reach further back than the usual ten batches, though: of ten batches
-  it is chance how many are masked, and that alone costs published networks ten points of accuracy.
+  are harmless otherwise.
 """
 
 import copy
@@ -147,9 +146,6 @@ def finetune(
     network = classifier(tuned, first)
     if next(network.parameters(), None) is None:
         raise InputError("the model has no weights to fine-tune")
-    if isinstance(data, ImageData):
-        steps = len(data.train) // settings.batch_size
-    _steady(tuned, epochs * steps)
     outputs = class_count(network, shape)
     names = [str(number) for number in range(outputs)] if card is None else card.classes
     classes = data.classes if isinstance(data, ImageData) else None
@@ -208,13 +204,6 @@ def finetune(
     if job.card is not None:
         result.card = replace(job.card, accuracy=trained.accuracy, recipe=job.description)  # type: ignore[assignment]
     return (model if inplace else result).eval()
-
-
-def _steady(model: nn.Module, steps: int) -> None:
-    """Let batch norms average over the last quarter of the steps, or 100, where they do over fewer."""
-    for part in model.modules():
-        if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.momentum is not None:
-            part.momentum = min(part.momentum, max(0.01, 4 / max(steps, 1)))
 
 
 def _batches(

@@ -100,4 +100,4 @@ def test_the_time_spent_on_compiling_is_not_in_the_pace_nor_in_the_time_left(mon
     tell = Tell(Display(console=console), "model", 100)
     clock[0], tell.compiling = 60.0, 50.0
     tell.advance(10)
-    assert "10 of 100 images, 1.0 images/s, 90 s left" in console.file.getvalue()
+    assert "10 of 100 images, 1.0 images/s, about 1 min 30 s left" in console.file.getvalue()

@@ -13,14 +13,14 @@ __version__ = "0.1.0"
 __all__ = [
     "FPA", "Audit", "Cell", "Curves", "Engine", "Estimator", "FPASettings", "Fidelity", "InputError",
     "ModelCard", "Normalisation", "Plan", "Precision", "Recipe", "Rectangle", "Result", "Results", "Score",
-    "Settings", "TrainingSettings", "audit", "evaluate", "explain", "finetune", "get_estimators",
-    "get_masking", "image_source", "load_data", "load_model", "load_recipe", "load_result", "make_plan",
-    "open_model", "paired_test", "perturbation_curves", "read_results", "reliability", "run_study",
-    "save_model", "suggested_fpa",
+    "Settings", "TrainingSettings", "audit", "audit_result", "evaluate", "explain", "finetune",
+    "get_estimators", "get_masking", "image_source", "load_data", "load_model", "load_recipe", "load_result",
+    "make_plan", "open_model", "paired_test", "perturbation_curves", "read_results", "reliability",
+    "run_study", "save_model", "suggested_fpa",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
-    from fpa.auditing.auditor import audit
+    from fpa.auditing.auditor import audit, audit_result
     from fpa.auditing.verdict import Audit
     from fpa.data import Normalisation, image_source, load_data
     from fpa.engine import Engine, Precision
@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from fpa.training.finetuning import finetune
 
 _HOMES = {
-    "auditing.auditor": "audit", "auditing.verdict": "Audit", "data": "Normalisation image_source load_data",
+    "auditing.auditor": "audit audit_result", "auditing.verdict": "Audit",
+    "data": "Normalisation image_source load_data",
     "engine": "Engine Precision", "errors": "InputError", "evaluation.evaluator": "evaluate",
     "evaluation.plan": "Plan make_plan", "evaluation.result": "Result Results",
     "evaluation.shards": "load_result", "explanation": "Estimator Settings explain get_estimators",

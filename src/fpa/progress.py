@@ -26,6 +26,18 @@ def curves_stage(model: str) -> str:
     return f"{model} curves"
 
 
+def duration(seconds: float) -> str:
+    """Seconds for people.
+
+    >>> duration(0.42), duration(3), duration(75), duration(7260)
+    ('0.4 s', '3 s', '1 min 15 s', '2 h 1 min')
+    """
+    if seconds < 60:
+        return f"{seconds} s" if isinstance(seconds, int) else f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
 class _Time(TimeRemainingColumn):
     """The time a stage still needs, or has taken; nothing for one that has not begun."""
 
@@ -171,9 +183,11 @@ class Tell:
         self.done += images
         self.at("done" if self.done == self.images else self.estimator)
         now = time.monotonic()
-        if not self.display.live and (now - self.last_line > 10 or self.done == self.images):
+        due = not self.display.live and (now - self.last_line > 10 or self.done == self.images)
+        estimate = self.done - self.skipped == images and (self.left or 0) > 30  # after the first block
+        if due or estimate:
             self.last_line, of = now, "" if self.images is None else f" of {self.images}"
-            left = "" if self.left is None else f", {self.left:.0f} s left"
+            left = "" if not self.left else f", about {duration(round(self.left))} left"
             what = "image" if self.images == 1 else "images"
             self.line(f"{self.done}{of} {what}, {self.pace:.1f} images/s{left}")
 

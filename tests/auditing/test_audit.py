@@ -313,12 +313,43 @@ class TestMeasurement:
             for fact in ("opposite", "kept", "change", "rise"):
                 assert getattr(one.evidence, fact) == getattr(two.evidence.raw, fact)
         assert other.evidence.offset == usual.evidence.offset != 0
-        assert any("the limits are made for the centred logit" in sentence for sentence in other.because)
+        assert any("the limits are those of the centred logit" in sentence for sentence in other.because)
         assert {"verdict_of_centred_logit"} == {
             key for key in other.to_dict() if key.startswith("verdict_of")
         }
         groups = {row.group for row in other.rows}
         assert {"The rule: raw logit", "Beside it: centred logit"} <= groups
+
+    def test_an_evaluation_that_was_made_is_judged_without_new_passes(self, sound, tmp_path):
+        """With the plan of the audit it finds the same; with the usual one it judges the logit."""
+        data = (pictures(), torch.zeros(120, dtype=torch.int64))
+        how = {"settings": QUICK["settings"], "fractions": sound.fractions, "progress": False}
+        names = ["paper", "baselines", "twins"]
+        outputs = ["centred", "logit", "accuracy"]
+        made = fpa.evaluate(Linear(weights()), data, names, outputs=outputs, folder=tmp_path, **how)
+        for given in (made, tmp_path):
+            again = fpa.audit_result(given)
+            for one, two in ((again.evidence, sound.evidence), (again.evidence.raw, sound.evidence.raw)):
+                for fact in ("opposite", "kept", "change", "rise", "right", "correlation", "used", "offset"):
+                    assert getattr(one, fact) == getattr(two, fact)
+            assert (again.verdict, again.maskings) == (sound.verdict, ("constant",))
+        next(tmp_path.glob("blocks/block-000003*")).unlink()
+        assert "The evaluation was not completed." in fpa.audit_result(tmp_path).because
+        usual = fpa.audit_result(fpa.evaluate(Linear(weights()), data, "paper", **how))
+        assert (usual.evidence.output, usual.evidence.right) == ("logit", {})
+        assert usual.report(tmp_path / "audit.html").exists()
+        assert usual.verdict == sound.verdict
+
+    def test_an_evaluation_that_cannot_be_judged(self):
+        data, how = pictures(4), {"settings": QUICK["settings"], "progress": False}
+        for names, points, said in (
+            (["vg_abs", "vgx_sum"], 21, "an audit needs random, a signed and an unsigned estimator"),
+            (["vg_abs", "random"], 21, "an audit needs random, a signed and an unsigned estimator"),
+            (["vg_abs", "vgx_sum", "random"], 5, "an audit needs points at 10 % of the features"),
+        ):
+            made = fpa.evaluate(Linear(weights()), data, names, points=points, **how)
+            with pytest.raises(fpa.InputError, match=said):
+                fpa.audit_result(made)
 
     def test_an_estimator_without_a_finite_map_is_named_and_the_rest_is_judged(self):
         def broken(model, images, targets):
@@ -645,6 +676,22 @@ class TestShown:
 
 
 class TestCommand:
+    def test_the_folder_of_an_evaluation_is_audited_as_it_is(self, capsys, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        quick = ["--count", "4", "--ig_steps", "2", "--sg_samples", "2", "--device", "cpu"]
+        assert main(["evaluate", "shapes-fpa", *quick, "--quiet"]) == 0
+        (folder,) = Path("runs").iterdir()
+        before = {path.name for path in folder.iterdir()}
+        assert main(["audit", str(folder)]) == 4
+        assert "The rule: raw logit" in capsys.readouterr().out
+        assert {path.name for path in folder.iterdir()} - before == {"audit.json", "audit.html"}
+        assert before <= {path.name for path in folder.iterdir()}
+        assert main(["audit", str(folder), "--count", "3"]) == 2
+        assert "judged as it was made: give no other settings" in capsys.readouterr().err
+        few = ["--estimators", "vg_abs,vgx_sum", "--points", "3", "--maskings", "constant"]
+        assert main(["audit", "shapes-fpa", *quick, *few]) == 4
+        assert f"which fpa audit {folder} judges in seconds" in capsys.readouterr().err
+
     def test_leaves_a_page_and_json_and_says_it_with_the_exit_code(self, capsys, tmp_path):
         command = [
             "audit", "shapes-fpa", "--count", "6", "--ig_steps", "2", "--points", "3",
@@ -700,7 +747,8 @@ class TestCommand:
         assert out.startswith("Unreliable: ")
         assert "tuned = fpa.finetune(model, data, fpa=fpa.FPA(" in out
         assert "16 x 16 pixels" in out
-        assert json.loads(Path("runs/audit-fragile/audit.json").read_text())["exit_code"] == 3
+        (audited,) = Path("runs").glob("audit-fragile-*/audit.json")
+        assert json.loads(audited.read_text())["exit_code"] == 3
         assert main([*command, "--model", "audited_models:sound", "shapes-none"]) == 2
         assert "name one model" in capsys.readouterr().err
 

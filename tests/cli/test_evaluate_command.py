@@ -381,7 +381,7 @@ def test_the_maps_of_one_model_judged_by_another(tmp_path, monkeypatch, capsys):
         capsys.readouterr().out.split()
     )
     (folder,) = (tmp_path / "runs").iterdir()
-    assert folder.name == "evaluate-shapes-none-by-shapes-fpa-12"
+    assert folder.name == "evaluate-shapes-none-by-shapes-fpa-estimators-ig_sum+vg_abs-ig_steps2-points3-12"
     assert "the curves of shapes-fpa" in (folder / "report.html").read_text()
     assert json.loads((folder / "evaluation.json").read_text())["judge"] == "shapes-fpa"
     other = fpa.load_model("shapes-fpa")

@@ -1,5 +1,6 @@
 """What is in the folder of an evaluation is continued, made again, or refused: never mixed up."""
 
+import json
 import random
 import threading
 from pathlib import Path
@@ -10,6 +11,7 @@ import torch
 from torch import nn
 
 import fpa
+from fpa.evaluation.differences import plan_differences
 from fpa.files import read_json
 
 NAMES = ["vg_abs", "ig_sum"]
@@ -123,3 +125,24 @@ def test_evaluations_leave_nothing_open(net):
     for _ in range(5):
         fpa.evaluate(net, IMAGES[:4], NAMES, **QUICK)
     assert opened() == before
+
+
+def test_plans_that_differ_are_compared_in_one_readable_line():
+    """Against the plans themselves: every field that differs is named, and none that does not."""
+    engine = fpa.Engine(fpa.load_model("shapes-fpa"))
+
+    def plan(estimators="paper", **settings):
+        return json.loads(json.dumps(fpa.make_plan(estimators, **settings).to_json(engine)))
+
+    usual = plan()
+    for other, said in (
+        (plan(settings=fpa.Settings(ig_steps=5)), "steps of ig_sum, ig_abs: 200 -> 5"),
+        (plan(points=5), "fractions: 21 values -> 5 values"),
+        (plan(seed=3, targets="label"), "seed: 0 -> 3; targets: none -> label"),
+        (plan(["vg_abs"]), "estimators: without random, ig_sum, ig_abs and 6 more"),
+        (plan(scores=["deletion"]), "scores: with deletion"),
+    ):
+        assert plan_differences(usual, other) == said
+    assert plan_differences(usual, plan()) == ""
+    everything = plan(["vg_sum", "sg_sum"], masking="blur", points=7, seed=9, features=4, outputs=["margin"])
+    assert len(plan_differences(usual, everything)) <= 310

@@ -82,11 +82,14 @@ def test_on_the_command_line_and_in_an_audit(tmp_path, monkeypatch, capsys):
     names = ["--estimators", "vg_abs,vgx_sum", "--targets", "best:2"]
     assert main(["evaluate", "shapes-fpa", *few, *names]) == 0
     assert "is number 2 in the model's ranking" in " ".join(capsys.readouterr().out.split())
-    best = fpa.load_result("runs/evaluate-shapes-fpa-of-best2-6")
+    best = fpa.load_result(
+        "runs/evaluate-shapes-fpa-estimators-vg_abs+vgx_sum-ig_steps2-points3-targets-best2-6"
+    )
     assert best.accuracy > 0.5
     assert not np.any(best.evaluation.targets == best.evaluation.predicted)
     assert main(["audit", "shapes-fpa", *few, *names, "--maskings", "constant", "--seed", "3"]) == 4
-    made = json.loads((tmp_path / "runs/audit-shapes-fpa-of-best2/audit.json").read_text())["made_with"]
+    (audited,) = (tmp_path / "runs").glob("audit-shapes-fpa-*targets-best2-seed3-*/audit.json")
+    made = json.loads(audited.read_text())["made_with"]
     assert (made["targets"], made["seed"]) == ("best:2", 3)
 
 

@@ -274,6 +274,9 @@ def test_a_broken_image_breaks_no_other(net):
     ("names", "message"),
     [
         ("ig_su", "unknown estimator 'ig_su': did you mean 'ig_sum'"),
+        ("IntegratedGradients", r"did you mean 'ig_sum' or 'ig_abs'\?"),
+        ("input x gradient", r"did you mean 'vgx_sum' or 'vgx_abs'\?"),
+        ("smoothgrad", r"did you mean 'sg_abs'\?"),
         ("igx_sum", "unknown estimator 'igx_sum'"),
         ([], "no estimators"),
         (["vg_abs", "vg_abs"], "named twice: vg_abs"),

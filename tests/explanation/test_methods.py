@@ -329,6 +329,7 @@ def test_a_layer_used_twice_and_a_model_without_convolutions():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
+        ("deeplift", r"unknown estimator 'deeplift': did you mean 'captum:DeepLift'\?"),
         ("captum:DeepLif", "unknown Captum method 'DeepLif': did you mean 'DeepLift'"),
         ("captum:DeepLift_max", "unknown Captum method 'DeepLift_max': did you mean 'DeepLift'"),
         ("captum:DeepLift@layer4", "captum:DeepLift takes no layer, got @layer4"),

@@ -32,6 +32,7 @@ from fpa.models.saved import ModelCard, save_model
 from fpa.seeds import Stream, derive
 from fpa.study.recipe import load_recipe
 from fpa.study.trainings import train
+from fpa.training import finetuning
 from fpa.training.batches import ArrayBatches
 from fpa.training.run import TrainingError
 from fpa.training.settings import TrainingSettings, suggested_fpa
@@ -557,6 +558,31 @@ def test_the_command_takes_published_architectures_and_functions(tmp_path, monke
     assert main([*command, "--output", "own", "--quiet"]) == 0  # nothing is done again
     assert main(["finetune"]) == 2
     assert "name one model" in capsys.readouterr().err
+
+
+def test_the_rate_depends_on_what_is_learned(few):
+    model = load_model("shapes-none")
+    for targets, rate in (("labels", 0.01), ("model", 0.003)):
+        tuned = finetune(model, few, epochs=1, batch_size=48, targets=targets, device="cpu")
+        assert tuned.card.recipe["training"]["learning_rate"] == rate
+    tuned = finetune(model, few, epochs=1, batch_size=48, learning_rate=0.02, device="cpu")
+    assert tuned.card.recipe["training"]["learning_rate"] == 0.02
+
+
+def test_batch_norms_average_over_more_than_the_last_batches(few, monkeypatch):
+    """Images that are brighter in the last step of ten: the averages must not be theirs alone."""
+    model = nn.Sequential(nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(3 * 32 * 32, 8))
+    means = []
+    for steady in (finetuning._steady, lambda model, steps: None):
+        monkeypatch.setattr(finetuning, "_steady", steady)
+        batches = [
+            (torch.full((4, 3, 32, 32), 0.0 + (step % 50 > 44)), torch.arange(4)) for step in range(50)
+        ]
+        tuned = finetune(model, batches, epochs=2, learning_rate=1e-6, device="cpu")
+        means.append(float(tuned[0].running_mean.mean()))
+        assert tuned[0].momentum == 0.1  # as before, for other trainings
+    # 5 of 50 batches are bright. Over 25 batches: 1 - 0.96**5 and a little of the epoch before.
+    assert means == pytest.approx([0.21, 0.41], abs=0.02)
 
 
 class TestExperiments:

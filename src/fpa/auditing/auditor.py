@@ -5,35 +5,30 @@ The rule (`rule.judge`) sees only what the model says to images, masked and unma
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fpa.auditing.evidence import gather
 from fpa.auditing.rule import MASKED, SAME_RANKING, Evidence, Verdict, in_words, judge, stops
 from fpa.auditing.verdict import Audit
 from fpa.data.normalisation import Normalisation, as_normalisation
 from fpa.described import described_fields
 from fpa.engine import Engine
 from fpa.errors import InputError, percent
-from fpa.evaluation.evaluator import describe_subject, open_subject
+from fpa.evaluation.evaluator import describe_subject, notes, open_subject
 from fpa.evaluation.explained import looked_at
-from fpa.evaluation.head import offset
 from fpa.evaluation.loop import evaluate_blocks
 from fpa.evaluation.plan import make_plan
-from fpa.evaluation.result import Evaluation, families, rivals, signs
-from fpa.evaluation.shards import read_evaluation
+from fpa.evaluation.result import Evaluation, Result, signs
+from fpa.evaluation.shards import load_result, read_evaluation
 from fpa.explanation import Estimator, Estimators, Label, Settings, get_estimators
-from fpa.masking import Constant, Masking, get_masking
+from fpa.masking import Constant, get_masking, masking_json
 from fpa.perturbation import check_fractions, features_of
 from fpa.progress import Tell
 from fpa.schema import checked
-from fpa.scores.fidelity import Fidelity
-from fpa.statistics import Estimate, beats, ranking_agreement, reliability, share_kept
 from fpa.training.settings import suggested_fpa
 
 MASKINGS = ("constant", "mean", "blur", "uniform")
@@ -120,15 +115,60 @@ def audit(
     plan, _ = looked_at(plan, engine, source)
     _with_random(plan.estimators)
     with tempfile.TemporaryDirectory(prefix="fpa-") as temporary:
-        place, described = Path(folder or temporary), describe_subject(engine, source, name)
+        place = Path(folder or temporary)
+        described = describe_subject(engine, source, name) | notes(engine, plan)
         evaluate_blocks(engine, source, plan, place, about=described, overwrite=overwrite, progress=progress)
         evaluation, about = read_evaluation(place)
+    own = "" if plan.masking == Constant() or not plan.masking.trains else f", masking={plan.masking!r}"
+    more = {**described_fields(settings or Settings()), "device": engine.device.type}
+    size = (source.first.shape[2], source.first.shape[3])
+    return _concluded(evaluation, about, (judged, *others), name=name, size=size, masking=own, made_with=more)
+
+
+@checked
+def audit_result(result: Result | Path | str) -> Audit:
+    """The verdict on an evaluation that was made before, from its curves alone: no image is looked at again.
+
+    - `result`: what `fpa.evaluate` returned, or the folder of an evaluation. It must have random masking, a
+      signed and an unsigned estimator, and curves with points at 10, 25 and 50 %, as 21 points have.
+
+    What was scored is judged; if that is not the centred logit, the centred one stands beside it. Other
+    maskings are not compared, and the accuracy of masked images is known only where it was followed.
+    """
+    made = result if isinstance(result, Result) else load_result(result)
+    plan, evaluation = made.plan, made.evaluation
+    signs_known = {each["sign"] for each in plan["estimators"].values()}
+    is_random = any(each.get("raw", {}).get("name") == "random" for each in plan["estimators"].values())
+    if not is_random or not {"signed", "unsigned"} <= signs_known:
+        needed = "random, a signed and an unsigned estimator (as in the set paper)"
+        raise InputError(f"an audit needs {needed}: the evaluation has {', '.join(plan['estimators'])}")
+    if lacking := [share for share in MASKED if share / 100 not in plan["fractions"]]:
+        shares = ", ".join(map(str, lacking))
+        raise InputError(f"an audit needs points at {shares} % of the features: evaluate with 21 points")
+    judged = str(plan["masking"]["name"])
+    size = None if made.examples is None else made.examples.images.shape[2:]
+    own = "" if plan["masking"] == masking_json(Constant()) else f", masking={plan['masking']!r}"
+    about = {**made.about, "made_with": made.about.get("made_with", {})}
+    return _concluded(evaluation, about, (judged,), name=made.name, size=size, masking=own, made_with={})
+
+
+def _concluded(
+    evaluation: Evaluation,
+    about: dict[str, Any],
+    maskings: tuple[str, ...],
+    *,
+    name: str,
+    size: tuple[int, ...] | None,
+    masking: str,
+    made_with: dict[str, Any],
+) -> Audit:
+    """The verdict on curves; `masking` is how to name the one judged in a call of `fpa.FPA`."""
+    judged, plan, made = maskings[0], about["plan"], about["made_with"]
     evidence, figures = gather(evaluation, about, judged)
     verdict, because = judge(evidence)
-    shown = {key: Label(**each["label"]).text for key, each in about["plan"]["estimators"].items()}
-    signed = {key: sign for key, sign in signs(about["plan"]).items() if key not in evaluation.never_finite}
-    height, width = source.first.shape[2:]
-    advice, command = _advice(verdict, evidence, (height, width), plan.masking)
+    shown = {key: Label(**each["label"]).text for key, each in plan["estimators"].items()}
+    signed = {key: sign for key, sign in signs(plan).items() if key not in evaluation.never_finite}
+    advice, command = _advice(verdict, evidence, size, masking)
     if doubt := evaluation.doubt():
         advice = (f"{doubt[0].upper()}{doubt[1:]}.", *advice)
     return Audit(
@@ -138,156 +178,48 @@ def audit(
             *(figures["reliability"].scope(shown) if figures else ()),
             *_beside(verdict, evidence),
             *_scope(verdict, evidence, judged),
+            *(f"{note[0].upper()}{note[1:]}." for note in about.get("notes", ())),
             *(f"{shown[key]} has no finite curve and is left out." for key in evaluation.never_finite),
+            *(() if evaluation.complete else ("The evaluation was not completed.",)),
         ),
         evidence=evidence,
         advice=advice,
         command=command,
-        maskings=(judged, *others),
+        maskings=maskings,
         signed=signed,
-        fractions=plan.fractions,
-        labels={key: each["label"] for key, each in about["plan"]["estimators"].items()},
+        fractions=tuple(plan["fractions"]),
+        labels={key: each["label"] for key, each in plan["estimators"].items()},
         name=name,
         made_with={
-            "images": f"{height} x {width} pixels",
-            "features": plan.features,
-            "targets": plan.targets,
-            **described_fields(settings or Settings()),
-            "seed": seed,
-            "device": engine.device.type,
-            **about["plan"]["precision"],
-            "forms": about["made_with"]["forms"],
-            **{package: about["made_with"]["versions"][package] for package in ("fpa", "torch")},
+            **({} if size is None else {"images": f"{size[0]} x {size[1]} pixels"}),
+            "features": plan["features"],
+            "targets": plan.get("targets", "predicted"),
+            "seed": plan["seed"],
+            **made_with,
+            **plan.get("precision", {}),
+            **{fact: made[fact] for fact in ("forms",) if fact in made},
+            **{package: made["versions"][package] for package in ("fpa", "torch") if "versions" in made},
         },
         **figures,
     )
 
 
-def gather(evaluation: Evaluation, about: dict[str, Any], judged: str) -> tuple[Evidence, dict[str, Any]]:
-    """The evidence, and the numbers of the figures; `judged` is the name of the evaluation's own masking."""
-    first, *_ = about["plan"]["outputs"]
-    every = {first: evaluation, **evaluation.others}
-    evidence, figures = _gathered(replace(evaluation, others=every), about, judged)
-    beside = "logit" if first == "centred" else "centred"
-    raw, _ = _gathered(replace(every[beside], others=every), about, judged)
-    shift = offset(every["logit"].unmasked, every["centred"].unmasked)
-    return replace(evidence, output=first, offset=shift, raw=replace(raw, output=beside)), figures
-
-
-def _gathered(evaluation: Evaluation, about: dict[str, Any], judged: str) -> tuple[Evidence, dict[str, Any]]:
-    plan, under = about["plan"], {judged: evaluation, **evaluation.under}
-    fractions, dead = plan["fractions"], evaluation.never_finite
-    signed = {name: sign for name, sign in signs(plan).items() if name not in dead}
-    is_random = {name: each["raw"].get("name") == "random" for name, each in plan["estimators"].items()}
-    baseline = next(
-        name for name, each in plan["estimators"].items() if is_random[name] and "blur" not in each
-    )
-    known, finite = evaluation.labels >= 0, np.isfinite(evaluation.unmasked)
-    usable = finite & (evaluation.unmasked > 0)
-    for part in under.values():
-        for curves in (part.mif, part.lif):
-            for name in curves.keys() - dead:
-                usable &= np.isfinite(curves[name]).all(axis=1)
-    random = {masking: _random(part, baseline, fractions) for masking, part in under.items()}
-    whole = finite & np.isfinite(random[judged][:, -1])
-    start = evaluation.unmasked.astype(np.float64)
-    change = None
-    if whole.sum() > 1:
-        nothing = Estimate(0.0, 0.0, 0.0)
-        taken = (start - random[judged][:, -1])[whole, None]
-        change = share_kept(taken, start[whole])[0] if start[whole].mean() > 0 else nothing
-    evidence = Evidence(
-        images=len(evaluation.labels),
-        used=int(usable.sum()),
-        accuracy=evaluation.accuracy,
-        labels=int(known.sum()),
-        chance=evaluation.chance,
-        change=change,
-        most_masked=fractions[-1],
-    )
-    if evidence.used < 2:
-        return evidence, {}
-
-    fidelity = {
-        masking: {name: part.fidelity(name, keep=usable) for name in part.mif if name not in dead}
-        for masking, part in under.items()
-    }
-    explanations = {masking: {name: each[name] for name in signed} for masking, each in fidelity.items()}
-    unmasked = start[usable]
-    kept = {masking: share_kept(curves[usable], unmasked) for masking, curves in random.items()}
-    labelled = usable & known if known.any() else usable
-    accuracy = _random(evaluation.others["accuracy"], baseline, fractions)
-    right = share_kept(accuracy[labelled], np.ones(labelled.sum())) if labelled.sum() > 1 else []
-    at = {share: fractions.index(share / 100) for share in MASKED}
-    agreeing = reliability(explanations[judged], signed, families=families(plan))
-    pairs = [pair for pair in agreeing.pairs if pair.kind == "signed-unsigned"]
-    compared = [signed[name] for name in agreeing.by_area]
-
-    def area(each: Fidelity) -> Estimate:
-        return Estimate(each.area, each.area - each.interval, each.area + each.interval)
-
-    def rise(name: str) -> Estimate:
-        early = _curves(evaluation, "lif", name, fractions)[usable, 1 : at[MASKED[0]] + 1]
-        return Estimate(*(value - 1 for value in share_kept(early.mean(axis=1, keepdims=True), unmasked)[0]))
-
-    evidence = replace(
-        evidence,
-        signed=sum(compared),
-        unsigned=len(compared) - sum(compared),
-        opposite=agreeing.opposite["signed-unsigned"],
-        contradictions=sum(pair.contradiction for pair in pairs),
-        correlation=agreeing.correlation["all"],
-        kept={share: kept[judged][place] for share, place in at.items()},
-        right={share: right[place] for share, place in {0: 0, **at}.items() if right},
-        rise={name: rise(name) for name, is_signed in signed.items() if is_signed},
-        kept_by_masking={masking: values[at[MASKED[0]]] for masking, values in kept.items()},
-        agreement={
-            masking: ranking_agreement(explanations[judged], explanations[masking])
-            for masking in evaluation.under
-        },
-    )
-    areas = {masking: {name: area(each) for name, each in by.items()} for masking, by in fidelity.items()}
-    model_free, twins = rivals(plan)
-    figures = {
-        "kept": tuple(kept[judged]),
-        "right": tuple(right),
-        "areas": areas,
-        "reliability": agreeing,
-        "model_free": tuple(model_free),
-        "beats": beats(fidelity[judged], signed, model_free, twins),
-    }
-    return evidence, figures
-
-
-def _random(part: Evaluation, baseline: str, fractions: Sequence[float]) -> NDArray[Any]:
-    """Curves [N, K] of random masking: MIF and LIF of a random map are two draws."""
-    sides = [_curves(part, side, baseline, fractions) for side in ("mif", "lif")]
-    return np.asarray(np.mean(sides, axis=0))
-
-
-def _curves(part: Evaluation, side: str, name: str, fractions: Sequence[float]) -> NDArray[Any]:
-    """Curves [N, K] at exactly these fractions of the pixels, interpolated: patches remove what they do."""
-    curves = getattr(part, side)[name]
-    shares = (getattr(part, f"shares_{side}") or {}).get(name, part.fractions)
-    rows = zip(np.broadcast_to(shares, curves.shape), curves, strict=True)
-    return np.stack([np.interp(fractions, x, y) for x, y in rows])
-
-
 def _advice(
-    verdict: Verdict, evidence: Evidence, size: tuple[int, int], masking: Masking
+    verdict: Verdict, evidence: Evidence, size: tuple[int, ...] | None, masking: str
 ) -> tuple[tuple[str, ...], str]:
     """What to do, in sentences, and what to type in Python."""
     if verdict == "reliable":
         return ("Evaluate explanations on this model with the masking that was judged here.",), ""
     if verdict == "unreliable":
-        fpa = suggested_fpa(*size)
-        settings = f"p={fpa.p:g}, p1_max={fpa.p1_max:g}, p2={fpa.p2:g}, s_max={fpa.s_max}"
-        same = "" if masking == Constant() or not masking.trains else f", masking={masking!r}"
-        return (
-            "Do not choose between explanations by masking pixels of this model as it is.",
-            f"Fine-tune it with FPA for a few epochs and audit it again. Settings for images of "
-            f"{size[0]} x {size[1]} pixels: {settings}.",
-        ), f"tuned = fpa.finetune(model, data, fpa=fpa.FPA({settings}{same}))"
+        tune = "Fine-tune it with FPA for a few epochs and audit it again."
+        call = "fpa.finetune(model, data)"
+        if size is not None:
+            fpa = suggested_fpa(size[0], size[1])
+            settings = f"p={fpa.p:g}, p1_max={fpa.p1_max:g}, p2={fpa.p2:g}, s_max={fpa.s_max}"
+            tune += f" Settings for images of {size[0]} x {size[1]} pixels: {settings}."
+            call = f"fpa.finetune(model, data, fpa=fpa.FPA({settings}{masking}))"
+        leave = "Do not choose between explanations by masking pixels of this model as it is."
+        return (leave, tune), f"tuned = {call}"
     more = "Audit more images: four times as many halve the intervals."
     return tuple(stops(evidence).values()) or (more,), ""
 
@@ -296,9 +228,10 @@ def _beside(verdict: Verdict, evidence: Evidence) -> tuple[str, ...]:
     """Whether the raw logit would be judged in another way; of another output, what it is judged by."""
     raw = judge(evidence.raw)[0] if evidence.raw is not None else verdict
     if evidence.output != "centred":
-        asked = f"What is judged here is the {in_words(evidence.output)}, as asked for"
+        judged = f"What is judged here is the {in_words(evidence.output)}; the limits are those"
+        judged += " of the centred logit"
         return (
-            f"{asked}: the limits are made for the centred logit, which along the same maps gives: {raw}.",
+            f"{judged}." if evidence.raw is None else f"{judged}, which along the same maps gives: {raw}.",
         )
     if raw == verdict:
         return ()

@@ -176,7 +176,8 @@ def _rows(audit: Audit) -> Iterator[Row]:
     if evidence.raw is not None and criteria(evidence.raw):
         yield from _judged(beside, evidence.raw)
         yield Row(beside, "its verdict", rule.judge(evidence.raw)[0], "")
-    yield Row(beside, "offset of the head", percent(evidence.offset), "")
+    if evidence.raw is not None:
+        yield Row(beside, "offset of the head", percent(evidence.offset), "")
     yield Row("MIF against LIF", "opposite, significantly", f"{evidence.contradictions}", "")
     if evidence.correlation is not None:
         yield Row("MIF against LIF", "rank correlation, all", *_correlation(evidence.correlation))

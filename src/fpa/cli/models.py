@@ -3,8 +3,6 @@
 import json
 import os
 import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 import fpa
+from fpa.cli.folders import claimed, evaluation_of, remove_shown
 from fpa.cli.options import (
     AuditOptions,
     EvaluationOptions,
@@ -23,9 +22,9 @@ from fpa.cli.options import (
     show,
 )
 from fpa.errors import InputError, at_least, counted, percent
-from fpa.files import folder_lock, refuse_links
 from fpa.progress import Display
 
+MASKINGS: list[dict[str, Any] | str] = ["constant", "mean", "blur", "uniform"]
 NO_TRAINING_IMAGES = (
     "These images are for evaluation only. Fine-tuning (fpa finetune) needs different ones: in train/ beside "
     "them, or in a folder of photos, which need no labels."
@@ -66,7 +65,7 @@ def evaluate(
         examples: Images shown with their maps in figures and report.
 
     """
-    from fpa.evaluation.evaluator import describe_judge, describe_subject, open_subject
+    from fpa.evaluation.evaluator import describe_judge, describe_subject, notes, open_subject
     from fpa.evaluation.loop import evaluate_blocks
     from fpa.show import show_all
     from fpa.study.folder import SHOWN
@@ -90,12 +89,16 @@ def evaluate(
         stored["judge"] = how.engine(other.model, source, run.device)
         about |= describe_judge(engine, stored["judge"], source, other.name)
         named = f"by-{other.name}"
-    output = run.output or default_output("evaluate", subject.name, named, how.told_apart, how.count)
-    with _claimed(output, run, note) as display:
+    told = how.told_apart(masking=masking, maps_of=maps_of, **({} if scores == ["A"] else {"scores": scores}))
+    parts = subject.name, named, subject.elsewhere, told, how.count
+    output = run.output or default_output("evaluate", *parts)
+    about |= (noted := notes(stored.get("judge", engine), plan))
+    note = "\n".join(filter(None, (note, *noted["notes"])))
+    with claimed(output, run, note) as display:
         tell = display.evaluating(subject.name, source.count)
         evaluate_blocks(engine, source, plan, output, progress=tell, **stored)
         display.unreadable(source.lost)
-        _remove_shown(output)
+        remove_shown(output)
         results = fpa.read_results(output)
         for stage in SHOWN:
             with display.making(stage):
@@ -108,7 +111,7 @@ def audit(
     *,
     images: ModelOptions,
     how: AuditOptions,
-    maskings: list[dict[str, Any] | str] = ["constant", "mean", "blur", "uniform"],  # noqa: B006
+    maskings: list[dict[str, Any] | str] = MASKINGS,
     run: RunOptions,
     command: str,
 ) -> int:
@@ -119,23 +122,35 @@ def audit(
 
     Args:
         model: A .safetensors file written by fpa, the name of a shipped model, torchvision:NAME, timm:NAME,
-            hf:NAME (or hf:FOLDER, of Hugging Face), or module:function that returns a model.
+            hf:NAME (or hf:FOLDER, of Hugging Face), or module:function that returns a model. Or the folder of
+            an evaluation, whose curves are judged as they are, in seconds.
         maskings: What removing a pixel means: the masking that is judged, then others to compare it with.
 
     """
     from fpa.auditing.rule import FEWEST_IMAGES
     from fpa.data.sets import has_training_images
+    from fpa.evaluation.shards import DESCRIPTION
 
+    if Path(model, DESCRIPTION).is_file():
+        if (images, how, maskings) != (ModelOptions(), AuditOptions(), MASKINGS):
+            raise InputError(f"{model} is an evaluation, judged as it was made: give no other settings")
+        verdict = replace(fpa.audit_result(model), repeat=command)
+        with claimed(output := run.output or Path(model), replace(run, overwrite=False), None):
+            return _leave(verdict, output, run.quiet)
     subject = images.open(model)
     scale = subject.normalisation.mean, subject.normalisation.std
     # What is wrong is said before the images are looked at.
     trains = [fpa.get_masking(masking, *scale).trains for masking in maskings]
     source, note = images.images(subject, how.count)
     engine = how.engine(subject.model, source, run.device)
-    output = run.output or default_output("audit", subject.name, how.told_apart)
+    told = how.told_apart(**({} if maskings == MASKINGS else {"maskings": maskings}))
+    output = run.output or default_output("audit", subject.name, subject.elsewhere, told)
     stored: dict[str, Any] = {"folder": output, "overwrite": run.overwrite}
     stored |= {"name": f"{subject.name} on {source.name}", **how.plan(subject.normalisation)}
-    with _claimed(output, run, note) as display:
+    if found := evaluation_of(engine):
+        hint = f"{found} holds an evaluation of this model, which fpa audit {found} judges in seconds"
+        note = "\n".join(filter(None, (note, hint)))
+    with claimed(output, run, note) as display:
         if source.count is not None and source.count < FEWEST_IMAGES:
             display.say(
                 f"{counted(source.count)}: with fewer than {FEWEST_IMAGES} the verdict is: cannot tell"
@@ -143,7 +158,7 @@ def audit(
         tell = display.evaluating(subject.name, source.count)
         verdict = fpa.audit(engine, source, maskings=maskings, progress=tell, **stored)
         display.unreadable(source.lost)
-        _remove_shown(output)
+        remove_shown(output)
         if verdict.verdict == "unreliable" and _can_be_named(model):
             if has_training_images(source.name):
                 for_training = maskings[0] if trains[0] else "constant"
@@ -152,10 +167,14 @@ def audit(
                 )
             else:
                 verdict = replace(verdict, advice=(*verdict.advice, NO_TRAINING_IMAGES))
-        verdict = replace(verdict, repeat=command)
-        verdict.save(output / "audit.json")
-        page = verdict.report(output / "audit.html")
-    if not run.quiet:
+        return _leave(replace(verdict, repeat=command), output, run.quiet)
+
+
+def _leave(verdict: fpa.Audit, folder: Path, quiet: bool) -> int:
+    """Write and print a verdict; returns the exit code."""
+    verdict.save(folder / "audit.json")
+    page = verdict.report(folder / "audit.html")
+    if not quiet:
         Console().print(verdict)
         print(f"page: {page}")
     return verdict.exit_code
@@ -166,7 +185,7 @@ def finetune(
     *,
     images: ModelOptions,
     epochs: int = 10,
-    learning_rate: float = 0.01,
+    learning_rate: float | None = None,
     batch_size: int = 64,
     targets: Literal["auto", "labels", "model"] = "auto",
     masking: dict[str, Any] | str = "constant",
@@ -188,7 +207,7 @@ def finetune(
         model: A .safetensors file written by fpa, the name of a shipped model, torchvision:NAME, timm:NAME,
             hf:NAME (or hf:FOLDER, of Hugging Face), or module:function that returns a model.
         epochs: Passes over the training images.
-        learning_rate: Largest learning rate.
+        learning_rate: Largest learning rate; default: 0.01 for labels, 0.003 for the model's own predictions.
         batch_size: Images per step.
         targets: What the model learns: labels, model (its own predictions on unmasked images), or auto: the
             labels if the classes are the model's, otherwise the model's predictions.
@@ -289,7 +308,7 @@ def _audit_both(
     for when, subject in models.items():
         folder = output / f"audit-{when}"
         source, note = images.images(subject, how.count)
-        with _claimed(folder, run, note if when == "before" else None) as display:
+        with claimed(folder, run, note if when == "before" else None) as display:
             engine = how.engine(subject.model, source, run.device)
             stored: dict[str, Any] = {"folder": folder, "overwrite": run.overwrite}
             tell = display.evaluating(f"audit {when}", source.count)
@@ -327,36 +346,6 @@ def _evidence(verdict: "fpa.Audit") -> list[tuple[str, str]]:
         ("output kept with 10 % masked", "-" if kept is None else percent(kept.value)),
         ("accuracy", "-" if found.accuracy is None else percent(found.accuracy)),
     ]
-
-
-@contextmanager
-def _claimed(folder: Path, run: RunOptions, note: str | None) -> Iterator[Display]:
-    """Lock the folder and show what is done; one that holds something else is refused before any work."""
-    from fpa.evaluation.shards import DESCRIPTION
-    from fpa.study.folder import SHOWN_FILES
-
-    with folder_lock(folder), Display(quiet=run.quiet) as display:
-        evaluated = (folder / DESCRIPTION).exists()
-        if any((place / "recipe.yaml").exists() for place in (folder, folder.absolute().parent)):
-            raise InputError(f"{folder} holds a study, or a part of one: choose another --output")
-        if not evaluated and any((folder / name).exists() for name in SHOWN_FILES):
-            held = "tables, figures or a report of something else"
-            raise InputError(f"{folder} holds {held}: choose another --output")
-        others = any(not path.name.startswith(".fpa-") for path in folder.iterdir())
-        if run.overwrite and others and not evaluated:
-            raise InputError(f"{folder} is not empty and holds no evaluation: nothing was deleted")
-        if note:
-            display.say(note)
-        yield display
-
-
-def _remove_shown(folder: Path) -> None:
-    """Remove what may have been made of an evaluation that was overwritten."""
-    from fpa.study.folder import SHOWN_FILES
-
-    refuse_links(folder, ["figures"])
-    for name in (*SHOWN_FILES, "audit.json", "audit.html"):
-        (folder / name).unlink(missing_ok=True)
 
 
 def _known_masking(masking: Any) -> Any:

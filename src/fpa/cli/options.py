@@ -1,5 +1,8 @@
 """Options that several commands share: which model and images, how to evaluate, where to work."""
 
+import re
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -18,6 +21,9 @@ if TYPE_CHECKING:
 
 LARGEST_SIDE = 4096
 """Of an image, in pixels: larger ones fill the memory."""
+
+LONGEST_NAME = 80
+"""Characters of the settings in the name of a folder."""
 
 
 @dataclass(kw_only=True)
@@ -58,6 +64,8 @@ class Subject(NamedTuple):
     normalisation: "fpa.Normalisation"
     data: str
     size: int
+    elsewhere: str = ""
+    """The name of the data where they are not those that the model was trained on."""
 
 
 @dataclass(kw_only=True)
@@ -111,7 +119,10 @@ class ModelOptions:
         if data in SMALL and self.size not in (None, 32):
             raise InputError(f"--size is for data sets of files: the images of {data} are 32 px")
         size = self.size or opened.size or 224
-        return Subject(opened.model, opened.name, opened.classes, opened.normalisation, data=data, size=size)
+        facts: dict[str, Any] = {"data": data, "size": size}
+        if data != opened.data:
+            facts["elsewhere"] = Path(data.rpartition(":")[2]).absolute().name
+        return Subject(opened.model, opened.name, opened.classes, opened.normalisation, **facts)
 
     def judge(self, name: str, subject: Subject) -> "Opened":
         """The model that judges the subject's maps; it must take the same images."""
@@ -190,10 +201,10 @@ class EvaluationOptions(PlanSettings):
         more = {name: getattr(self, name) for name in ("outputs", "targets", "seed")}
         return super().plan(normalisation) | more
 
-    @property
-    def told_apart(self) -> str:
-        """What of it is in the name of a folder."""
-        return "" if self.targets == "predicted" else f"of-{self.targets.replace(':', '')}"
+    def told_apart(self, **more: Any) -> str:
+        """What was set of it, and `more`, for the name of a folder; neither count nor size of batches."""
+        usual, chosen = vars(type(self)()), vars(self) | {"count": None, "batch_size": None}
+        return in_a_name({name: value for name, value in chosen.items() if value != usual[name]} | more)
 
     def engine(self, model: "nn.Module", source: "ImageSource", device: str | None) -> "fpa.Engine":
         """The model, ready for many passes."""
@@ -218,6 +229,31 @@ class AuditOptions(EvaluationOptions):
 
     estimators: list[str] = field(default_factory=lambda: ["paper", "baselines", "twins"])
     outputs: list[str] = field(default_factory=lambda: ["centred"])
+
+
+def in_a_name(settings: Mapping[str, Any]) -> str:
+    """Settings as a part of a folder's name; of many the beginning, and a checksum of all.
+
+    >>> in_a_name({"ig_steps": 5, "masking": {"name": "blur", "sigma": 4}, "scores": ["A", "deletion"]})
+    'ig_steps5-masking-blur-sigma4-scores-A+deletion'
+    """
+
+    def text(value: Any) -> str:
+        if isinstance(value, Mapping):
+            return "-".join(
+                part if key == "name" else f"{key}{part}"
+                for key, part in zip(value, map(text, value.values()), strict=True)
+            )
+        listed = [value] if isinstance(value, str) or not isinstance(value, Sequence) else value
+        return "+".join(re.sub(r"[^\w.]+", "", str(each)) for each in listed)
+
+    parts = {name: text(value) for name, value in settings.items() if value is not None}
+    whole = "-".join(f"{name}{'' if part[:1].isdigit() else '-'}{part}" for name, part in parts.items())
+    return (
+        whole
+        if len(whole) <= LONGEST_NAME
+        else f"{whole[:LONGEST_NAME]}-{zlib.crc32(repr(settings).encode()):08x}"
+    )
 
 
 def default_output(*parts: str | int | None) -> Path:

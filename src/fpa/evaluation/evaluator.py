@@ -20,6 +20,7 @@ from fpa.evaluation.plan import Plan, make_plan
 from fpa.evaluation.result import Result
 from fpa.evaluation.shards import load_result
 from fpa.explanation import Estimators, Settings
+from fpa.masking import get_masking, masking_json
 from fpa.models.hubs import class_names
 from fpa.models.wrap import check_head, classifier, input_channels, unwrapped
 from fpa.progress import Tell
@@ -113,6 +114,9 @@ def evaluate(
         where = None if isinstance(judge, Engine) else engine.device
         judging, _ = open_subject(judge, source, plan, device=where)
         about |= describe_judge(engine, judging, source)
+    about |= (noted := notes(judging or engine, plan))
+    for note in noted["notes"]:
+        warnings.warn(note, stacklevel=3)
     with tempfile.TemporaryDirectory(prefix="fpa-") as temporary:
         place = Path(folder or temporary)
         how: dict[str, Any] = {"about": about, "examples": examples, "judge": judging}
@@ -185,6 +189,26 @@ def describe_subject(
         "augmentation": augmentation,
         "training": getattr(card, "recipe", {}).get(augmentation, {}),
     }
+
+
+def notes(engine: Engine, plan: Plan) -> dict[str, list[str]]:
+    """What evaluation.json says about a masking that the model was not trained with; a person is told it."""
+    card = getattr(engine.model, "card", None)
+    known = getattr(card, "recipe", {}).get("masking")
+    if card is None or card.augmentation == "none" or known is None:
+        return {"notes": []}
+    trained: dict[str, Any] = dict(known) if isinstance(known, Mapping) else {"name": known}
+    if ":" not in str(trained["name"]):  # one of somebody's own is not imported because a file names it
+        trained = masking_json(get_masking(known, card.mean, card.std))
+    if trained == (now := masking_json(plan.masking)):
+        return {"notes": []}
+    alike = trained["name"] == now["name"]
+    first, second = (
+        ", ".join(f"{key} {value}" for key, value in each.items()) if alike else each["name"]
+        for each in (trained, now)
+    )
+    problem = f"the model was trained with the masking {first} and is evaluated with {second}"
+    return {"notes": [f"{problem}, which it does not know: the test may be unreliable (fpa audit tells)"]}
 
 
 _WORDS = {"input_shape": "images", "mean": "means", "std": "standard deviations", "classes": "classes"}

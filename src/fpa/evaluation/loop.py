@@ -93,7 +93,11 @@ def evaluate_blocks(
             for each in (engine, judging):
                 each.expected_rows = max(each.expected_rows, source.count * plan.passes)
         tell = after.enter_context(telling(source.count, progress))
-        for line in (*plan.costs, *(f"{name}: no negative value, so unsigned" for name in unsigned)):
+        for line in (
+            plan.cost(source.count),
+            *plan.costs,
+            *(f"{name}: no negative value, so unsigned" for name in unsigned),
+        ):
             tell.line(line)
         for name, reason in plan.left_out.items():
             tell.line(f"left out: the score {name} {reason}")

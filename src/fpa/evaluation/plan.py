@@ -9,7 +9,7 @@ from fpa.data.normalisation import Normalisation, as_normalisation
 from fpa.engine.engine import Engine
 from fpa.engine.forms import Precision, PrecisionName
 from fpa.engine.outputs import OUTPUTS, check_outputs, explained_output
-from fpa.errors import InputError, at_least, one_of
+from fpa.errors import InputError, at_least, counted, one_of
 from fpa.explanation import Estimator, Estimators, Settings, get_estimators, passes
 from fpa.masking import Masking, get_masking, masking_json
 from fpa.perturbation import check_fractions, segment_count, up_to
@@ -107,7 +107,18 @@ class Plan:
         inner = sum(0 < fraction < 1 for fraction in self.fractions)
         scores = sum(cost.forwards for cost in self._costs)
         curves = len(self.estimators) + len(self.varied) * len(self.maskings)
-        return passes(self.estimators) + 2 * inner * curves + scores
+        return self.gradients + 2 * inner * curves + scores
+
+    @property
+    def gradients(self) -> int:
+        """Of these passes, those that are gradients."""
+        return passes(self.estimators)
+
+    def cost(self, images: int | None) -> str:
+        """What the work costs, in words."""
+        forwards = self.passes - self.gradients
+        total = "" if images is None else f": {images * self.passes:,} passes for {counted(images)}"
+        return f"{self.gradients:,} gradients and {forwards:,} forward passes for each image{total}"
 
     def fractions_under(self, masking: Masking) -> Sequence[float]:
         """The fractions, up to the largest that this masking can remove."""

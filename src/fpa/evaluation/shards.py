@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fpa.errors import DamagedError, InputError, differences, first_line, printable, same_format, shortened
+from fpa.errors import DamagedError, InputError, first_line, printable, same_format, shortened
+from fpa.evaluation.differences import plan_differences
 from fpa.evaluation.examples import EXAMPLES, key_of, read_examples, write_examples
 from fpa.evaluation.result import Evaluation, Result
 from fpa.files import read_json, refuse_links, replacing, writable_folder, write_json
@@ -128,8 +129,7 @@ class EvaluationFolder:
         if about["model"] != asked["model"]:
             other = "of another model"
         elif changed:
-            here, there = ({name: plan.get(name) for name in changed} for plan in (now, stored))
-            other = f"with other {', '.join(changed)} ({'; '.join(differences(here, there))})"
+            other = f"with other {', '.join(changed)} ({plan_differences(stored, now)})"
         else:
             return
         instead = "choose another folder (--output), or start afresh (--overwrite, or remove it)"

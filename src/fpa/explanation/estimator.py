@@ -5,13 +5,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from torch import Tensor
 
 from fpa.errors import InputError, unknown
-from fpa.explanation import cam, captum, paper  # noqa: F401 (captum fills FAMILIES)
+from fpa.explanation import cam, captum, paper
 from fpa.explanation.baselines import SIDE_16, blurred
 from fpa.explanation.maps import Function, as_raw_map
 from fpa.explanation.raw import FAMILIES, GradientMap, RawMap, Reduction, Settings
@@ -185,11 +186,35 @@ def by_name(name: str) -> Estimator:
         times = base not in FAMILIES and base.endswith("x")
         kind = FAMILIES.get(base.removesuffix("x") if times else base)
         if not kind or kind.baseline or (times and kind.input_inside) or ending not in get_args(Reduction):
+            if meant := _called_elsewhere(name):
+                raise InputError(f"unknown estimator {name!r}: did you mean {' or '.join(map(repr, meant))}?")
             named = "captum:METHOD", "maps:FILE", "module:function"
             near = name.lower() if "cam" in name.lower() else name
             raise unknown("estimator", near, (*PAPER, *BASELINES, *CAMS, *SETS, TWINS, *named))
         raw, reduction = kind(), "abs" if ending == "abs" else "sum"
     return Estimator(raw, reduction or "sum", times, shown=Label(name, raw.label, times, reduction))
+
+
+_ELSEWHERE = {
+    "ig": "integratedgradients", "vg": "saliency gradient gradients vanilla vanillagradient vanillagradients",
+    "vgx": "inputxgradient gradientxinput gradxinput inputgradient", "sg": "smoothgrad",
+    "sqsg": "smoothgradsquared squaredsmoothgrad smoothgrad2",
+}  # fmt: skip
+"""Families by the names that other packages give them, without capitals and signs."""
+
+
+def _called_elsewhere(name: str) -> list[str]:
+    """The estimators that people mean by the name of a method in other packages."""
+    plain = "".join(filter(str.isalnum, name.lower()))
+    for family, others in _ELSEWHERE.items():
+        if plain in others.split():
+            return (
+                ["sqsg_sum"]
+                if family == "sqsg"
+                else [name for name in PAPER if name.startswith(f"{family}_")]
+            )
+    methods = captum.captum_methods() if find_spec("captum") else []
+    return [f"captum:{method}" for method in methods if plain == method.lower()]
 
 
 def _twin_of(name: str) -> tuple[str, float | None] | None:

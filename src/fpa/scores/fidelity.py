@@ -127,7 +127,9 @@ class Fidelity(Areas):
         }
         because = [_left_out(images, reason) for reason, images in reasons.items() if images.any()]
         if not kept.any():
-            raise InputError(f"no image is left to score: {'; '.join(because)}")
+            remedy = ": follow the output log_odds or probability, which needs no positive start"
+            none_left = f"no image is left to score: {'; '.join(because)}"
+            raise InputError(none_left + (remedy if wrong_sign.any() else ""))
         _check_same_start(unmasked, curves[1][:, 0], finite)
 
         for array in (mif_areas, lif_areas, kept):

@@ -121,6 +121,12 @@ def removed(results: Results) -> list[str]:
     )
 
 
+def warned(results: Results) -> list[str]:
+    """What was said about the models before they were evaluated, in sentences."""
+    notes = (note for model in results.models.values() for note in model.about.get("notes", ()))
+    return [f"{note[0].upper()}{note[1:]}." for note in dict.fromkeys(notes)]
+
+
 def explained_class(results: Results) -> list[str]:
     """Which class is explained, in a sentence, where it is not the one predicted."""
     targets = results.first.plan.get("targets")

@@ -44,6 +44,7 @@ def notes(results: Results) -> list[str]:
         *scope.sentences(results),
         *summary.explained_class(results),
         *summary.judges(results),
+        *summary.warned(results),
         *scope.heads(results),
         *scope.unchecked(results),
     ]
@@ -62,6 +63,7 @@ def brief_notes(results: Results, *, scores: bool) -> list[str]:
         *(line for line in scope.sentences(results) if UNORDERED not in line and CONSISTENT not in line),
         *summary.explained_class(results),
         *summary.judges(results),
+        *summary.warned(results),
         *scope.unchecked(results),
     ]
     if titles := results.score_titles:

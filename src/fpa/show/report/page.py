@@ -8,6 +8,7 @@ from typing import Any
 from fpa.errors import percent
 from fpa.evaluation.result import Result, Results
 from fpa.evaluation.scored import best, rank_correlations, worse_than_best
+from fpa.progress import duration
 from fpa.show import rivals, scope, summary
 from fpa.show.families import explained, symbols
 from fpa.show.names import estimator_looks, estimator_names, model_looks, model_name
@@ -182,6 +183,7 @@ def _notes(results: Results) -> list[str]:
     lines = [f"{', '.join(places.values())}: {reason}." for reason, places in reasons.items()]
     told = (
         *summary.judges(results),
+        *summary.warned(results),
         *scope.heads(results),
         *scope.unchecked(results),
         *summary.without_value(results),
@@ -202,12 +204,9 @@ def _facts(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 def _duration(seconds: Any) -> str:
     """Seconds for people; anything else as it is.
 
-    >>> _duration(0.42), _duration(75), _duration(7260), _duration("later")
-    ('0.4 s', '1 min 15 s', '2 h 1 min', 'later')
+    >>> _duration(0.42), _duration("later")
+    ('0.4 s', 'later')
     """
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds):
         return str(seconds)
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+    return duration(float(seconds))

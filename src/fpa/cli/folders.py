@@ -1,0 +1,55 @@
+"""The folders of evaluations and audits, as commands use them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import fpa
+from fpa.cli.options import RunOptions
+from fpa.errors import InputError
+from fpa.files import folder_lock, refuse_links
+from fpa.progress import Display
+
+
+@contextmanager
+def claimed(folder: Path, run: RunOptions, note: str | None) -> Iterator[Display]:
+    """Lock the folder and show what is done; one that holds something else is refused before any work."""
+    from fpa.evaluation.shards import DESCRIPTION
+    from fpa.study.folder import SHOWN_FILES
+
+    with folder_lock(folder), Display(quiet=run.quiet) as display:
+        evaluated = (folder / DESCRIPTION).exists()
+        if any((place / "recipe.yaml").exists() for place in (folder, folder.absolute().parent)):
+            raise InputError(f"{folder} holds a study, or a part of one: choose another --output")
+        if not evaluated and any((folder / name).exists() for name in SHOWN_FILES):
+            held = "tables, figures or a report of something else"
+            raise InputError(f"{folder} holds {held}: choose another --output")
+        others = any(not path.name.startswith(".fpa-") for path in folder.iterdir())
+        if run.overwrite and others and not evaluated:
+            raise InputError(f"{folder} is not empty and holds no evaluation: nothing was deleted")
+        if note:
+            display.say(note)
+        yield display
+
+
+def remove_shown(folder: Path) -> None:
+    """Remove what may have been made of an evaluation that was overwritten."""
+    from fpa.study.folder import SHOWN_FILES
+
+    refuse_links(folder, ["figures"])
+    for name in (*SHOWN_FILES, "audit.json", "audit.html"):
+        (folder / name).unlink(missing_ok=True)
+
+
+def evaluation_of(engine: fpa.Engine) -> Path | None:
+    """The folder of an evaluation of this model, in runs/, that can be audited as it is."""
+    from fpa.evaluation.shards import DESCRIPTION, EvaluationFolder
+    from fpa.models.saved import fingerprint
+
+    weights = fingerprint(engine.model)
+    for path in sorted(Path("runs").glob(f"evaluate-*/{DESCRIPTION}")):
+        with suppress(InputError, OSError):
+            about = EvaluationFolder(path.parent).about() or {}
+            if about["model"] == weights and about["images"] and "random" in about["plan"]["estimators"]:
+                return path.parent
+    return None

@@ -1,0 +1,52 @@
+"""What is told before an evaluation begins: what it costs, and maskings that the model does not know."""
+
+import re
+import warnings
+from html import unescape
+
+import pytest
+
+import fpa
+
+
+@pytest.mark.parametrize(
+    ("masking", "said"),
+    [
+        (None, None),
+        ({"name": "constant", "value": 0.0}, None),
+        ("blur", "trained with the masking constant and is evaluated with blur, which it does not know"),
+        (
+            {"name": "constant", "value": 0.5},
+            r"name constant, value 0.0 and is evaluated with name constant, value 0.5",
+        ),
+    ],
+)
+def test_a_masking_that_the_model_was_not_trained_with_is_warned_of(masking, said, tmp_path):
+    model, how = fpa.load_model("shapes-fpa"), {"count": 3, "points": 3, "progress": False}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = fpa.evaluate(model, "shapes", ["vg_abs", "vgx_sum"], masking=masking, **how)
+    found = [str(each.message) for each in caught if "masking" in str(each.message)]
+    assert len(found) == (said is not None)
+    page = unescape(result.report(tmp_path / "report.html").read_text())
+    if said is None:
+        assert "was trained with the masking" not in page
+    else:
+        assert re.search(said, found[0])
+        assert found[0][1:] in page
+        assert found[0][1:] in " ".join(str(result).split())
+
+
+def test_a_model_trained_without_masking_knows_none():
+    other = fpa.load_model("shapes-none")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fpa.evaluate(other, "shapes", ["vg_abs"], masking="blur", count=2, points=3, progress=False)
+
+
+def test_the_passes_are_told_before_the_work_begins(capsys):
+    model, how = fpa.load_model("shapes-fpa"), {"count": 3, "points": 6, "settings": fpa.Settings(ig_steps=7)}
+    fpa.evaluate(model, "shapes", ["ig_sum", "vg_abs", "random"], **how)
+    first = capsys.readouterr().err.splitlines()[0]
+    # 7 steps and a gradient; 3 estimators, MIF and LIF, 4 points between the ends
+    assert first == "evaluation: 8 gradients and 24 forward passes for each image: 96 passes for 3 images"

@@ -1,6 +1,7 @@
 """The commands around one model: `fpa evaluate`, `audit` and `finetune`."""
 
 import json
+import os
 import shlex
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -358,7 +359,7 @@ def _known_masking(masking: Any) -> Any:
 
 def _can_be_named(model: str) -> bool:
     """Whether `fpa finetune` can build the model again; one that a function returned is tuned in Python."""
-    return model.startswith(("torchvision:", "timm:", "hf:")) or ":" not in model or Path(model).exists()
+    return model.startswith(("torchvision:", "timm:", "hf:")) or ":" not in model or os.path.exists(model)
 
 
 def _finetune_command(model: str, images: ModelOptions, data: str, masking: dict[str, Any] | str) -> str:

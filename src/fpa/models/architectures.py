@@ -136,7 +136,7 @@ def import_for(spec: str, package: str) -> Any:
 def local_folder(name: ModelName) -> Path | None:
     """The folder that a name of Hugging Face stands for; None where it is a name in the hub."""
     folder = Path(name.name).expanduser()
-    if folder.is_dir():
+    if os.path.isdir(folder):
         return folder
     if name.name.startswith((".", "~", "/")) or name.name.count("/") > 1:
         raise InputError(f"there is no folder {folder}: {name.spec} needs one that save_pretrained wrote")

@@ -47,7 +47,7 @@ class Opened:
 def published(name: ModelName, weights: Path | str | None) -> str | None:
     """The name of weights that are published, such as DEFAULT; None where they are a file, or none."""
     word = str(weights).upper()
-    if weights is None or Path(weights).exists():
+    if weights is None or os.path.exists(weights):
         return None
     if word == DEFAULT and name.kind in ("own", "function", "file"):
         places = "torchvision:NAME and timm:NAME"

@@ -124,7 +124,7 @@ def model_path(name: Path | str) -> Path:
         raise InputError(f"{path} is not a .safetensors file of fpa: name its architecture, with {options}")
     if path.suffix or os.path.isfile(path) or path.parent != Path():
         return path
-    if (path / "config.json").is_file():
+    if os.path.isfile(path / "config.json"):
         raise InputError(f"{path} is a folder of Hugging Face: name it hf:{path}")
     raise unknown_model(str(name), [*shipped_models(), "a .safetensors file"])
 

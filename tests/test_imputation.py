@@ -117,7 +117,7 @@ def test_along_curves(model):
         torch.testing.assert_close(other.mif, curves.mif)
 
 
-def test_an_evaluation_ends_at_95_percent_and_says_so(model):
+def test_an_evaluation_ends_at_95_percent_and_says_so(model, tmp_path):
     images = smooth(6, 3, 8, 8)
     result = fpa.evaluate(model, images, ["ig_sum", "vg_abs"], masking="road", points=21, progress=False,
                           settings=fpa.Settings(ig_steps=2))  # fmt: skip
@@ -125,7 +125,8 @@ def test_an_evaluation_ends_at_95_percent_and_says_so(model):
     assert len(result.evaluation.fractions) == 20
     shown = " ".join(str(result).split())
     assert "MIF curve over the first 95.3 % of the pixels, in percent" in shown
-    assert "Integrated gradients start from 0." in shown
+    folder = tmp_path / "shown"
+    assert "Integrated gradients start from 0." in (result.report(folder / "report.html")).read_text()
     # A model that gives a constant 1 has the area of its range under both curves.
     constant = nn.Sequential(nn.Flatten(), nn.Linear(3 * 64, 2))
     nn.init.zeros_(constant[1].weight)

@@ -691,6 +691,13 @@ class TestCommand:
         few = ["--estimators", "vg_abs,vgx_sum", "--points", "3", "--maskings", "constant"]
         assert main(["audit", "shapes-fpa", *quick, *few]) == 4
         assert f"which fpa audit {folder} judges in seconds" in capsys.readouterr().err
+        assert main(["audit", "shapes-fpa", *quick, *few, "--count", "5"]) == 4  # more images: its own folder
+        Path("study").mkdir()
+        Path("study/recipe.yaml").touch()
+        kept = {path.name for path in folder.rename("study/fpa").iterdir()}
+        assert main(["audit", "study/fpa", "--quiet"]) == 4
+        assert {path.name for path in Path("study/fpa").iterdir()} == kept  # what a study holds is its own
+        assert Path("runs/audit-study-fpa/audit.json").exists()
 
     def test_leaves_a_page_and_json_and_says_it_with_the_exit_code(self, capsys, tmp_path):
         command = [

@@ -122,7 +122,5 @@ def test_many_scores_of_several_models_leave_a_in_the_terminal_and_the_rest_to_t
         results = with_score(results, name)
     text = as_text(terminal(results))
     assert [line.split()[0] for line in text.splitlines() if "±" in line].count("IG_sum") == 1
-    assert "Further scores are in the report and in table.md: depth, shallow, first, second." in " ".join(
-        text.split()
-    )
+    assert "4 further scores: see the report and table.md." in " ".join(text.split())
     assert "## second (higher is better)" in markdown(results)

@@ -384,11 +384,11 @@ class TestTable:
             assert re.findall(r"<td>(.*?)</td>", header)[column] == str(count)
 
     def test_names_the_best_map_that_knows_no_model(self, study, page, tmp_path):
-        assert "best map that knows no model" not in page.read_text(encoding="utf-8")  # there is only random
+        assert "best model-free map:" not in page.read_text(encoding="utf-8")  # there is only random
         plan = study.first.plan["estimators"]
         two = with_plan(study, estimators=plan | {"vg_abs": plan["vg_abs"] | {"sign": "baseline"}})
         area = two.models["none"].fidelity["vg_abs"].area
-        assert f"The best map that knows no model: VG_abs (None, A = {area:.1f}), VG_abs (Rect" in html_of(
+        assert f"The best model-free map: VG_abs (None, A = {area:.1f}), VG_abs (Rect" in html_of(
             two, tmp_path
         )
 
@@ -432,7 +432,7 @@ class TestTable:
         assert "None: image 7: no finite map." in html
 
     def test_has_the_footnote_on_ig_where_it_is_true(self, study, page, tmp_path):
-        note = "Integrated gradients (IG) start from the fully masked image"
+        note = "Integrated gradients start from the fully masked image"
         assert note in page.read_text(encoding="utf-8")
         raw = {"name": "ig", "steps": 200, "reference": "black"}
         estimators = study.first.plan["estimators"]

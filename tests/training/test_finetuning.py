@@ -548,7 +548,7 @@ def test_the_command_takes_published_architectures_and_functions(tmp_path, monke
     assert ["audit", "of", "4", "images", "before", "after"] in shown
     assert ["verdict", "cannot", "tell", "cannot", "tell"] in shown  # too few images
     before, after = (
-        json.loads(Path(f"own/audit-{when}/audit.json").read_text())["evidence"]
+        json.loads(Path(f"own/audit-{when}-4/audit.json").read_text())["evidence"]
         for when in ("before", "after")
     )
     accuracies = [f"{100 * found['accuracy']:.1f}" for found in (before, after)]

@@ -147,7 +147,9 @@ def audit_result(result: Result | Path | str) -> Audit:
         raise InputError(f"an audit needs points at {shares} % of the features: evaluate with 21 points")
     judged = str(plan["masking"]["name"])
     size = None if made.examples is None else made.examples.images.shape[2:]
-    own = "" if plan["masking"] == masking_json(Constant()) else f", masking={plan['masking']!r}"
+    trains = ":" in judged or get_masking(plan["masking"]).trains
+    plain = plan["masking"] == masking_json(Constant()) or not trains
+    own = "" if plain else f", masking={plan['masking']!r}"
     about = {**made.about, "made_with": made.about.get("made_with", {})}
     return _concluded(evaluation, about, (judged,), name=made.name, size=size, masking=own, made_with={})
 

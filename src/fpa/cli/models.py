@@ -135,7 +135,10 @@ def audit(
         if (images, how, maskings) != (ModelOptions(), AuditOptions(), MASKINGS):
             raise InputError(f"{model} is an evaluation, judged as it was made: give no other settings")
         verdict = replace(fpa.audit_result(model), repeat=command)
-        with claimed(output := run.output or Path(model), replace(run, overwrite=False), None):
+        folder = Path(model).absolute()
+        if (folder.parent / "recipe.yaml").exists():  # what a study holds is its own
+            folder = default_output("audit", folder.parent.name, folder.name)
+        with claimed(output := run.output or folder, replace(run, overwrite=False), None):
             return _leave(verdict, output, run.quiet)
     subject = images.open(model)
     scale = subject.normalisation.mean, subject.normalisation.std
@@ -144,7 +147,7 @@ def audit(
     source, note = images.images(subject, how.count)
     engine = how.engine(subject.model, source, run.device)
     told = how.told_apart(**({} if maskings == MASKINGS else {"maskings": maskings}))
-    output = run.output or default_output("audit", subject.name, subject.elsewhere, told)
+    output = run.output or default_output("audit", subject.name, subject.elsewhere, told, how.count)
     stored: dict[str, Any] = {"folder": output, "overwrite": run.overwrite}
     stored |= {"name": f"{subject.name} on {source.name}", **how.plan(subject.normalisation)}
     if found := evaluation_of(engine):
@@ -201,7 +204,7 @@ def finetune(
     """Train an existing model for a few epochs with FPA, so that explanations can be evaluated on it.
 
     If it is stopped, the same command continues. The folder gets model.safetensors, training.csv, and in
-    audit-before and audit-after what fpa audit says of the two models.
+    audit-before-N and audit-after-N what fpa audit says of the two models, on N images.
 
     Args:
         model: A .safetensors file written by fpa, the name of a shipped model, torchvision:NAME, timm:NAME,
@@ -279,7 +282,8 @@ def finetune(
         known = card.accuracy if card is not None and same and not by_model else None
         before = "" if known is None else f" (before: {percent(known)})"
         print(f"{what} {percent(tuned.card.accuracy)}{before}  {output / 'model.safetensors'}")
-    if count := min(audit_images, len(data.evaluation)):
+    count = min(audit_images, len(data.evaluation))
+    if count and augmentation == "fpa":  # the audit removes pixels anywhere, not cells
         how = AuditOptions(count=count, estimators=["paper"], ig_steps=50)
         _audit_both(
             {"before": subject, "after": subject._replace(model=tuned)},
@@ -306,7 +310,7 @@ def _audit_both(
 
     verdicts: dict[str, fpa.Audit] = {}
     for when, subject in models.items():
-        folder = output / f"audit-{when}"
+        folder = output / f"audit-{when}-{how.count}"
         source, note = images.images(subject, how.count)
         with claimed(folder, run, note if when == "before" else None) as display:
             engine = how.engine(subject.model, source, run.device)
@@ -330,7 +334,7 @@ def _audit_both(
         few = (how.count or 0) < FEWEST_IMAGES or verdicts["after"].verdict == "cannot tell"
         more = "more images for the audit (--audit_images)" if few else "more epochs, or more training images"
         print(f"not reliable yet: {more} may help")
-    print(f"page: {output / 'audit-after' / 'audit.html'}")
+    print(f"page: {output / f'audit-after-{how.count}' / 'audit.html'}")
 
 
 def _evidence(verdict: "fpa.Audit") -> list[tuple[str, str]]:

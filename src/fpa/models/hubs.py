@@ -97,7 +97,8 @@ def open_hugging_face(name: ModelName) -> Opened:
     if missing := sorted(loading["missing_keys"]):
         raise InputError(f"{name.spec} has no trained classifier: its weights lack {', '.join(missing[:3])}")
     normalisation, size = None, None
-    if processor.get("do_normalize"):
+    odd = [key for key in ("include_top", "do_flip_channel_order") if processor.get(key)]
+    if processor.get("do_normalize") and not odd:  # else --mean and --std are asked for
         normalisation = as_normalisation((processor["image_mean"], processor["image_std"]))
     sides = processor.get("crop_size") if processor.get("do_center_crop") else processor.get("size")
     if isinstance(sides, Mapping):
@@ -126,9 +127,10 @@ def _fetched(what: str, remedy: str) -> Iterator[None]:
     """Say in a line what to do where something is in no cache and cannot be fetched."""
     try:
         yield
-    except (OSError, RuntimeError, ValueError) as error:
+    except (ImportError, OSError, RuntimeError, ValueError) as error:
         reason = shortened(first_line(error), 160).rstrip(".")
-        raise InputError(f"{what} cannot be had here ({reason}): {remedy}") from error
+        problem = f"{what} cannot be loaded here ({reason})"
+        raise InputError(problem if isinstance(error, ImportError) else f"{problem}: {remedy}") from error
 
 
 @contextmanager
@@ -141,7 +143,9 @@ def _hub(asked: bool = True) -> Iterator[bool]:
     asked = asked and not before
     if asked and not getproxies():
         try:
-            socket.create_connection((place.hostname or "", place.port or 443), timeout=5).close()
+            socket.create_connection(
+                (place.hostname or "", place.port or (80 if place.scheme == "http" else 443)), timeout=5
+            ).close()
         except OSError:
             asked = False
     constants.HF_HUB_OFFLINE = not asked

@@ -43,12 +43,10 @@ class Explaining(Score):
         return super().missing(given)
 
     def passes(self, given: Given) -> Passes:  # noqa: D102
-
         gradients = self.explanations * passes(given.estimators)
         return Passes(explanations=self.explanations, gradients=gradients)
 
     def __call__(self, block: Block) -> Mapping[str, Tensor]:  # noqa: D102
-
         again = {name: each for name, each in block.estimators.items() if self.able(each)}
         maps = {name: block.maps[name] for name in again}
         values = self.values(replace(block, estimators=again, maps=maps))

@@ -29,7 +29,6 @@ class FaithfulnessCorrelation(Score):
         return Passes(forwards=self.samples)
 
     def __call__(self, block: Block) -> Mapping[str, Tensor]:  # noqa: D102
-
         size = max(1, round(self.share * block.task.images[0, 0].numel()))
         masks = random_subsets(block, [size], self.samples, Stream.SUBSETS)
         fall = falls(block, masks, self.name)

@@ -61,7 +61,6 @@ class Infidelity(Score):
         self.samples = samples
 
     def missing(self, given: Given) -> str | None:  # noqa: D102
-
         if not isinstance(given.masking, Fill):
             return "needs a masking with which a removed pixel looks the same whatever else is removed"
         able = (each for each in given.estimators.values() if not each.raw.baseline)
@@ -73,7 +72,6 @@ class Infidelity(Score):
         return Passes(forwards=self.samples, shared=("squares", self.samples))
 
     def __call__(self, block: Block) -> Mapping[str, Tensor]:  # noqa: D102
-
         def perturbed() -> tuple[Tensor, Tensor, Tensor]:
             task = block.task
             masks = random_squares(block, self.samples)

@@ -30,7 +30,6 @@ class Insertion(Score):
         return Passes(forwards=len(given.estimators) * inner + (given.fractions[-1] == 1))
 
     def __call__(self, block: Block) -> Mapping[str, Tensor]:  # noqa: D102
-
         curves = block.curves_under(Blur(self.sigma), block.fractions, "probability", sides=("lif",))
         return {name: curve_area(curves, "lif", name) for name in block.maps}
 

@@ -25,7 +25,6 @@ class Localisation(Score):
         """The values [N] of maps [N, H, W] for objects [N, H, W]."""
 
     def __call__(self, block: Block) -> Mapping[str, Tensor]:  # noqa: D102
-
         assert block.masks is not None
         masks = block.masks.to(block.task.images.device)
         unknown = ~masks.flatten(1).any(1) | (block.truth != block.task.targets)

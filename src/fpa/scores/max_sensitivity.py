@@ -46,7 +46,6 @@ class MaxSensitivity(Explaining):
         return self.samples
 
     def values(self, block: Block) -> Mapping[str, Tensor]:  # noqa: D102
-
         images, size = block.task.images, self.radius * spans(block.task.images)
         largest = {name: images.new_zeros(len(images)) for name in block.maps}
         for offset in noisy(block, self.samples, "uniform"):

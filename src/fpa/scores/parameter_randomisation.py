@@ -110,7 +110,6 @@ class EfficientMprt(Explaining):
     explanations = 1
 
     def values(self, block: Block) -> Mapping[str, Tensor]:  # noqa: D102
-
         other = block.explain(model=randomised((block.explained or block.task).engine, seed=block.task.seed))
         before = {name: entropy(maps) for name, maps in block.maps.items()}
         return {

@@ -27,7 +27,6 @@ class RankAccuracy(Localisation):
     source = "Arras et al. 2022"
 
     def value(self, block: Block, maps: Tensor, masks: Tensor) -> Tensor:  # noqa: D102
-
         task, pixels = block.task, features_of("pixels", block.task.images)
         order = block.shared("order", lambda: pixels.random_order(maps.device, task.seed, task.indices))
         return rank_accuracy(pixels.ranks(maps, order).view(maps.shape), masks)

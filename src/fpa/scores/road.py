@@ -36,7 +36,6 @@ class RoadArea(Score):
 
     @property
     def masking(self) -> Any:  # noqa: D102
-
         return Road(self.sigma)
 
     def only_by_name(self, given: Given) -> str | None:  # noqa: D102
@@ -48,7 +47,6 @@ class RoadArea(Score):
         return Passes(forwards=2 * len(given.estimators) * (len(self.fractions(given.fractions)) - 1))
 
     def __call__(self, block: Block) -> Mapping[str, Tensor]:  # noqa: D102
-
         shares = self.fractions(block.fractions)
         return areas_between(block.curves_under(self.masking, shares, block.output), block)
 

@@ -34,7 +34,6 @@ class SensitivityN(Score):
         return Passes(forwards=len(self.shares) * self.samples)
 
     def __call__(self, block: Block) -> Mapping[str, Tensor]:  # noqa: D102
-
         pixels = block.task.images[0, 0].numel()
         sizes = [max(1, round(share * pixels)) for share in self.shares]
         masks = random_subsets(block, sizes, self.samples, Stream.SIZES)

@@ -38,7 +38,6 @@ class SingleDeletion(Score):
         return Passes(forwards=GRID**2, shared=("cells", GRID))
 
     def __call__(self, block: Block) -> Mapping[str, Tensor]:  # noqa: D102
-
         images = block.task.images
         numbers = cell_numbers(images.shape[2], images.shape[3], GRID, images.device)
         masks = (numbers == torch.arange(GRID**2, device=images.device)[:, None, None])[None]

@@ -51,7 +51,7 @@ def best_model_free(results: Results) -> list[str]:
             best = max(free, key=lambda name: model.fidelity[name].area)
             of = f"{model_name(key)}, " if len(results.models) > 1 else ""
             found.append(f"{names[best]} ({of}A = {model.fidelity[best].area:.1f})")
-    return [f"The best map that knows no model: {', '.join(found)}."] if found else []
+    return [f"The best model-free map: {', '.join(found)}."] if found else []
 
 
 def brief(results: Results) -> list[str]:

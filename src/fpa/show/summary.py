@@ -172,13 +172,15 @@ def by_training(results: Results) -> dict[str, str]:
 
 
 def references(results: Results) -> list[str]:
-    """Where integrated gradients start, each place once: in the recipe's word, else as the plan has it."""
+    """Where integrated gradients start, a sentence for each place."""
     raws = [estimator.get("raw") for estimator in results.first.plan["estimators"].values()]
     starts = [raw.get("reference") for raw in raws if isinstance(raw, Mapping) and raw.get("name") == "ig"]
     word = (results.recipe or {}).get("evaluation", {}).get("reference")
     shown = dict.fromkeys(word or in_words(start) for start in starts)
     road = results.first.plan["masking"].get("name") == "road"  # there is no fully masked image
-    return ["0" if road and start == "masked" else start for start in shown]
+    places = {"masked": "the fully masked image; the paper uses black", "black": "black, as in the paper"}
+    places |= {"masked": "0"} if road else {}
+    return [f"Integrated gradients start from {places.get(start, start)}." for start in shown]
 
 
 def in_words(setting: Any) -> str:

@@ -36,7 +36,6 @@ def headline(results: Results) -> str:
 
 def notes(results: Results) -> list[str]:
     """What a reader of the table must know, all of it."""
-    starts = {"masked": "the fully masked image; the paper uses black", "black": "black, as in the paper"}
     lines = [
         f"A is {_area(results)}: mean over images ± half-width of the paired 95 % interval. Bold: "
         "significantly better than every other explanation; =: the best and those that do not differ "
@@ -50,8 +49,7 @@ def notes(results: Results) -> list[str]:
     ]
     for name, about in results.score_titles.items():
         lines.append(f"{name} is {about['title']} ({summary.direction(about)}; {about['source']}).")
-    lines += summary.without_value(results)
-    lines += [f"Integrated gradients start from {starts.get(at, at)}." for at in summary.references(results)]
+    lines += [*summary.without_value(results), *summary.references(results)]
     return [*map(printable, [*lines, *summary.removed(results), *rivals.beaten(results), *_images(results)])]
 
 

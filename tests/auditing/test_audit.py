@@ -698,6 +698,10 @@ class TestCommand:
         assert main(["audit", "study/fpa", "--quiet"]) == 4
         assert {path.name for path in Path("study/fpa").iterdir()} == kept  # what a study holds is its own
         assert Path("runs/audit-study-fpa/audit.json").exists()
+        assert main(["evaluate", "shapes-fpa", *quick, "--points", "3", "--quiet"]) == 0
+        capsys.readouterr()
+        assert main(["audit", "shapes-fpa", *quick, *few]) == 4
+        assert "judges in seconds" not in capsys.readouterr().err  # three points do not do for an audit
 
     def test_leaves_a_page_and_json_and_says_it_with_the_exit_code(self, capsys, tmp_path):
         command = [

@@ -137,14 +137,8 @@ def audit_result(result: Result | Path | str) -> Audit:
     """
     made = result if isinstance(result, Result) else load_result(result)
     plan, evaluation = made.plan, made.evaluation
-    signs_known = {each["sign"] for each in plan["estimators"].values()}
-    is_random = any(each.get("raw", {}).get("name") == "random" for each in plan["estimators"].values())
-    if not is_random or not {"signed", "unsigned"} <= signs_known:
-        needed = "random, a signed and an unsigned estimator (as in the set paper)"
-        raise InputError(f"an audit needs {needed}: the evaluation has {', '.join(plan['estimators'])}")
-    if lacking := [share for share in MASKED if share / 100 not in plan["fractions"]]:
-        shares = ", ".join(map(str, lacking))
-        raise InputError(f"an audit needs points at {shares} % of the features: evaluate with 21 points")
+    if (problem := lacking(plan)) is not None:
+        raise InputError(problem)
     judged = str(plan["masking"]["name"])
     size = None if made.examples is None else made.examples.images.shape[2:]
     trains = ":" in judged or get_masking(plan["masking"]).trains
@@ -152,6 +146,18 @@ def audit_result(result: Result | Path | str) -> Audit:
     own = "" if plain else f", masking={plan['masking']!r}"
     about = {**made.about, "made_with": made.about.get("made_with", {})}
     return _concluded(evaluation, about, (judged,), name=made.name, size=size, masking=own, made_with={})
+
+
+def lacking(plan: Mapping[str, Any]) -> str | None:
+    """What the plan of an evaluation, as it is stored, lacks for an audit; None: nothing."""
+    signs_known = {each["sign"] for each in plan["estimators"].values()}
+    is_random = any(each.get("raw", {}).get("name") == "random" for each in plan["estimators"].values())
+    if not is_random or not {"signed", "unsigned"} <= signs_known:
+        needed = "random, a signed and an unsigned estimator (as in the set paper)"
+        return f"an audit needs {needed}: the evaluation has {', '.join(plan['estimators'])}"
+    if shares := [str(share) for share in MASKED if share / 100 not in plan["fractions"]]:
+        return f"an audit needs points at {', '.join(shares)} % of the features: evaluate with 21 points"
+    return None
 
 
 def _concluded(

@@ -43,6 +43,7 @@ def remove_shown(folder: Path) -> None:
 
 def evaluation_of(engine: fpa.Engine) -> Path | None:
     """The folder of an evaluation of this model, in runs/, that can be audited as it is."""
+    from fpa.auditing.auditor import lacking
     from fpa.evaluation.shards import DESCRIPTION, EvaluationFolder
     from fpa.models.saved import fingerprint
 
@@ -50,6 +51,6 @@ def evaluation_of(engine: fpa.Engine) -> Path | None:
     for path in sorted(Path("runs").glob(f"evaluate-*/{DESCRIPTION}")):
         with suppress(InputError, OSError):
             about = EvaluationFolder(path.parent).about() or {}
-            if about["model"] == weights and about["images"] and "random" in about["plan"]["estimators"]:
+            if about["model"] == weights and about["images"] and lacking(about["plan"]) is None:
                 return path.parent
     return None

@@ -1,7 +1,8 @@
 """Put the results of studies into a folder of small files: no weights, no images but in figures.
 
     python benchmarks/cifar10_results.py runs/cifar10 runs/cifar10-seed1 --commit $(git rev-parse HEAD)
-    python benchmarks/cifar10_results.py runs/food101-64 --commit ... --output docs/results/food101
+    python benchmarks/cifar10_results.py runs/food101-64 runs/food101-64-seed1 --commit FIRST SECOND \
+        --output docs/results/food101
 
 For every study: recipe, manifest, tables, training histories, mean curves with intervals, and each image's
 areas under its MIF and LIF curves, from which every number and test can be made again. For all together:
@@ -92,14 +93,15 @@ def spread(studies: list[Results]) -> pd.DataFrame:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("studies", nargs="+", type=Path)
-    parser.add_argument("--commit", required=True, help="the commit the studies were made with")
+    parser.add_argument("--commit", required=True, nargs="+", help="of the studies: one for all, or one each")
     parser.add_argument("--output", type=Path, default=Path("docs/results/cifar10"))
     chosen = parser.parse_args()
     studies = [read_study(folder) for folder in chosen.studies]
-    for folder, study in zip(chosen.studies, studies, strict=True):
+    commits = chosen.commit * len(studies) if len(chosen.commit) == 1 else chosen.commit
+    for folder, study, commit in zip(chosen.studies, studies, commits, strict=True):
         place = chosen.output / f"seed-{study.recipe['seed']}"
         place.mkdir(parents=True, exist_ok=True)
-        manifest = {"commit": chosen.commit, **study.about}
+        manifest = {"commit": commit, **study.about}
         manifest.pop("files", None)
         (place / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
         here = load_recipe(str(folder / "recipe.yaml"), {"data.root": "data"})  # not where it was run

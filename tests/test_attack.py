@@ -1,0 +1,13 @@
+"""`make attack` is long and stands apart: a few of its trials show that it still reaches what it attacks."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+
+def test_mutated_recipes_come_to_the_start_of_the_work(tmp_path):
+    script = Path(__file__).parents[1] / "tools" / "attack.py"
+    command = [sys.executable, str(script), "--only", "recipes", "--scale", "0.06"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "| 60 | 60 | 0 |" in done.stdout

@@ -318,8 +318,7 @@ def _audit_both(
             tell = display.evaluating(f"audit {when}", source.count)
             stored |= {"name": f"{subject.name}, {when}", **how.plan(subject.normalisation)}
             verdict = fpa.audit(engine, source, maskings=[masking], progress=tell, **stored)
-            verdict.save(folder / "audit.json")
-            verdict.report(folder / "audit.html")
+            _leave(verdict, folder, quiet=True)
         verdicts[when] = verdict
     if run.quiet:
         return

@@ -3,8 +3,12 @@
     python benchmarks/finetune_ways.py --weights mobilenet_v2-b0353104.pth --photos imagenet-val \
         --ways "now" "frozen adam 1e-4 30" --output runs/ways
 
-torchvision's MobileNetV2 and the photos of finetune_imagenet.py: the last one of every class is for judging,
-the others are for fine-tuning. A plain loop, so that ways can be tried which `fpa.finetune` does not have. A
+The networks and photos of finetune_imagenet.py: the last photo of every class is for judging, the others are
+for fine-tuning. Or a saved or shipped model and `--images` of the training images of its own data set:
+
+    python benchmarks/finetune_ways.py --network cifar10-small-none --images 400 --ways 10 --output runs/ways
+
+A plain loop, so that ways can be tried which `fpa.finetune` does not have. A
 way is a line of words, each of which changes one thing of the default:
 
     frozen      batch norms keep their statistics (default: those of the batch, and running means)
@@ -15,6 +19,8 @@ way is a line of words, each of which changes one thing of the default:
     images      a coin and a share of masked pixels for each image instead of each batch
     always      every batch is masked, instead of every other
     wide        up to half of the pixels are selected, instead of the paper's share for the size
+    early       only the first third of the weight tensors are trained
+    mixed       the weights are the mean of those before and after
     unmasked    no masking at all: what does the training alone cost?
 
 Prints and stores, for every way, accuracy on all judging photos, the centred logit kept with a tenth of the
@@ -39,7 +45,8 @@ import fpa
 from finetune_imagenet import network, photos
 from fpa.data.crops import RandomCrop, resized_crops
 from fpa.data.normalisation import Normalisation
-from fpa.data.splits import ImageData
+from fpa.data.sets import load_data
+from fpa.data.splits import ImageData, first_images
 from fpa.engine.devices import chosen_device
 from fpa.explanation import Settings
 from fpa.training.augment import _grow_squares
@@ -83,6 +90,8 @@ def tuned(
     if "frozen" in words:
         student.eval()
     parameters = list(student.parameters())
+    if "early" in words:
+        parameters = parameters[: len(parameters) // 3]
     optimizer: torch.optim.Optimizer = torch.optim.SGD(parameters, lr=rate, momentum=0.9)
     if "adam" in words:
         optimizer = torch.optim.AdamW(parameters, lr=rate, weight_decay=0.0)
@@ -104,7 +113,8 @@ def tuned(
                 boxes = crop.boxes(uniform, sides, sides).to(device)
                 pixels = resized_crops(images[chosen.to(device)], boxes, size)
             else:
-                shift = torch.randint(-16, 17, (2, batch), generator=draws).to(device)
+                most = data.crop_padding
+                shift = torch.randint(-most, most + 1, (2, batch), generator=draws).to(device)
                 flipped = (torch.rand(batch, generator=draws) < 0.5).to(device)
                 pixels = crop_and_flip(images, chosen.to(device), shift, flipped)
             whole = data.normalisation(pixels).to(memory_format=torch.channels_last)
@@ -120,6 +130,10 @@ def tuned(
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
+    if "mixed" in words:
+        with torch.no_grad():
+            for ours, theirs in zip(student.parameters(), model.to(device).parameters(), strict=True):
+                ours.lerp_(theirs, 0.5)
     return student.to(memory_format=torch.contiguous_format).eval()
 
 
@@ -136,7 +150,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--network", default="mobilenet_v2")
     parser.add_argument("--weights", type=Path, help="state dict of torchvision's mobilenet_v2")
-    parser.add_argument("--photos", type=Path, required=True)
+    parser.add_argument("--photos", type=Path)
+    parser.add_argument("--data", type=Path, default=Path("data"))
+    parser.add_argument("--images", type=int, default=400)
     parser.add_argument("--ways", nargs="+", required=True)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--count", type=int, default=300, help="photos of the audits")
@@ -151,8 +167,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.tiny:
         size, few, options.count, options.ig_steps, options.batch_size = 32, 8, 8, 2, 8
     options.output.mkdir(parents=True, exist_ok=True)
-    data = photos(options.photos, options.output / "photos", size, workers=options.workers, few=few)
-    original = network(options.network, options.weights, size)
+    if options.photos is None:
+        original = fpa.load_model(options.network)
+        data = load_data(original.card.recipe["data"]["name"], options.data)
+        data = replace(data, train=first_images(data.train, options.images))
+        data = replace(data, test=first_images(data.test, 1000))
+    else:
+        data = photos(options.photos, options.output / "photos", size, workers=options.workers, few=few)
+        original = network(options.network, options.weights, size)
     data = replace(data, normalisation=Normalisation(original.card.mean, original.card.std))
     order = torch.randperm(len(data.test), generator=torch.Generator().manual_seed(0))[: options.count]
     chosen = order.sort().values

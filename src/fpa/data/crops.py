@@ -94,8 +94,9 @@ def resized_crops(images: Tensor, boxes: Tensor, size: int, dtype: torch.dtype |
     across = _weights(left, width, images.shape[3], size)
     across = torch.where(flipped.bool()[:, None, None], across.flip(1), across)
     kind = dtype or (torch.float16 if images.is_cuda else torch.float32)
-    rows = (images.to(kind) @ across.to(kind).mT[:, None] + 0.5).floor()
-    return (down.to(kind)[:, None] @ rows + 0.5).floor().clamp(0, 255).byte()
+    middle = 0 if kind == torch.float32 else 128  # float16 is finer near 0
+    rows = ((images.to(kind) - middle) @ across.to(kind).mT[:, None] + 0.5).floor()
+    return ((down.to(kind)[:, None] @ rows + 0.5).floor() + middle).clamp(0, 255).byte()
 
 
 def _weights(start: Tensor, length: Tensor, extent: int, size: int) -> Tensor:

@@ -4,9 +4,10 @@
     python benchmarks/train_files.py --data food101 --root data --size 64 --model resnet50-64px
 
 Measured one after the other, in images/s of all models together: the captured step on random bytes on the
-device; on the files, decoded once and kept where they fit; and on the files, decoded every time, with each
-number of `--workers`. Beside it, how many photos a second the workers alone deliver, how many the device
-decodes (torchvision's decode_jpeg), and the host's memory. `--tiny` runs it on a CPU, to see that it works.
+device; on the files, decoded once and kept where they fit; and on the files, decoded every time, by each
+number of `--workers` or, read by as many, by the device. Beside it, how many photos a second the workers
+alone deliver, how many the device decodes (torchvision's decode_jpeg), and the host's memory. `--tiny` runs
+it on a CPU, to see that it works.
 """
 
 import argparse
@@ -20,7 +21,7 @@ from typing import Any
 
 import torch
 
-from fpa.data import kept
+from fpa.data import jpegs, kept
 from fpa.data.sets import load_data
 from fpa.data.splits import ArraySplit, ImageData
 from fpa.study.recipe import load_recipe
@@ -156,24 +157,26 @@ def main() -> None:
 
     def tell(name: str, row: Any) -> None:
         result[name] = row
-        print(f"{name:<34} {row}", flush=True)
+        print(f"{name:<36} {row}", flush=True)
         if chosen.output:
             chosen.output.write_text(json.dumps(result, indent=1))
 
     images = 4 * chosen.batch if chosen.tiny else 8192
     best = measured(recipe, on_device(data, images), chosen.variants, 0, seconds)
     tell("on the device", best)
-    rows = {"kept decoded": (kept_share, max(chosen.workers, default=0))}
-    rows |= {f"decoded by {count} workers": (0.0, count) for count in chosen.workers}
-    for name, (share, workers) in rows.items():
-        kept.KEPT_SHARE = share
+    rows = {"kept decoded": (kept_share, {}, max(chosen.workers, default=0))}
+    for count in chosen.workers:
+        rows[f"decoded by {count} workers"] = (0.0, {}, count)
+        rows[f"decoded on the device, {count} workers"] = (0.0, {"cuda": 1, "cpu": 1}, count)
+    for name, (share, smallest, workers) in rows.items():
+        kept.KEPT_SHARE, jpegs.SMALLEST = share, smallest
         row = measured(recipe, data, chosen.variants, workers, seconds)
         share_of_best = row["images_per_second"] / best["images_per_second"]
         tell(name, row | {"of_on_the_device": round(share_of_best, 3)})
     for count in chosen.workers:
         tell(f"{count} workers alone", workers_alone(data, chosen.batch, count, seconds))
     if torch.cuda.is_available():
-        tell("decoded on the device", device_decoding(data, chosen.batch, min(seconds, 3)))
+        tell("decoding on the device alone", device_decoding(data, chosen.batch, min(seconds, 3)))
 
 
 if __name__ == "__main__":

@@ -3,15 +3,28 @@
 import hashlib
 import json
 import pickle
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 from torchvision.datasets import CIFAR10
 
-from fpa.data import splits
+from fpa.data import jpegs, splits
 
 CIFAR10_CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+ODD_FILES = [
+    "usual",
+    "padded",
+    "progressive",
+    "grey",
+    "no transform",
+    "cmyk",
+    "png",
+    "cut off",
+    "text",
+    "no table",
+]
 TRAIN_BATCHES = [f"data_batch_{number}" for number in range(1, 6)]
 
 
@@ -128,6 +141,25 @@ def write_food101(
     return folder
 
 
+def make_odd(paths: Sequence[Path], grain: float = 30) -> dict[str, Path]:
+    """Let the first files of a data set be JPEG files of all kinds, other images, and damaged ones."""
+    rng = np.random.default_rng(7)
+    odd: dict[str, Path] = dict(zip(ODD_FILES, paths, strict=False))
+    for number, (kind, path) in enumerate(odd.items()):
+        height, width = rng.integers(50, 140, 2)
+        grains = rng.uniform(-grain, grain, (height, width, 3))
+        pixels = (picture(rng, height, width, number / len(odd)) + grains).clip(0, 255).astype(np.uint8)
+        image = Image.fromarray(pixels).convert({"grey": "L", "cmyk": "CMYK"}.get(kind, "RGB"))
+        how = {"progressive": {"progressive": True}, "no transform": {"keep_rgb": True}}.get(kind, {})
+        image.save(path, format="PNG" if kind == "png" else "JPEG", quality=90, **how)
+        file = path.read_bytes()
+        # Without its table of quantisation steps a file has a header and an end, but no decoder reads it.
+        changed = {"padded": file + bytes(9), "cut off": file[: len(file) // 2], "text": b"no image"}
+        changed["no table"] = file.replace(b"\xff\xdb", b"\xff\xe5")
+        path.write_bytes(changed.get(kind, file))
+    return odd
+
+
 def make_unreadable(monkeypatch, bad: Path) -> None:
     """Let a file of a data set be one that cannot be decoded any more."""
     usual = splits.decode
@@ -137,5 +169,7 @@ def make_unreadable(monkeypatch, bad: Path) -> None:
             raise splits.UnreadableImage(path, OSError("gone"))
         return usual(path)
 
+    usual_jpeg = jpegs._usual_jpeg
+    monkeypatch.setattr(jpegs, "_usual_jpeg", lambda path: (b"", (0, 0)) if path == bad else usual_jpeg(path))
     monkeypatch.setattr(splits, "decode", fails)
     monkeypatch.setattr("fpa.data.kept.decode", fails)

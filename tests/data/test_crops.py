@@ -48,10 +48,11 @@ def test_boxes_are_those_of_torchvision(shape, monkeypatch):
     assert len(set(map(tuple, boxes.tolist()))) > 100 or max(shape) / min(shape) > 3 or max(shape) == 1
 
 
+@pytest.mark.parametrize("dtype", [None, torch.float16])  # the second as on CUDA
 @pytest.mark.parametrize(
     ("height", "width", "size"), [(64, 64, 64), (90, 50, 32), (40, 40, 64), (200, 260, 48)]
 )
-def test_decoded_photos_are_cut_as_files_are(height, width, size):
+def test_decoded_photos_are_cut_as_files_are(height, width, size, dtype):
     crop = RandomCrop(size)
     images = [photo(seed, height, width) for seed in range(6)]
     uniform = torch.rand(6, crop.draws, generator=torch.Generator().manual_seed(0))
@@ -60,11 +61,12 @@ def test_decoded_photos_are_cut_as_files_are(height, width, size):
     decoded = torch.full((6, 3, height + 7, width + 5), 255, dtype=torch.uint8)
     decoded[:, :, :height, :width] = torch.stack([functional.pil_to_tensor(image) for image in images])
     boxes = crop.boxes(uniform, torch.full((6,), height), torch.full((6,), width))
-    ours = resized_crops(decoded, boxes, size)
+    ours = resized_crops(decoded, boxes, size, dtype)
     assert ours.shape == from_files.shape
     difference = ours.int() - from_files.int()
-    assert difference.abs().max() <= 1  # versions of Pillow differ in which way they go first
-    assert abs(difference.float().mean()) < 0.02
+    # Versions of Pillow differ in which way they go first.
+    assert difference.abs().max() <= (2 if dtype else 1)
+    assert abs(difference.float().mean()) < (0.05 if dtype else 0.02)
 
 
 def test_a_box_is_cut_resized_and_flipped_as_torchvision_does_it():

@@ -128,12 +128,14 @@ def test_an_unreadable_image_met_in_training_is_named_and_counted(tmp_path, caps
     assert str(data.train.paths[1]) in told
 
 
-@pytest.mark.parametrize("kept", [True, False])
-def test_files_continue_bit_for_bit_in_the_middle_of_an_epoch(kept, tmp_path, monkeypatch):
-    from fpa.training.batches import FileBatches, PhotoBatches
+@pytest.mark.parametrize("way", ["kept", "decoded by workers", "decoded by the device"])
+def test_files_continue_bit_for_bit_in_the_middle_of_an_epoch(way, tmp_path, monkeypatch):
+    from fpa.training.batches import DeviceFileBatches, FileBatches, PhotoBatches
 
-    if not kept:
+    if way != "kept":
         monkeypatch.setattr("fpa.data.kept.KEPT_SHARE", 0.0)
+    if way == "decoded by the device":
+        monkeypatch.setattr("fpa.data.jpegs.SMALLEST", {"cpu": 1})
     write_image_folder(tmp_path / "photos")
     recipe = load_recipe(
         "tiny",
@@ -154,7 +156,8 @@ def test_files_continue_bit_for_bit_in_the_middle_of_an_epoch(kept, tmp_path, mo
     train(recipe, tmp_path / "whole", data=data, device="cpu", variants=["fpa"])
     calls = iter(range(1000))
 
-    batches = PhotoBatches if kept else FileBatches
+    ways = {"kept": PhotoBatches, "decoded by workers": FileBatches}
+    batches = ways.get(way, DeviceFileBatches)
 
     def stops(self, usual=batches.advance):
         if next(calls) == steps + 1:

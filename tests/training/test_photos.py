@@ -3,22 +3,24 @@
 import multiprocessing
 import os
 import signal
+import threading
 from collections import Counter
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch.utils.data import dataloader
 
 from fpa.cli.main import main
-from fpa.data import splits
+from fpa.data import jpegs, splits
 from fpa.data.kept import keep_photos
 from fpa.data.sets import load_data
 from fpa.errors import InputError
 from fpa.study.recipe import load_recipe
 from fpa.study.trainings import load_recipe_data, train
-from fpa.training.batches import FileBatches, PhotoBatches, training_batches
+from fpa.training.batches import DeviceFileBatches, FileBatches, PhotoBatches, training_batches
 from fpa.training.trainer import accuracy
-from miniatures import make_unreadable, write_image_folder
+from miniatures import make_odd, make_unreadable, write_image_folder
 
 CPU = torch.device("cpu")
 
@@ -71,6 +73,96 @@ def test_kept_photos_make_the_batches_that_files_make(photos, mine):
         assert (ours.int() - theirs.int()).abs().max() <= 1
         seen.append(ours)
     assert not torch.equal(seen[0], seen[1])
+
+
+@pytest.mark.parametrize(("workers", "size", "mine"), [(0, 20, slice(None)), (2, 8, slice(1, 7))])
+def test_files_decoded_by_the_device_make_the_batches_that_workers_make(
+    workers, size, mine, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(jpegs, "_TOGETHER", 20000)  # several parts of a batch
+    data = load_data(f"folder:{write_image_folder(tmp_path, train=10)}", size=24)
+    odd = make_odd(data.train.paths)
+    how = {"mine": mine, "device": CPU, "workers": workers}
+    usual, ours = (kind(data, size, 3, **how) for kind in (FileBatches, DeviceFileBatches))
+    seen = {}
+    for start in ((0, 0), (1, 0), (1, usual.steps - 1)):
+        for batches in (usual, ours):
+            batches.start(*start)
+        for step in range(start[1], usual.steps):
+            assert usual.advance()
+            assert ours.advance()
+            (expected, labels), (images, same) = (each.batch(torch.Generator()) for each in (usual, ours))
+            assert torch.equal(labels, same)
+            assert (images.int() - expected.int()).abs().max() <= 3
+            again = seen.setdefault((start[0], step), images.clone())
+            assert torch.equal(images, again)
+    assert usual.unreadable == ours.unreadable
+    if size == 20:  # an epoch of one step
+        assert usual.unreadable == {odd["cut off"], odd["text"], odd["no table"]}
+    usual.close()
+    ours.close()
+    assert not multiprocessing.active_children()
+
+
+def test_only_whole_usual_jpeg_files_go_to_the_device(tmp_path):
+    data = load_data(f"folder:{write_image_folder(tmp_path, train=5)}", size=24)
+    odd = make_odd(data.train.paths)
+    packed = jpegs.ReadImages(data.train).__getitems__([(0, index) for index in range(len(odd))])
+    sent = {kind for kind, length in zip(odd, packed.lengths, strict=True) if length}
+    assert sent == {"usual", "padded", "progressive", "grey", "no table"}
+
+
+@pytest.mark.parametrize(
+    ("smallest", "expected"),
+    [({"cpu": 24}, DeviceFileBatches), ({"cpu": 25}, FileBatches), ({}, FileBatches)],
+)
+def test_who_decodes_depends_on_the_device_and_the_size(photos, smallest, expected, monkeypatch):
+    monkeypatch.setattr(jpegs, "SMALLEST", smallest)
+    data = load_data(f"folder:{photos}", size=24)
+    assert type(training_batches(data, 4, 0, CPU)) is expected
+
+
+def test_without_a_decoder_workers_decode(photos, monkeypatch):
+    def fails(*_, **__):
+        raise RuntimeError("torchvision not compiled with nvJPEG support")
+
+    monkeypatch.setattr(jpegs, "SMALLEST", {"cpu": 1})
+    monkeypatch.setattr("torchvision.io.decode_jpeg", fails)
+    jpegs._can_decode.cache_clear()
+    assert type(training_batches(load_data(f"folder:{photos}", size=24), 4, 0, CPU)) is FileBatches
+    jpegs._can_decode.cache_clear()
+
+
+def _fails(*_):
+    raise RuntimeError("no such colour")
+
+
+def _dies(*_):
+    os.kill(os.getpid(), signal.SIGKILL)  # as the kernel does it when memory is short
+
+
+@pytest.mark.parametrize(
+    ("place", "happens", "error", "message"),
+    [
+        ("fpa.data.jpegs._usual_jpeg", _fails, InputError, "images cannot be read: .*no such colour"),
+        ("fpa.data.jpegs._usual_jpeg", _dies, InputError, "images cannot be read: .* fewer workers$"),
+        ("fpa.training.batches.decoded_crops", _fails, RuntimeError, "no such colour"),
+    ],
+)
+def test_what_goes_wrong_while_the_device_decodes_ends_the_training(
+    place, happens, error, message, photos, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("fpa.data.kept.KEPT_SHARE", 0.0)
+    monkeypatch.setattr(jpegs, "SMALLEST", {"cpu": 1})
+    monkeypatch.setattr(place, happens)
+    looks = dataloader._MultiProcessingDataLoaderIter._try_get_data
+    monkeypatch.setattr(looks, "__defaults__", (0.2,))  # for workers that have died, else every 5 s
+    threads = threading.active_count()
+    with pytest.raises(error, match=message) as raised:
+        trained(photos, tmp_path, ["none"], **{"data.workers": 1})
+    assert "\n" not in str(raised.value)
+    assert not multiprocessing.active_children()
+    assert threading.active_count() == threads
 
 
 def test_photos_that_do_not_fit_are_not_kept(photos, monkeypatch):
@@ -127,8 +219,10 @@ def test_together_or_alone_a_model_gets_the_same_weights(photos, kept, tmp_path,
     assert not all(torch.equal(value, together["fpa"][key]) for key, value in together["none"].items())
 
 
-def test_the_number_of_workers_changes_nothing(photos, tmp_path, monkeypatch):
+@pytest.mark.parametrize("smallest", [{}, {"cpu": 32}])
+def test_the_number_of_workers_changes_nothing(photos, smallest, tmp_path, monkeypatch):
     monkeypatch.setattr("fpa.data.kept.KEPT_SHARE", 0.0)
+    monkeypatch.setattr(jpegs, "SMALLEST", smallest)
     models = [trained(photos, tmp_path / str(n), ["fpa"], **{"data.workers": n})["fpa"] for n in (0, 2)]
     assert all(torch.equal(value, models[1][key]) for key, value in models[0].items())
     assert not multiprocessing.active_children()
@@ -151,10 +245,10 @@ def test_an_unreadable_photo_is_left_out_and_named(photos, kept, tmp_path, monke
 
 
 class _Dies:
-    """A transform whose worker is killed, as the kernel does it when memory is short."""
+    """A transform whose worker is killed."""
 
     def __call__(self, image):
-        os.kill(os.getpid(), signal.SIGKILL)
+        _dies()
 
 
 class _Fails:

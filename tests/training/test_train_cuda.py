@@ -8,13 +8,15 @@ import torch
 from safetensors.torch import load_file
 
 from fpa.cli.main import main
-from fpa.data import splits
+from fpa.data import jpegs, splits
+from fpa.data.sets import load_data
 from fpa.study.recipe import load_recipe
 from fpa.study.trainings import load_recipe_data, recipe_jobs, train
+from fpa.training.batches import DeviceFileBatches, FileBatches, _order, training_batches
 from fpa.training.run import Run, TrainingError
 from fpa.training.steps import CapturedSteps, EagerSteps
 from fpa.training.trainer import Trainer
-from miniatures import make_unreadable, write_food101, write_image_folder, write_imagenet
+from miniatures import make_odd, make_unreadable, write_food101, write_image_folder, write_imagenet
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -156,11 +158,13 @@ def photos(tmp_path_factory):
     return write_image_folder(tmp_path_factory.mktemp("photos"), train=24, val=24)
 
 
-@pytest.fixture(params=["kept", "read as they go"])
+@pytest.fixture(params=["kept", "read as they go", "decoded on the device"])
 def kept(request, monkeypatch):
     if request.param != "kept":
         monkeypatch.setattr("fpa.data.kept.KEPT_SHARE", 0.0)
-    return request.param == "kept"
+    if request.param == "decoded on the device":
+        monkeypatch.setattr(jpegs, "SMALLEST", {"cuda": 1})
+    return request.param
 
 
 class TestFiles:
@@ -182,8 +186,10 @@ class TestFiles:
         pairs = [(value, others[name][key]) for name in models for key, value in models[name].items()]
         return all(torch.equal(*pair) for pair in pairs)
 
-    def test_the_number_of_workers_changes_nothing(self, photos, tmp_path, monkeypatch):
+    @pytest.mark.parametrize("smallest", [{}, {"cuda": 1}])
+    def test_the_number_of_workers_changes_nothing(self, photos, smallest, tmp_path, monkeypatch):
         monkeypatch.setattr("fpa.data.kept.KEPT_SHARE", 0.0)
+        monkeypatch.setattr(jpegs, "SMALLEST", smallest)
         models = [self.train(photos, tmp_path / str(n), ["fpa"], data__workers=n) for n in (0, 1, 16)]
         assert self.equal(models[0], models[1])
         assert self.equal(models[0], models[2])
@@ -215,6 +221,30 @@ class TestFiles:
         make_unreadable(monkeypatch, load_recipe_data(self.recipe(photos)).train.paths[5])
         (weights,) = self.train(photos, tmp_path, ["none"], data__workers=0).values()
         assert all(value.isfinite().all() for value in weights.values())
+
+    @pytest.mark.parametrize("workers", [0, 2])
+    def test_the_device_decodes_as_workers_do(self, workers, tmp_path):
+        data = load_data(f"folder:{write_image_folder(tmp_path, train=10)}", size=128)
+        odd = make_odd(data.train.paths, grain=0)  # chroma is not interpolated alike
+        damaged = data.train.paths.index(odd["no table"])  # some decoders make something of it
+        device = torch.device("cuda")
+        how = {"mine": slice(None), "device": device, "workers": workers}
+        assert type(training_batches(data, 10, 3, device)) is DeviceFileBatches
+        usual, ours = (kind(data, 10, 3, **how) for kind in (FileBatches, DeviceFileBatches))
+        for epoch, step in ((0, 0), (0, 1), (1, 0)):
+            for batches in (usual, ours):
+                batches.start(epoch, step)
+                batches.advance()
+            rows = [i for i, n in enumerate(_order(20, 10, 3, epoch)[step].tolist()) if n != damaged]
+            (expected, labels), (images, same) = (each.batch(torch.Generator()) for each in (usual, ours))
+            assert torch.equal(labels[rows], same[rows])
+            difference = (images[rows].int() - expected[rows].int()).abs().float()
+            assert difference.mean((1, 2, 3)).max() < 2
+        assert usual.unreadable - ours.unreadable <= {odd["no table"]}
+        assert ours.unreadable <= usual.unreadable
+        for batches in (usual, ours):
+            batches.close()
+        assert not multiprocessing.active_children()
 
     def test_an_epoch_of_one_step(self, photos, kept, tmp_path):
         self.train(photos, tmp_path, ["fpa"], training__batch_size=48)

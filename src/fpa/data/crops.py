@@ -78,11 +78,12 @@ class RandomCrop:
         return pil_to_tensor(part)  # type: ignore[no-any-return]
 
 
-def resized_crops(images: Tensor, boxes: Tensor, size: int) -> Tensor:
+def resized_crops(images: Tensor, boxes: Tensor, size: int, dtype: torch.dtype | None = None) -> Tensor:
     """The `boxes` [N, 5] of photos uint8 [N, C, H, W], each resized and perhaps flipped, [N, C, size, size].
 
     As Pillow does it, within two grey levels: linear between pixels, over as many as make one of the result,
-    rounded after either way. It reads nothing back from the device.
+    rounded after either way. It reads nothing back from the device. The arithmetic is float32, on CUDA
+    float16 (which has all bytes), where matrices are multiplied several times as fast; `dtype` overrules it.
 
     >>> photo = torch.arange(16, dtype=torch.uint8).view(1, 1, 4, 4)
     >>> resized_crops(photo, torch.tensor([[0, 2, 2, 2, 1]]), 2).tolist()
@@ -92,8 +93,10 @@ def resized_crops(images: Tensor, boxes: Tensor, size: int) -> Tensor:
     down = _weights(top, height, images.shape[2], size)
     across = _weights(left, width, images.shape[3], size)
     across = torch.where(flipped.bool()[:, None, None], across.flip(1), across)
-    rows = (images.float() @ across.mT[:, None] + 0.5).floor()
-    return (down[:, None] @ rows + 0.5).floor().clamp(0, 255).byte()
+    kind = dtype or (torch.float16 if images.is_cuda else torch.float32)
+    middle = 0 if kind == torch.float32 else 128  # float16 is finer near 0
+    rows = ((images.to(kind) - middle) @ across.to(kind).mT[:, None] + 0.5).floor()
+    return ((down.to(kind)[:, None] @ rows + 0.5).floor() + middle).clamp(0, 255).byte()
 
 
 def _weights(start: Tensor, length: Tensor, extent: int, size: int) -> Tensor:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, default_collate
 
 from fpa.data.crops import RandomCrop
 from fpa.data.normalisation import Normalisation, minus_one_to_one
@@ -194,6 +194,9 @@ class SeededImages(Dataset[tuple[Tensor, int, int]]):
     The random transforms depend on the seed, the epoch and the index only, not on the workers. An image
     that cannot be read is returned as zeros, with the label `UNREADABLE`.
     """
+
+    collate = staticmethod(default_collate)
+    """Makes a batch of what the keys give."""
 
     def __init__(self, split: FileSplit, seed: int = 0):
         self.split, self.seed = replace(split, foreground=None), seed  # which no worker needs

@@ -10,6 +10,7 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from fpa.data.crops import resized_crops
+from fpa.data.crops import RandomCrop, resized_crops
+from fpa.data.jpegs import ReadImages, decoded_crops, decodes
 from fpa.data.kept import KeptPhotos
 from fpa.data.splits import (
     UNREADABLE,
@@ -27,6 +29,7 @@ from fpa.data.splits import (
     SeededImages,
     next_batch_of,
     unreadable,
+    watched,
 )
 from fpa.errors import InputError
 from fpa.seeds import Stream, derive, generator
@@ -87,7 +90,8 @@ def training_batches(
         return ArrayBatches(data.train.to(device), data, batch_size, seed, mine)
     if photos is not None:
         return PhotoBatches(photos, batch_size, seed, mine)
-    return FileBatches(data, batch_size, seed, mine=mine, device=device, workers=workers)
+    files = DeviceFileBatches if decodes(data.train, device) else FileBatches
+    return files(data, batch_size, seed, mine=mine, device=device, workers=workers)
 
 
 def nothing_readable(path: Path, count: int) -> InputError:
@@ -190,15 +194,19 @@ class FileBatches(Batches):
     Runs that see the same images share it: a batch is read once for all of them.
     """
 
+    _in_workers = SeededImages
+
     def __init__(
         self, data: ImageData, batch_size: int, seed: int, *, mine: slice, device: torch.device, workers: int
     ) -> None:
         assert isinstance(data.train, FileSplit)
         self.split, self.unreadable, self.steps = data.train, set[Path](), len(data.train) // batch_size
         self.batch_size, self.seed, self.mine, self._keys = batch_size, seed, mine, _Keys()
+        self._source = self._in_workers(data.train, derive(seed, Stream.WORKERS))
         self._loader: DataLoader[Any] = DataLoader(
-            SeededImages(data.train, derive(seed, Stream.WORKERS)),
+            self._source,
             batch_sampler=self._keys,
+            collate_fn=self._source.collate,
             num_workers=min(workers, os.cpu_count() or 1),
             persistent_workers=workers > 0,
             pin_memory=device.type == "cuda",
@@ -215,7 +223,7 @@ class FileBatches(Batches):
         self._next = iter(self._loader)
 
     def advance(self) -> bool:  # noqa: D102
-        images, labels, indices = next_batch_of(self._next)
+        images, labels, indices = self._read()
         bad = unreadable(self.split, indices, labels)
         self.unreadable.update(bad)
         if len(bad) == len(labels) > 1:
@@ -224,11 +232,64 @@ class FileBatches(Batches):
         self._labels.copy_(labels, non_blocking=True)
         return len(bad) < len(labels)
 
+    def _read(self) -> Any:
+        """The next images, wherever they are, with labels and indices on the host."""
+        return next_batch_of(self._next)
+
     def close(self) -> None:  # noqa: D102
         self._next = iter(())
         iterator: Any = self._loader._iterator
         if iterator is not None:  # it does so when nobody holds it, but an error on its way up may
             iterator._shutdown_workers()
+
+
+class DeviceFileBatches(FileBatches):
+    """JPEG files that worker processes read and the device decodes: the same parts as those of `FileBatches`.
+
+    A thread has the next batch decoded, on a stream of its own, while the device is busy with a step.
+    """
+
+    _in_workers = ReadImages
+
+    def __init__(self, *data: Any, device: torch.device, **how: Any) -> None:
+        super().__init__(*data, device=device, **how)
+        self.device, self._thread, self._epoch = device, ThreadPoolExecutor(1), 0
+        self._ahead: Future[Any] = Future()
+        self._ahead.set_result(None)
+        cuda = device.type == "cuda"
+        self._stream = torch.cuda.Stream(device) if cuda else None  # type: ignore[no-untyped-call]
+
+    def start(self, epoch: int, step: int) -> None:  # noqa: D102
+        wait([self._ahead])  # it reads from where the last epoch was left
+        super().start(epoch, step)
+        self._epoch, self._ahead = epoch, self._thread.submit(self._decoded)
+
+    def _read(self) -> Any:
+        images, labels, indices = next(watched(each.result() for each in (self._ahead,)))
+        if images.is_cuda:  # it was made on another stream than the one that will copy it
+            images.record_stream(torch.cuda.current_stream(self.device))
+        self._ahead = self._thread.submit(self._decoded)
+        return images, labels, indices
+
+    def _decoded(self) -> Any:
+        """The thread's work; None after the last batch of an epoch."""
+        if (packed := next_batch_of(self._next)) is None:
+            return None
+        labels, indices, crop = packed.labels, packed.indices, self.split.transform
+        assert isinstance(crop, RandomCrop)
+        uniform = crop.uniform(self._source.seed, self._epoch, indices.tolist())
+        with torch.cuda.stream(self._stream):
+            images, failed = decoded_crops(packed, crop, uniform, self.device)
+            for row in failed:  # for one more try, as the workers do it
+                image, labels[row], _ = self._source[self._epoch, int(indices[row])]
+                images[row] = image.to(self.device)
+        if self._stream:
+            self._stream.synchronize()
+        return images, labels, indices
+
+    def close(self) -> None:  # noqa: D102
+        self._thread.shutdown(cancel_futures=True)
+        super().close()
 
 
 class _Keys:

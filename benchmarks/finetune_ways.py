@@ -1,7 +1,7 @@
 """Which way of fine-tuning a published network towards its own predictions keeps what it knows?
 
     python benchmarks/finetune_ways.py --weights mobilenet_v2-b0353104.pth --photos imagenet-val \
-        --ways "now" "frozen adam 1e-4 30" --output runs/ways
+        --ways untouched 10 "frozen adam 1e-4 30" --output runs/ways
 
 The networks and photos of finetune_imagenet.py: the last photo of every class is for judging, the others are
 for fine-tuning. Or a saved or shipped model and `--images` of the training images of its own data set:
@@ -21,6 +21,7 @@ way is a line of words, each of which changes one thing of the default:
     wide        up to half of the pixels are selected, instead of the paper's share for the size
     early       only the first third of the weight tensors are trained
     mixed       the weights are the mean of those before and after
+    untouched   nothing is done
     unmasked    no masking at all: what does the training alone cost?
 
 Prints and stores, for every way, accuracy on all judging photos, the centred logit kept with a tenth of the
@@ -30,7 +31,6 @@ pixels masked, signed-unsigned pairs in opposite order, and the verdict of the a
 import argparse
 import copy
 import csv
-import itertools
 import math
 import time
 from collections.abc import Sequence
@@ -179,9 +179,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     order = torch.randperm(len(data.test), generator=torch.Generator().manual_seed(0))[: options.count]
     chosen = order.sort().values
     images, labels = data.normalisation(data.test.images[chosen]).to(device), data.test.labels[chosen]
-    known: Tensor | None = None
+    known = right(original.to(device), data, device)
     table = options.output / "ways.csv"
-    for number, way in enumerate(itertools.chain(["untouched"], options.ways)):
+    for number, way in enumerate(options.ways):
         began = time.perf_counter()
         model = original.to(device)
         if way != "untouched":
@@ -189,7 +189,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
             model = tuned(original, data, way, batch=options.batch_size, device=device, compiled=compiled)
         seconds = time.perf_counter() - began
         hits = right(model, data, device)
-        known = hits if known is None else known
         change = (hits.float() - known.float()) * 100
         verdict = fpa.audit(
             model, (images, labels), settings=Settings(ig_steps=options.ig_steps), maskings=["constant"],

@@ -8,9 +8,9 @@
 
 `--photos` is a folder with a subfolder for each class, named by its WordNet id. The last photo of every class
 is for judging, the others are for fine-tuning. The network learns its own predictions: the labels are used
-only to say how often it is right. Photos are decoded once, resized to 256 and cropped to 224, and live on the
-device; training shifts them by up to 16 pixels and mirrors them. Every model is audited: as it is, and after
-each number of `--epochs`, always from the untouched weights; A is the audit's, of the centred logit. Then
+only to say how often it is right. Training cuts random crops out of the photos and mirrors them, as `fpa
+finetune` does; with `--shifts` it moves the centre of each by up to 16 pixels instead. Every model is
+audited: as it is, and after each number of `--epochs`, always from the untouched weights; A is the audit's, of the centred logit. Then
 maps and judge are exchanged between the untouched network and the twin of `--twin` epochs. Writes table.csv,
 table.md, judges.csv, audits and a figure into OUTPUT/NETWORK. `--tiny` uses a few photos at 32 px, to see
 that it works.
@@ -70,8 +70,10 @@ def network(name: str, weights: Path | None, size: int) -> nn.Module:
     return model.eval()
 
 
-def photos(folder: Path, place: Path, size: int, *, workers: int, few: int | None) -> ImageData:
-    """The photos as bytes: the last one of every class to judge on, the others to train on."""
+def photos(
+    folder: Path, place: Path, size: int, *, workers: int, few: int | None, crops: bool = False
+) -> ImageData:
+    """The last photo of every class to judge on, as bytes, and the others to train on: as bytes, or files."""
     for wnid in sorted(path for path in folder.iterdir() if path.is_dir())[:few]:
         files = sorted(wnid.iterdir())
         for split, part in (("train", files[:-1]), ("val", files[-1:])):
@@ -81,8 +83,8 @@ def photos(folder: Path, place: Path, size: int, *, workers: int, few: int | Non
                     link.symlink_to(file.absolute())
     data = load_data(f"folder:{place}", size=size)
     still = replace(data.train, transform=data.test.transform)
-    train, test = (decoded(split, workers) for split in (still, data.test))
-    data = replace(data, train=train, test=test, crop_padding=16, flip=True)
+    train = data.train if crops else decoded(still, workers)
+    data = replace(data, train=train, test=decoded(data.test, workers), crop_padding=16, flip=True)
     return relabelled(data, list(map(str, range(1000))), class_numbers(data.classes, 1000))
 
 
@@ -139,9 +141,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("network", choices=NETWORKS)
     parser.add_argument("--weights", type=Path, help="state dict of torchvision's mobilenet_v2")
     parser.add_argument("--photos", type=Path, required=True)
-    parser.add_argument("--epochs", type=int, nargs="+", default=[1, 2, 5, 10])
-    parser.add_argument("--twin", type=int, default=5, help="epochs of the twin that maps are exchanged with")
-    parser.add_argument("--learning-rate", type=float, default=0.003)
+    parser.add_argument("--epochs", type=int, nargs="+", default=[1, 2, 5, 10, 60])
+    parser.add_argument(
+        "--twin", type=int, default=60, help="epochs of the twin that maps are exchanged with"
+    )
+    parser.add_argument("--learning-rate", type=float, help="default: that of fpa finetune")
+    parser.add_argument("--shifts", action="store_true")
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--count", type=int, default=300, help="photos of the curves")
     parser.add_argument("--ig-steps", type=int, default=200)
@@ -156,7 +161,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         size, few, options.count, options.ig_steps, options.batch_size = 32, 8, 8, 2, 8
     folder = options.output / options.network
     folder.mkdir(parents=True, exist_ok=True)
-    data = photos(options.photos, options.output / "photos", size, workers=options.workers, few=few)
+    place, crops = options.output / "photos", not options.shifts
+    data = photos(options.photos, place, size, workers=options.workers, few=few, crops=crops)
     original = network(options.network, options.weights, size)
     data = replace(data, normalisation=Normalisation(original.card.mean, original.card.std))
     order = torch.randperm(len(data.test), generator=torch.Generator().manual_seed(0))[: options.count]
@@ -197,7 +203,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 lambda epochs=epochs: fpa.finetune(
                     original, data, epochs=epochs, learning_rate=options.learning_rate,
                     batch_size=options.batch_size, targets="model", seed=options.seed, device=device,
-                    display=display,
+                    display=display, workers=options.workers,
                 ),
             )  # fmt: skip
             save_model(tuned, tuned.card, place / "model.safetensors", half=True)

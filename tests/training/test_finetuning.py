@@ -108,12 +108,25 @@ def test_the_seed_decides_the_weights_and_the_original_stays_as_it_was(kind, few
     assert [parameter.requires_grad for parameter in first.parameters()] == flags
 
 
-def test_equals_a_plain_loop(loader):
+def normed():
+    """A linear model behind a batch norm whose statistics are not those of the images."""
+    torch.manual_seed(3)
+    norm = torch.nn.BatchNorm2d(3)
+    norm.running_mean.fill_(0.3)
+    norm.running_var.fill_(2.0)
+    return torch.nn.Sequential(norm, *linear()).eval()
+
+
+@pytest.mark.parametrize("targets", ["labels", "model"])
+def test_equals_a_plain_loop(targets, loader):
     """The optimiser, the schedule and the perturbation written down once more with PyTorch's own parts."""
-    tuned = finetune(linear(), loader, epochs=2, learning_rate=0.1, seed=5, device="cpu")
-    model = linear()
-    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
-    augment = FPA(p=0.5, p1_max=0.25, p2=0.1, s_max=1)
+    tuned = finetune(normed(), loader, epochs=2, learning_rate=0.1, targets=targets, seed=5, device="cpu")
+    model, teacher, own = normed(), normed(), targets == "model"
+    if own:
+        optimizer = torch.optim.AdamW(model.parameters(), 0.1, eps=1e-6, weight_decay=0)
+    else:
+        optimizer = torch.optim.SGD(model.train().parameters(), 0.1, momentum=0.9)
+    augment = FPA(p=1.0 if own else 0.5, p1_max=0.25, p2=0.1, s_max=1)
     moments = [(step + 0.5) / 8 for step in range(8)]  # shares of the two epochs of four batches
     rates = [
         0.1 * (m / 0.1 if m < 0.1 else (1 + torch.cos(torch.tensor(torch.pi * (m - 0.1) / 0.9))) / 2)
@@ -125,10 +138,12 @@ def test_equals_a_plain_loop(loader):
             optimizer.param_groups[0]["lr"] = float(rates.pop(0))
             mask = augment.mask(images, draws)
             optimizer.zero_grad()
-            functional.cross_entropy(model(images * ~mask[:, None]), labels).backward()
+            wanted = teacher(images).softmax(1).detach() if own else labels
+            functional.cross_entropy(model(images * ~mask[:, None]), wanted).backward()
             optimizer.step()
     for key, value in tuned.state_dict().items():
         torch.testing.assert_close(value, model.state_dict()[key])
+    assert own is torch.equal(tuned[0].running_mean, teacher[0].running_mean)
 
 
 def test_settings_follow_the_image_size_unless_given(few, tmp_path):
@@ -145,12 +160,13 @@ def test_settings_follow_the_image_size_unless_given(few, tmp_path):
     assert not same(tuned, other)
 
 
-def test_stopped_and_continued_it_ends_with_the_same_weights(few, tmp_path, monkeypatch):
+@pytest.mark.parametrize("targets", ["labels", "model"])
+def test_stopped_and_continued_it_ends_with_the_same_weights(targets, few, tmp_path, monkeypatch):
     model = load_model("shapes-none")
     monkeypatch.setattr(
         "fpa.training.finetuning.TrainingSettings", partial(TrainingSettings, checkpoint_seconds=0.0)
     )
-    run = partial(finetune, model, few, epochs=2, batch_size=16, device="cpu")
+    run = partial(finetune, model, few, epochs=2, batch_size=16, targets=targets, device="cpu")
     whole = run()
     calls, usual = iter(range(100)), ArrayBatches.batch
 
@@ -173,8 +189,9 @@ def test_stopped_and_continued_it_ends_with_the_same_weights(few, tmp_path, monk
     assert (tmp_path / "model.safetensors").stat().st_mtime_ns == written
     with pytest.raises(InputError, match=r"other settings \(training.epochs: 2 -> 1\)"):
         run(output=tmp_path, epochs=1)
+    how = {"epochs": 2, "batch_size": 16, "targets": targets, "device": "cpu"}
     with pytest.raises(InputError, match=r"other settings \(start: "):
-        finetune(load_model("shapes-fpa"), few, epochs=2, batch_size=16, device="cpu", output=tmp_path)
+        finetune(load_model("shapes-fpa"), few, **how, output=tmp_path)
     short = run(output=tmp_path, epochs=1, overwrite=True)
     assert same(load_model(tmp_path / "model.safetensors"), short)
     assert not same(short, whole)
@@ -259,12 +276,12 @@ def test_a_folder_in_use_is_refused_and_left_alone(few, tmp_path):
 
 class TestTargets:
     def test_a_model_that_sees_no_masks_learns_nothing_from_itself(self, loader):
-        model = linear()
-        still = finetune(model, loader, targets="model", fpa=FPA(p=0.0, s_max=1), device="cpu")
+        model, run = linear(), partial(finetune, epochs=10, targets="model", device="cpu")
+        still = run(model, loader, fpa={"p": 0.0, "s_max": 1})
         for key, value in still.state_dict().items():
-            torch.testing.assert_close(value, model.state_dict()[key], rtol=0, atol=1e-6)
-        moved = finetune(model, loader, targets="model", fpa=FPA(p=1.0, s_max=1), device="cpu")
-        assert (moved[1].weight - model[1].weight).abs().max() > 1e-3
+            torch.testing.assert_close(value, model.state_dict()[key], rtol=0, atol=1e-3)
+        moved = run(model, loader, fpa={"p1_max": 0.5, "s_max": 1})
+        assert (moved[1].weight - model[1].weight).abs().max() > 4e-3
 
     def test_labels_do_not_matter_when_the_model_teaches(self, few, shapes):
         model = load_model("shapes-none")
@@ -559,11 +576,29 @@ def test_the_command_takes_published_architectures_and_functions(tmp_path, monke
     assert "name one model" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("images", "epochs"), [(6, 60), (4000, 4), (40000, 1)])
+def test_small_sets_are_seen_more_often(images, epochs, monkeypatch):
+    """8,000 steps of two images, but no more than 60 epochs."""
+    asked = []
+
+    def stop(jobs, *_, **__):
+        asked.append(jobs[0].settings.epochs)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fpa.training.finetuning.train_jobs", stop)
+    data = torch.randn(images, 1, 2, 2), torch.zeros(images, dtype=torch.int64)
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2))
+    with pytest.raises(KeyboardInterrupt):
+        finetune(model, data, batch_size=2, fpa={"s_max": 1}, device="cpu")
+    assert asked == [epochs]
+
+
 def test_the_rate_depends_on_what_is_learned(few):
     model = load_model("shapes-none")
-    for targets, rate in (("labels", 0.01), ("model", 0.003)):
+    for targets, rate, share in (("labels", 0.01, 0.5), ("model", 0.0003, 1.0)):
         tuned = finetune(model, few, epochs=1, batch_size=48, targets=targets, device="cpu")
         assert tuned.card.recipe["training"]["learning_rate"] == rate
+        assert tuned.card.recipe["fpa"]["p"] == share
     tuned = finetune(model, few, epochs=1, batch_size=48, learning_rate=0.02, device="cpu")
     assert tuned.card.recipe["training"]["learning_rate"] == 0.02
 

@@ -187,7 +187,7 @@ def finetune(
     model: str,
     *,
     images: ModelOptions,
-    epochs: int = 10,
+    epochs: int | None = None,
     learning_rate: float | None = None,
     batch_size: int = 64,
     targets: Literal["auto", "labels", "model"] = "auto",
@@ -209,15 +209,16 @@ def finetune(
     Args:
         model: A .safetensors file written by fpa, the name of a shipped model, torchvision:NAME, timm:NAME,
             hf:NAME (or hf:FOLDER, of Hugging Face), or module:function that returns a model.
-        epochs: Passes over the training images.
-        learning_rate: Largest learning rate; default: 0.01 for labels, 0.003 for the model's own predictions.
+        epochs: Passes over the training images; default: as many as make 8,000 steps, but no more than 60.
+        learning_rate: Largest learning rate; default: 0.01 for labels (SGD), 0.0003 for the model's own
+            predictions (AdamW).
         batch_size: Images per step.
         targets: What the model learns: labels, model (its own predictions on unmasked images), or auto: the
             labels if the classes are the model's, otherwise the model's predictions.
         masking: What removing a pixel means, as in fpa evaluate.
         augmentation: fpa, or cell: half of the images lose one cell of a grid of 4 x 4, for the score idsds.
-        p: Share of the batches that are perturbed; default: the paper's value for the image size. With cell:
-            share of the images; default: 0.5.
+        p: Share of the batches that are perturbed; default: the paper's value for the image size, or 1 for
+            the model's own predictions. With cell: share of the images; default: 0.5.
         p1_max: Largest share of the pixels selected; default: the paper's value for the image size.
         p2: Share of the selected pixels that start a square; default: the paper's value for the image size.
         s_max: Largest side of a square; default: the paper's value for the image size.
@@ -250,10 +251,7 @@ def finetune(
     removal = fpa.get_masking(masking, **scale)
     if augmentation == "cell" and set(given) - {"p"}:
         raise InputError(f"--{min(set(given) - {'p'})} is a setting of fpa, not of --augmentation cell")
-    suggested: dict[str, Any] = (
-        {} if augmentation == "cell" else asdict(fpa.suggested_fpa(*data.input_shape[1:]))
-    )
-    augment = (fpa.Cell if augmentation == "cell" else fpa.FPA)(**suggested | given, masking=removal)
+    settings: dict[str, Any] = {**given, "masking": removal}
     output = run.output or default_output("finetune", subject.name)
     with Display(quiet=run.quiet) as display:
         tuned: Any = fpa.finetune(
@@ -262,7 +260,7 @@ def finetune(
             epochs=epochs,
             learning_rate=learning_rate,
             batch_size=batch_size,
-            fpa=augment,
+            fpa=fpa.Cell(**settings) if augmentation == "cell" else settings,
             targets=targets,
             class_index=index,
             seed=seed,

@@ -11,9 +11,8 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
-from torch.nn import functional
 
-from fpa.data.crops import RandomCrop
+from fpa.data.crops import RandomCrop, aligned, resized_crops
 from fpa.data.splits import FileSplit, SeededImages
 
 SMALLEST: dict[str, int] = {"cuda": 128}
@@ -115,8 +114,8 @@ def decoded_crops(
     Also the rows of files that the device cannot decode, which are zeros. As Pillow does it, within three
     grey levels where the decoder's pixels are Pillow's.
     """
-    shape = (len(packed.labels), 3, crop.size, crop.size)
-    images = torch.zeros(shape, dtype=torch.uint8, device=device)
+    size = (len(packed.labels), 3, crop.size, crop.size)
+    images = torch.zeros(size, dtype=torch.uint8, device=device)
     images[packed.lengths == 0] = packed.images.to(device)
     boxes = crop.boxes(uniform, *packed.sizes.unbind(1))
     files = packed.files.split_with_sizes(packed.lengths.tolist())
@@ -124,19 +123,20 @@ def decoded_crops(
     failed: list[int] = []
     for part in range(int(part_of[-1]) + 1):
         rows = ((part_of == part) & (packed.lengths > 0)).nonzero()[:, 0].tolist()
-        photos = zip(rows, _photos([files[row] for row in rows], device), strict=True)
-        crops = {row: _cut(photo, boxes[row], crop.size) for row, photo in photos if photo is not None}
-        failed += [row for row in rows if row not in crops]
-        if crops:
-            pixels, done = torch.cat([*crops.values()]), [*crops]
-            flipped = boxes[done, 4].bool().to(device)[:, None, None, None]
-            pixels = torch.where(flipped, pixels.flip(3), pixels)
-            images[done] = (pixels + 0.5).floor().clamp(0, 255).byte()
+        photos = dict(zip(rows, _photos([files[row] for row in rows], device), strict=True))
+        done = [row for row, photo in photos.items() if photo is not None]
+        failed += [row for row in rows if photos[row] is None]
+        if not done:
+            continue
+        # The parts side by side in one tensor: what is beyond a part does not count when it is resized.
+        tops, _, heights, widths, flips = boxes[done].unbind(1)
+        shape = (len(done), 3, aligned(heights), aligned(widths))
+        canvas = torch.empty(shape, dtype=torch.uint8, device=device)
+        for place, row in enumerate(done):
+            top, left, height, width, _ = boxes[row].tolist()
+            photo: Any = photos[row]
+            canvas[place, :, :height, :width] = photo[:, top : top + height, left : left + width]
+        nought = torch.zeros_like(tops)
+        inner = torch.stack([nought, nought, heights, widths, flips], 1)
+        images[done] = resized_crops(canvas, inner.to(device), crop.size)
     return images, failed
-
-
-def _cut(photo: Tensor, box: Tensor, size: int) -> Tensor:
-    """A part of a photo, resized, float [1, 3, size, size]."""
-    top, left, height, width, _ = box.tolist()
-    part = photo[None, :, top : top + height, left : left + width].float()
-    return functional.interpolate(part, (size, size), mode="bilinear", antialias=True)

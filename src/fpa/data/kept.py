@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor
 from torchvision.transforms.v2.functional import pil_to_tensor
 
-from fpa.data.crops import RandomCrop
+from fpa.data.crops import RandomCrop, aligned
 from fpa.data.photos import in_processes
 from fpa.data.splits import UNREADABLE, ArraySplit, FileSplit, UnreadableImage, decode, read_batches
 
@@ -47,9 +47,9 @@ def keep_photos(split: FileSplit, device: torch.device) -> KeptPhotos | None:
     for step in (max(1, count // _GLANCES), 1):
         sides = in_processes(partial(_size, split.paths, step), -(-count // step), "measuring")
         widths, heights = torch.cat([*sides]).unbind(1)
-        if 3 * count * int(heights.max()) * int(widths.max()) > room:
+        if 3 * count * aligned(heights) * aligned(widths) > room:
             return None
-    shape = (count, 3, int(heights.max()), int(widths.max()))
+    shape = (count, 3, aligned(heights), aligned(widths))
     images = torch.zeros(shape, dtype=torch.uint8, device=device)
     sizes, start = torch.stack([heights, widths], 1), 0
     readable = torch.zeros(count, dtype=torch.bool)

@@ -257,7 +257,8 @@ class DeviceFileBatches(FileBatches):
         self._ahead: Future[Any] = Future()
         self._ahead.set_result(None)
         cuda = device.type == "cuda"
-        self._stream = torch.cuda.Stream(device) if cuda else None  # type: ignore[no-untyped-call]
+        # Its many small kernels go before the large ones of the step, or they would wait for each of them.
+        self._stream = torch.cuda.Stream(device, -1) if cuda else None  # type: ignore[no-untyped-call]
 
     def start(self, epoch: int, step: int) -> None:  # noqa: D102
         wait([self._ahead])  # it reads from where the last epoch was left

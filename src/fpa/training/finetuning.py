@@ -3,16 +3,20 @@
 It is a training like any other (`trainer.py`), on a data set or on the batches of a loader of your own.
 What is chosen, and why:
 
-- SGD with momentum, the learning rate up over the first tenth of the steps and down to 0 along a cosine: the
-  first steps do not throw the model off, and the last ones settle it, however few there are.
+- The learning rate goes up over the first tenth of the steps and down to 0 along a cosine: the first steps do
+  not throw the model off, and the last ones settle it, however few there are.
 - No weight decay: whatever changes in the weights, changes because of the masked pixels.
-- Batch norms use and update their statistics as in any training. Keeping the old ones looks gentler, but
-  masked pixels shift the activations, and with frozen statistics training diverges at learning rates that
-  are harmless otherwise.
+- A model that learns labels is trained like any other, by SGD. One that learns its own predictions is
+  usually a published network with few photos to learn from. It is trained by AdamW in evaluation mode: its
+  batch norms keep their statistics, and every batch is masked, since its teacher sees the images whole. With
+  SGD and the statistics of each batch such networks lost more accuracy and stayed unfit for evaluation
+  (docs/results/finetuning.md).
+- What counts is the number of steps: small sets are seen more often.
 """
 
 import copy
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from functools import partial
@@ -46,8 +50,11 @@ from fpa.training.trainer import predictions, train_jobs
 Targets = Literal["auto", "labels", "model"]
 ClassIndex = Mapping[str, int] | Sequence[int]
 
-RATES = {"labels": 0.01, "model": 0.003}
-"""The largest learning rate by what the model learns: what a network knows is soon lost on few photos."""
+RATES = {"labels": 0.01, "model": 0.0003}
+"""The largest learning rate by what the model learns: of SGD for labels, of AdamW for its own predictions."""
+
+STEPS, MOST_EPOCHS = 8000, 60
+"""So many steps are taken where nobody says how many epochs, but no more epochs than this."""
 
 
 @checked
@@ -56,10 +63,10 @@ def finetune(
     model: nn.Module | Engine,
     data: Any,
     *,
-    epochs: int = 10,
+    epochs: int | None = None,
     learning_rate: float | None = None,
     batch_size: int = 64,
-    fpa: FPA | Cell | None = None,
+    fpa: FPA | Cell | Mapping[str, Any] | None = None,
     targets: Targets = "auto",
     class_index: ClassIndex | None = None,
     normalisation: Normalisation | None = None,
@@ -89,10 +96,13 @@ def finetune(
     `class_index` is given or the classes are the model's, by name or, if it has no names, by their number;
     otherwise "model", also if the data have only some of its classes: it would forget the others.
 
-    The largest `learning_rate` is 0.01 for labels and 0.003 for the model's own predictions.
+    Without `epochs` there are as many as make 8,000 steps, but no more than 60. The largest `learning_rate`
+    is 0.01 for labels (SGD) and 0.0003 for the model's own predictions (AdamW; batch norms keep their
+    statistics).
 
-    `fpa` sets the perturbation and its masking; default: the paper's for the image size. `Cell` in its place
-    deletes single cells, for the score idsds. `output` is a folder
+    `fpa` sets the perturbation and its masking, or is a dict of what differs from the default: the paper's
+    settings for the image size, and p = 1 for the model's own predictions. `Cell` in its place deletes
+    single cells, for the score idsds. `output` is a folder
     for model.safetensors and training.csv, for models that fpa can rebuild (`load_model`); a stopped run
     continues from there. A loader is then read again from the start of the epoch, and batches that were
     already trained on are skipped. `inplace=True` changes and returns the model itself.
@@ -106,7 +116,7 @@ def finetune(
     check_device(device)
     if targets not in get_args(Targets):
         raise unknown("targets", targets, get_args(Targets))
-    chosen: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size}
+    chosen: dict[str, Any] = {"epochs": 1 if epochs is None else epochs, "batch_size": batch_size}
     chosen["learning_rate"] = RATES["labels"] if learning_rate is None else learning_rate
     try:
         settings = TrainingSettings(**chosen, weight_decay=0.0, schedule="warm-cosine")
@@ -131,6 +141,7 @@ def finetune(
     if isinstance(data, ImageData):
         data = data if normalisation is None else replace(data, normalisation=normalisation)
         settings = replace(settings, batch_size=min(batch_size, len(data.train)))
+        steps = len(data.train) // settings.batch_size
         first = torch.zeros(1, *data.input_shape)
         origin = {"name": data.name, "root": str(data_root), "size": first.shape[-1], "workers": workers}
     else:
@@ -160,7 +171,13 @@ def finetune(
         index = list(range(outputs))
     if index is None and learning_rate is None:
         settings = replace(settings, learning_rate=RATES["model"])
-    augment = FPA(**asdict(suggested_fpa(*shape[1:]))) if fpa is None else fpa
+    if epochs is None:
+        settings = replace(settings, epochs=min(MOST_EPOCHS, math.ceil(STEPS / max(steps, 1))))
+    if isinstance(fpa, FPA | Cell):
+        augment = fpa
+    else:
+        every = {"p": 1.0} if index is None else {}
+        augment = FPA(**asdict(suggested_fpa(*shape[1:])) | every | dict(fpa or {}))
     augment.check(first)
     kind = "cell" if isinstance(augment, Cell) else "fpa"
     named = ["p", "grid"] if kind == "cell" else [item.name for item in fields(FPASettings)]
@@ -178,6 +195,7 @@ def finetune(
         kind: {name: getattr(augment, name) for name in named},
         "start": fingerprint(tuned),
         "targets": "model" if index is None else "labels",
+        "gentle": index is None,
         "class_index": None if index == list(range(outputs)) else index,
     }
     job = Job(
@@ -188,6 +206,7 @@ def finetune(
         description=json.loads(json.dumps(description)),
         augment=augment,
         teacher=network if index is None else None,
+        gentle=index is None,
         folder=None if output is None else Path(output),
         card=None if card is None else replace(card, augmentation=kind, variant=""),
     )

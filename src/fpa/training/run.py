@@ -74,6 +74,8 @@ class Job:
             and a run is continued only if it is the same.
         augment: Perturbs the batches; None: nothing does.
         teacher: Where given, the targets are what it says of the unperturbed images, instead of the labels.
+        gentle: For networks with something to lose. They are trained in evaluation mode, with the statistics
+            of their batch norms as they are and nothing dropped, by AdamW instead of SGD.
         folder: Where the results go; None: nothing is written.
         card: What the model file will say, but for the accuracy and the recipe; needed with a folder.
         locked: The folder to lock for the training; None: `folder`. A study locks its own.
@@ -87,6 +89,7 @@ class Job:
     description: dict[str, Any]
     augment: FPA | Rectangle | Cell | None = None
     teacher: nn.Module | None = None
+    gentle: bool = False
     folder: Path | None = None
     card: ModelCard | None = None
     locked: Path | None = None
@@ -119,12 +122,21 @@ class Run:
         device, captured, settings = trainer.device, trainer.captured, job.settings
         self.job, self.model = job, job.model().to(device)
         rate: Any = torch.tensor(0.0, device=device) if captured else 0.0
-        numbers: dict[str, Any] = {"momentum": settings.momentum, "weight_decay": settings.weight_decay}
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=rate, fused=captured, **numbers)
+        how: dict[str, Any] = {"lr": rate, "weight_decay": settings.weight_decay, "fused": captured or None}
+        self.optimizer: torch.optim.Optimizer
+        if job.gentle:
+            # eps: gradients that are mere rounding must not be made as large as any other
+            self.optimizer = torch.optim.AdamW(self.model.parameters(), eps=1e-6, capturable=captured, **how)
+        else:
+            self.optimizer = torch.optim.SGD(self.model.parameters(), momentum=settings.momentum, **how)
         for parameter in self.model.parameters():  # so that a first step is like every other
-            self.optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+            for kind in ("exp_avg", "exp_avg_sq") if job.gentle else ("momentum_buffer",):
+                self.optimizer.state[parameter][kind] = torch.zeros_like(parameter)
+            if job.gentle:
+                self.optimizer.state[parameter]["step"] = torch.zeros((), device=device if captured else None)
         accelerator, processes = trainer.accelerator, trainer.processes
-        self.network = (accelerator.prepare_model(self.model) if processes > 1 else self.model).train()
+        self.network = accelerator.prepare_model(self.model) if processes > 1 else self.model
+        self.network.train(not job.gentle)
         self.batches = trainer.batches(data, job.seed)
         self.normalisation: Callable[[Tensor], Tensor] = data.normalisation
         self.teacher = None if job.teacher is None else copy.deepcopy(job.teacher).to(device).eval()
@@ -188,7 +200,11 @@ class Run:
     def tensors(self) -> dict[str, Tensor]:
         """The tensors the rest of the run depends on, by name: the live ones, not copies."""
         state, parameters = self.optimizer.state, self.model.named_parameters()
-        momenta = {f"momentum.{name}": state[each]["momentum_buffer"] for name, each in parameters}
+        momenta = {
+            f"{kind.removesuffix('_buffer')}.{name}": value
+            for name, each in parameters
+            for kind, value in state[each].items()
+        }
         weights = {f"model.{name}": value for name, value in self.model.state_dict().items()}
         return weights | momenta | {"totals": self.totals}
 

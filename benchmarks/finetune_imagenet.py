@@ -10,10 +10,10 @@
 is for judging, the others are for fine-tuning. The network learns its own predictions: the labels are used
 only to say how often it is right. Training cuts random crops out of the photos and mirrors them, as `fpa
 finetune` does; with `--shifts` it moves the centre of each by up to 16 pixels instead. Every model is
-audited: as it is, and after each number of `--epochs`, always from the untouched weights; A is the audit's, of the centred logit. Then
-maps and judge are exchanged between the untouched network and the twin of `--twin` epochs. Writes table.csv,
-table.md, judges.csv, audits and a figure into OUTPUT/NETWORK. `--tiny` uses a few photos at 32 px, to see
-that it works.
+audited: as it is, and after each number of `--epochs`, always from the untouched weights; A is the audit's,
+of the centred logit. Then maps and judge are exchanged between the untouched network and the twin of `--twin`
+epochs. Writes table.csv, table.md, judges.csv, audits and a figure into OUTPUT/NETWORK. `--tiny` uses a few
+photos at 32 px, to see that it works.
 """
 
 import argparse

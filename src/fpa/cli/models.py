@@ -209,12 +209,12 @@ def finetune(
     Args:
         model: A .safetensors file written by fpa, the name of a shipped model, torchvision:NAME, timm:NAME,
             hf:NAME (or hf:FOLDER, of Hugging Face), or module:function that returns a model.
-        epochs: Passes over the training images; default: as many as make 8,000 steps, but no more than 60.
+        epochs: Passes over the training images; default: as many as make 7,800 steps, but no more than 60.
         learning_rate: Largest learning rate; default: 0.01 for labels (SGD), 0.0003 for the model's own
             predictions (AdamW).
         batch_size: Images per step.
-        targets: What the model learns: labels, model (its own predictions on unmasked images), or auto: the
-            labels if the classes are the model's, otherwise the model's predictions.
+        targets: What the model learns: model (its own predictions on unmasked images), labels, or auto:
+            labels if --class_index is given, otherwise model.
         masking: What removing a pixel means, as in fpa evaluate.
         augmentation: fpa, or cell: half of the images lose one cell of a grid of 4 x 4, for the score idsds.
         p: Share of the batches that are perturbed; default: the paper's value for the image size, or 1 for

@@ -53,7 +53,7 @@ ClassIndex = Mapping[str, int] | Sequence[int]
 RATES = {"labels": 0.01, "model": 0.0003}
 """The largest learning rate by what the model learns: of SGD for labels, of AdamW for its own predictions."""
 
-STEPS, MOST_EPOCHS = 8000, 60
+STEPS, MOST_EPOCHS = 7800, 60
 """So many steps are taken where nobody says how many epochs, but no more epochs than this."""
 
 
@@ -89,14 +89,14 @@ def finetune(
     Frozen weights (`requires_grad=False`) stay as they are, unless all are frozen, as in models for
     inference: then all are trained. Training runs in float32; the result has the precision of the model.
 
-    With targets "labels" the model learns the data's labels, mapped by `class_index` (a dict from the data's
-    class names, or a list, to the model's classes) where they differ. With "model" it learns to say of a
-    masked image what the original says of the unmasked one (self-distillation): no labels are needed,
-    and the function that is explained stays as close as possible to the original. "auto" takes the labels if
-    `class_index` is given or the classes are the model's, by name or, if it has no names, by their number;
-    otherwise "model", also if the data have only some of its classes: it would forget the others.
+    With targets "model" it learns to say of a masked image what the original says of the unmasked one
+    (self-distillation): no labels are needed, and the function that is explained stays as close as possible
+    to the original. With "labels" it learns the data's labels. Their classes are the model's by name or, if
+    it has no names, by number; where they differ, `class_index` (a dict from the data's class names, or a
+    list, to the model's classes) says which is which. "auto" is "labels" if `class_index` is given, otherwise
+    "model".
 
-    Without `epochs` there are as many as make 8,000 steps, but no more than 60. The largest `learning_rate`
+    Without `epochs` there are as many as make 7,800 steps, but no more than 60. The largest `learning_rate`
     is 0.01 for labels (SGD) and 0.0003 for the model's own predictions (AdamW; batch norms keep their
     statistics).
 
@@ -151,7 +151,7 @@ def finetune(
             # The seed also decides how a loader without a generator of its own shuffles.
             torch.manual_seed(derive(seed, Stream.DROPOUT))
             batches, steps = _batches(data, batch_size, normalisation, input_channels(tuned))
-            first, labels, _ = next(iter(batches))
+            first, _, _ = next(iter(batches))
         origin = {"name": None, "size": first.shape[-1], "batches": steps}
     shape = (first.shape[1], first.shape[2], first.shape[3])
     network = classifier(tuned, first)
@@ -161,14 +161,11 @@ def finetune(
     names = [str(number) for number in range(outputs)] if card is None else card.classes
     classes = data.classes if isinstance(data, ImageData) else None
     index: list[int] | None = None
-    if classes is None and targets == "auto" and bool((labels < 0).all()):
-        display.say("the images have no labels: learning the model's own predictions")
-    elif targets != "model" and class_index is not None:
+    if targets != "model" and class_index is not None:
         index = _checked_index(class_index, classes, outputs)
-    elif targets != "model" and classes is not None:
-        index = _matched(classes, outputs, None if card is None else names, targets, display)
-    elif targets != "model":
-        index = list(range(outputs))
+    elif targets == "labels":
+        named = None if card is None else names
+        index = list(range(outputs)) if classes is None else _matched(classes, outputs, named)
     if index is None and learning_rate is None:
         settings = replace(settings, learning_rate=RATES["model"])
     if epochs is None:
@@ -249,22 +246,17 @@ def _batches(
     return ImageBatches(data, normalisation, channels, numbers=False), steps
 
 
-def _matched(
-    classes: list[str], outputs: int, names: list[str] | None, targets: Targets, display: Display
-) -> list[int] | None:
-    """The model's class for each class of the data; None: they have nothing to do with each other."""
+def _matched(classes: list[str], outputs: int, names: list[str] | None) -> list[int]:
+    """The model's class for each class of the data."""
     numbered = names == [str(number) for number in range(outputs)]  # which may mean: without names
     index = class_numbers(classes, outputs, None if numbered else names)
-    if index is not None and (len(classes) == outputs or targets == "labels"):
+    if index is not None:
         return index
     listed = f"{', '.join(classes[:3])}{', ...' if len(classes) > 3 else ''}"
     reason = f"the {len(classes)} classes of the data ({listed}) are not the {outputs} of the model"
     if not classes:
         reason = "the images have no labels (they are not in one folder per class)"
-    if targets == "labels":
-        raise InputError(f"{reason}: {REMEDY}")
-    display.say(f"{reason}: learning the model's own predictions instead of the labels")
-    return None
+    raise InputError(f"{reason}: {REMEDY}")
 
 
 def _checked_index(class_index: ClassIndex, classes: list[str] | None, outputs: int) -> list[int]:

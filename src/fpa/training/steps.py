@@ -37,7 +37,12 @@ class EagerSteps:
             loss = functional.cross_entropy(logits, targets)
             run.optimizer.zero_grad()
             self.trainer.accelerator.backward(loss)
-            run.optimizer.step()
+            try:
+                run.optimizer.step()
+            except RuntimeError as error:  # a rate so large that PyTorch refuses to multiply by it
+                if "overflow" not in str(error):
+                    raise
+                loss = loss * torch.inf
             count(run.totals, loss.detach(), logits.detach(), labels, reduce=self.trainer.reduce)
 
 

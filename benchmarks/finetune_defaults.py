@@ -1,4 +1,4 @@
-"""Which epochs and which learning rate make a model fit for evaluation? A grid over models of different size.
+"""What makes a model fit for evaluation: its own predictions or labels, which epochs and learning rates?
 
     fpa train digits --augment none && fpa train cifar10 --data.root data --augment none
     python benchmarks/finetune_defaults.py shapes-none runs/digits/none/model.safetensors --output OUTPUT
@@ -7,13 +7,14 @@
         --photos imagenet-val --output OUTPUT
     python benchmarks/finetune_defaults.py --shown --output docs/results/finetuning/defaults.csv
 
-Every model is audited as it is and after fine-tuning with each pair of `--epochs` and `--rates`, always from
-its own weights, with the labels of its data set; mobilenet_v2 learns its own predictions on four photos of
-each class, as in finetune_imagenet.py. Accuracy is over all test images. OUTPUT gets a table for each model;
-run again, it continues. `--shown` prints such a table; `--tiny` does a little of it on a CPU.
+Every model is audited as it is and after fine-tuning with each of `--targets`, `--epochs` and `--rates`,
+always from its own weights; 0 stands for the default of `fpa finetune`. mobilenet_v2 has four photos of each
+class, as in finetune_imagenet.py. Accuracy is over all test images. OUTPUT gets a table for each model; run
+again, it continues. `--shown` prints such a table; `--tiny` does a little of it on a CPU.
 """
 
 import argparse
+import itertools
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -32,26 +33,31 @@ from fpa.explanation import Settings
 from fpa.training.trainer import accuracy
 
 
-def start(name: str, options: argparse.Namespace) -> tuple[Any, ImageData, str]:
-    """The model to begin with, its data, and what it is taught."""
+def start(name: str, options: argparse.Namespace) -> tuple[Any, ImageData]:
+    """The model to begin with, and its data."""
     if name == "mobilenet_v2":
         model = finetune_imagenet.network(name, options.weights, 224)
         place = options.output / "photos"
         data = finetune_imagenet.photos(options.photos, place, 224, workers=options.workers, few=None)
-        return model, replace(data, normalisation=Normalisation(model.card.mean, model.card.std)), "model"
+        return model, replace(data, normalisation=Normalisation(model.card.mean, model.card.std))
     model = fpa.load_model(name)
     data = load_data(model.card.recipe["data"]["name"], options.data)
-    return model, replace(data, normalisation=Normalisation(model.card.mean, model.card.std)), "labels"
+    return model, replace(data, normalisation=Normalisation(model.card.mean, model.card.std))
 
 
 def measure(model: Any, data: ImageData, options: argparse.Namespace) -> dict[str, Any]:
     """The audit's verdict and evidence, and the accuracy."""
-    count, settings = (8, Settings(ig_steps=2)) if options.tiny else (options.count, Settings())
+    count, steps = (8, 2) if options.tiny else (options.count, options.ig_steps)
     order = torch.randperm(len(data.test), generator=torch.Generator().manual_seed(0))[:count].sort().values
     images = data.normalisation(data.test.images[order]).to(options.device), data.test.labels[order]
     model = model.to(options.device)
     verdict = fpa.audit(
-        model, images, settings=settings, maskings=["constant"], estimators="paper", progress=False
+        model,
+        images,
+        settings=Settings(ig_steps=steps),
+        maskings=["constant"],
+        estimators="paper",
+        progress=False,
     )
     found = verdict.evidence
     return {
@@ -63,19 +69,16 @@ def measure(model: Any, data: ImageData, options: argparse.Namespace) -> dict[st
 
 
 def show(rows: pd.DataFrame) -> None:
-    """A table for each model: a row for each number of epochs, a column for each learning rate."""
+    """A table for each model: a row for each number of epochs, a column for each way of the rest."""
     for name, model in rows.groupby("model", sort=False):
-        before = model[model.epochs == 0].iloc[0]
+        before = model[model.targets == "none"].iloc[0]
         print(f"\n{name}: {before.accuracy:.1f} %, {before.opposite:.0f} of 18, {before.verdict} as it is\n")
-        tuned = model[model.epochs > 0]
-        rates = sorted(tuned.rate.unique())
-        print("| epochs | " + " | ".join(f"{rate:g}" for rate in rates) + " |\n|---|" + "---|" * len(rates))
-        for epochs, row in tuned.groupby("epochs"):
-            cells = [
-                f"{one.verdict}, {one.opposite:.0f}, {one.accuracy - before.accuracy:+.1f}"
-                for one in (row[row.rate == rate].iloc[0] for rate in rates if rate in set(row.rate))
-            ]
-            print(f"| {epochs} | " + " | ".join(cells) + " |")
+        print("| learns | epochs | learning rate | verdict | pairs | kept | change of accuracy | seconds |")
+        print("|---|---|---|---|---|---|---|---|")
+        for one in model[model.targets != "none"].itertuples():
+            change, kept = one.accuracy - before.accuracy, one[model.columns.get_loc("kept at 10 %") + 1]
+            cells = [one.targets, one.epochs, f"{one.rate:g}", one.verdict, f"{one.opposite:.0f} of 18"]
+            print("|", " | ".join(map(str, [*cells, f"{kept:.0f} %", f"{change:+.1f}", one.seconds])), "|")
 
 
 def main() -> None:
@@ -84,9 +87,11 @@ def main() -> None:
     parser.add_argument("--data", default="data", help="folder that holds the data sets")
     parser.add_argument("--weights", type=Path, help="state dict of torchvision's mobilenet_v2")
     parser.add_argument("--photos", type=Path)
-    parser.add_argument("--epochs", type=int, nargs="+", default=[2, 5, 10])
-    parser.add_argument("--rates", type=float, nargs="+", default=[0.003, 0.01, 0.03])
+    parser.add_argument("--targets", nargs="+", default=["model", "labels"])
+    parser.add_argument("--epochs", type=int, nargs="+", default=[0])
+    parser.add_argument("--rates", type=float, nargs="+", default=[0.0])
     parser.add_argument("--count", type=int, default=300, help="images of each audit")
+    parser.add_argument("--ig-steps", type=int, default=200)
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--device")
     parser.add_argument("--output", type=Path, required=True)
@@ -98,24 +103,28 @@ def main() -> None:
     options.device = chosen_device(options.device)
     options.output.mkdir(parents=True, exist_ok=True)
     for name in options.models:
-        model, data, targets = start(name, options)
+        model, data = start(name, options)
         if options.tiny:
             data = replace(data, train=first_images(data.train, 96), evaluation=torch.arange(40))
         card = model.card
         label = name if name in ("mobilenet_v2", "shapes-none") else f"{data.name}, {card.architecture}"
         table = options.output / f"{label.replace(', ', '-').replace(':', '-')}.csv"
         rows = pd.read_csv(table).to_dict("records") if table.exists() else []
-        cells = [(0, 0.0), *((epochs, rate) for epochs in options.epochs for rate in options.rates)]
-        for epochs, rate in cells:
-            if any((row["epochs"], row["rate"]) == (epochs, rate) for row in rows):
+        cells = itertools.product(options.targets, options.epochs, options.rates)
+        for asked in [("none", 0, 0.0), *cells]:
+            if any((row["targets"], *map(float, str(row["asked"]).split())) == asked for row in rows):
                 continue
             began, tuned = time.perf_counter(), model
-            if epochs:
-                how = {"epochs": epochs, "learning_rate": rate, "targets": targets}
+            targets, epochs, rate = asked
+            if targets != "none":
+                how = {"epochs": epochs or None, "learning_rate": rate or None, "targets": targets}
                 tuned = fpa.finetune(model, data, device=options.device, **how)
+                training = tuned.card.recipe["training"]
+                epochs, rate = training["epochs"], training["learning_rate"]
             seconds = time.perf_counter() - began
-            found = {"model": label, "epochs": epochs, "rate": rate, **measure(tuned, data, options)}
-            rows.append(found | {"seconds": round(seconds, 1)})
+            what = {"targets": targets, "asked": f"{asked[1]} {asked[2]}", "epochs": epochs, "rate": rate}
+            found = {"model": label, **what, **measure(tuned, data, options)}
+            rows.append(found | {"seconds": round(seconds)})
             pd.DataFrame(rows).to_csv(table, index=False, float_format="%.6g")
             print(rows[-1], flush=True)
     return show(pd.concat([pd.read_csv(path) for path in sorted(options.output.glob("*.csv"))]))

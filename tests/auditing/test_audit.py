@@ -504,15 +504,17 @@ class TestNothingToExplain:
         assert json.loads(found.save(tmp_path / "audit.json").read_text())["evidence"]["opposite"] is None
 
 
+class Dark(fpa.masking.Constant):
+    """Zero, under another name."""
+
+
 class TestAdvice:
-    def test_to_fine_tune_with_settings_for_the_size_of_the_images(self, fragile):
-        assert "8 x 8 pixels: p=0.5, p1_max=0.25, p2=0.1, s_max=1" in fragile.advice[1]
-        assert fragile.command == (
-            "tuned = fpa.finetune(model, data, fpa=fpa.FPA(p=0.5, p1_max=0.25, p2=0.1, s_max=1))"
-        )
+    def test_to_fine_tune_with_the_masking_that_was_judged(self, fragile):
+        assert "Fine-tune it with FPA" in fragile.advice[1]
+        assert fragile.command == "tuned = fpa.finetune(model, data)"
         images, labels = pictures(100, 32), torch.zeros(100, dtype=torch.int64)
-        larger = fpa.audit(Fragile(weights(32)), (images, labels), maskings=["constant"], **QUICK)
-        assert "32 x 32 pixels: p=0.5, p1_max=0.25, p2=0.1, s_max=3" in larger.advice[1]
+        other = fpa.audit(Fragile(weights(32)), (images, labels), maskings=[Dark()], **QUICK)
+        assert other.command == "tuned = fpa.finetune(model, data, fpa={'masking': Dark(value=0.0)})"
 
     def test_says_how_far_the_verdict_reaches(self, sound):
         differ = [name for name, found in sound.evidence.agreement.items() if not found.low > 0.7]
@@ -756,8 +758,7 @@ class TestCommand:
         assert main([*command, "--model", "audited_models:fragile"]) == 3
         out = capsys.readouterr().out
         assert out.startswith("Unreliable: ")
-        assert "tuned = fpa.finetune(model, data, fpa=fpa.FPA(" in out
-        assert "16 x 16 pixels" in out
+        assert "tuned = fpa.finetune(model, data)" in out
         (audited,) = Path("runs").glob("audit-fragile-*/audit.json")
         assert json.loads(audited.read_text())["exit_code"] == 3
         assert main([*command, "--model", "audited_models:sound", "shapes-none"]) == 2

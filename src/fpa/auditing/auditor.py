@@ -29,7 +29,6 @@ from fpa.masking import Constant, get_masking, masking_json
 from fpa.perturbation import check_fractions, features_of
 from fpa.progress import Tell
 from fpa.schema import checked
-from fpa.training.settings import suggested_fpa
 
 MASKINGS = ("constant", "mean", "blur", "uniform")
 BESIDE = ("centred", "logit", "accuracy")
@@ -119,7 +118,8 @@ def audit(
         described = describe_subject(engine, source, name) | notes(engine, plan)
         evaluate_blocks(engine, source, plan, place, about=described, overwrite=overwrite, progress=progress)
         evaluation, about = read_evaluation(place)
-    own = "" if plan.masking == Constant() or not plan.masking.trains else f", masking={plan.masking!r}"
+    plain = plan.masking == Constant() or not plan.masking.trains
+    own = "" if plain else f", fpa={{'masking': {plan.masking!r}}}"
     more = {**described_fields(settings or Settings()), "device": engine.device.type}
     size = (source.first.shape[2], source.first.shape[3])
     return _concluded(evaluation, about, (judged, *others), name=name, size=size, masking=own, made_with=more)
@@ -143,7 +143,7 @@ def audit_result(result: Result | Path | str) -> Audit:
     size = None if made.examples is None else made.examples.images.shape[2:]
     trains = ":" in judged or get_masking(plan["masking"]).trains
     plain = plan["masking"] == masking_json(Constant()) or not trains
-    own = "" if plain else f", masking={plan['masking']!r}"
+    own = "" if plain else f", fpa={{'masking': {plan['masking']!r}}}"
     about = {**made.about, "made_with": made.about.get("made_with", {})}
     return _concluded(evaluation, about, (judged,), name=made.name, size=size, masking=own, made_with={})
 
@@ -170,13 +170,13 @@ def _concluded(
     masking: str,
     made_with: dict[str, Any],
 ) -> Audit:
-    """The verdict on curves; `masking` is how to name the one judged in a call of `fpa.FPA`."""
+    """The verdict on curves; `masking` is how to name the one judged in a call of `fpa.finetune`."""
     judged, plan, made = maskings[0], about["plan"], about["made_with"]
     evidence, figures = gather(evaluation, about, judged)
     verdict, because = judge(evidence)
     shown = {key: Label(**each["label"]).text for key, each in plan["estimators"].items()}
     signed = {key: sign for key, sign in signs(plan).items() if key not in evaluation.never_finite}
-    advice, command = _advice(verdict, evidence, size, masking)
+    advice, command = _advice(verdict, evidence, masking)
     if doubt := evaluation.doubt():
         advice = (f"{doubt[0].upper()}{doubt[1:]}.", *advice)
     return Audit(
@@ -212,22 +212,14 @@ def _concluded(
     )
 
 
-def _advice(
-    verdict: Verdict, evidence: Evidence, size: tuple[int, ...] | None, masking: str
-) -> tuple[tuple[str, ...], str]:
+def _advice(verdict: Verdict, evidence: Evidence, masking: str) -> tuple[tuple[str, ...], str]:
     """What to do, in sentences, and what to type in Python."""
     if verdict == "reliable":
         return ("Evaluate explanations on this model with the masking that was judged here.",), ""
     if verdict == "unreliable":
         tune = "Fine-tune it with FPA for a few epochs and audit it again."
-        call = "fpa.finetune(model, data)"
-        if size is not None:
-            fpa = suggested_fpa(size[0], size[1])
-            settings = f"p={fpa.p:g}, p1_max={fpa.p1_max:g}, p2={fpa.p2:g}, s_max={fpa.s_max}"
-            tune += f" Settings for images of {size[0]} x {size[1]} pixels: {settings}."
-            call = f"fpa.finetune(model, data, fpa=fpa.FPA({settings}{masking}))"
         leave = "Do not choose between explanations by masking pixels of this model as it is."
-        return (leave, tune), f"tuned = {call}"
+        return (leave, tune), f"tuned = fpa.finetune(model, data{masking})"
     more = "Audit more images: four times as many halve the intervals."
     return tuple(stops(evidence).values()) or (more,), ""
 

@@ -99,7 +99,10 @@ def main() -> None:
     parser.add_argument("--shown", action="store_true")
     options = parser.parse_args()
     if options.shown:
-        return show(pd.read_csv(options.output))
+        rows = pd.read_csv(options.output)
+        if "targets" not in rows:  # before there was a choice
+            rows["targets"] = ["labels" if epochs else "none" for epochs in rows.epochs]
+        return show(rows)
     options.device = chosen_device(options.device)
     options.output.mkdir(parents=True, exist_ok=True)
     for name in options.models:

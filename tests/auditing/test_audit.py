@@ -514,7 +514,8 @@ class TestAdvice:
         assert fragile.command == "tuned = fpa.finetune(model, data)"
         images, labels = pictures(100, 32), torch.zeros(100, dtype=torch.int64)
         other = fpa.audit(Fragile(weights(32)), (images, labels), maskings=[Dark()], **QUICK)
-        assert other.command == "tuned = fpa.finetune(model, data, fpa={'masking': Dark(value=0.0)})"
+        masking = {"name": f"{__name__}:Dark", "value": 0.0}
+        assert other.command == f"tuned = fpa.finetune(model, data, fpa={{'masking': {masking}}})"
 
     def test_says_how_far_the_verdict_reaches(self, sound):
         differ = [name for name, found in sound.evidence.agreement.items() if not found.low > 0.7]

@@ -436,6 +436,11 @@ class TestModelsOfEveryKind:
         with pytest.raises(InputError, match=r"no batch has labels .* try targets='model'"):
             finetune(linear(), (images, torch.full((18,), -1)), targets="labels", device="cpu")
 
+    def test_a_model_that_teaches_itself_learns_from_single_images(self):
+        images = torch.randn(3, 3, 8, 8)
+        for data in (DataLoader(images, batch_size=1), (images, torch.zeros(3, dtype=torch.int64))):
+            assert not same(finetune(linear(), data, batch_size=1, epochs=1, device="cpu"), linear())
+
     def test_a_batch_of_one_at_the_end_is_passed_over(self):
         """Batch norms refuse a single value a channel, and one image has no more after pooling."""
         torch.manual_seed(0)
@@ -582,9 +587,9 @@ def test_the_command_takes_published_architectures_and_functions(tmp_path, monke
     assert "name one model" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("images", "epochs"), [(6, 60), (4000, 4), (40000, 1)])
+@pytest.mark.parametrize(("images", "epochs"), [(6, 60), (4000, 4), (7800, 2), (7798, 3), (40000, 1)])
 def test_small_sets_are_seen_more_often(images, epochs, monkeypatch):
-    """8,000 steps of two images, but no more than 60 epochs."""
+    """7,800 steps of two images, but no more than 60 epochs."""
     asked = []
 
     def stop(jobs, *_, **__):
@@ -690,6 +695,7 @@ class TestBadInput:
         [
             ({"targets": "teacher"}, "targets must be one of auto, labels, model, got 'teacher'"),
             ({"epochs": 0}, "epochs must be at least 1"),
+            ({"fpa": {"p3": 0.5}}, "unknown setting of fpa 'p3'"),
             ({"learning_rate": -1.0}, "learning_rate must be positive"),
             (
                 {"class_index": [0, 0]},
@@ -771,4 +777,6 @@ def test_folders_named_by_numbers_are_not_learned_in_an_order_that_is_a_guess(tm
     assert main([*command, "--targets", "labels"]) == 2
     assert "the 12 classes of the data (0, 1, 10, ...) are not the 12 of the model" in capsys.readouterr().err
     assert main([*command, "--audit_images", "0"]) == 0
-    assert "agreement with the original" in capsys.readouterr().out
+    told = capsys.readouterr()
+    assert "learning the model's own predictions, 1 epoch\n" in told.err
+    assert "agreement with the original" in told.out

@@ -80,6 +80,7 @@ def test_files_decoded_by_the_device_make_the_batches_that_workers_make(
     workers, size, mine, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(jpegs, "_TOGETHER", 20000)  # several parts of a batch
+    monkeypatch.setattr(jpegs, "_RESIZED", 8000)
     data = load_data(f"folder:{write_image_folder(tmp_path, train=10)}", size=24)
     odd = make_odd(data.train.paths)
     how = {"mine": mine, "device": CPU, "workers": workers}
@@ -104,12 +105,15 @@ def test_files_decoded_by_the_device_make_the_batches_that_workers_make(
     assert not multiprocessing.active_children()
 
 
-def test_only_whole_usual_jpeg_files_go_to_the_device(tmp_path):
+def test_only_whole_usual_jpeg_files_go_to_the_device(tmp_path, monkeypatch):
     data = load_data(f"folder:{write_image_folder(tmp_path, train=5)}", size=24)
     odd = make_odd(data.train.paths)
     packed = jpegs.ReadImages(data.train).__getitems__([(0, index) for index in range(len(odd))])
     sent = {kind for kind, length in zip(odd, packed.lengths, strict=True) if length}
     assert sent == {"usual", "padded", "progressive", "grey", "no table"}
+    monkeypatch.setattr(jpegs, "_LARGEST", 0)  # all of them are too large to be handed on
+    packed = jpegs.ReadImages(data.train).__getitems__([(0, 0)])
+    assert (packed.lengths.tolist(), packed.images.shape) == ([0], (1, 3, 24, 24))
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def audit(
         evaluate_blocks(engine, source, plan, place, about=described, overwrite=overwrite, progress=progress)
         evaluation, about = read_evaluation(place)
     plain = plan.masking == Constant() or not plan.masking.trains
-    own = "" if plain else f", fpa={{'masking': {plan.masking!r}}}"
+    own = "" if plain else f", fpa={{'masking': {masking_json(plan.masking)!r}}}"
     more = {**described_fields(settings or Settings()), "device": engine.device.type}
     size = (source.first.shape[2], source.first.shape[3])
     return _concluded(evaluation, about, (judged, *others), name=name, size=size, masking=own, made_with=more)
@@ -217,7 +217,7 @@ def _advice(verdict: Verdict, evidence: Evidence, masking: str) -> tuple[tuple[s
     if verdict == "reliable":
         return ("Evaluate explanations on this model with the masking that was judged here.",), ""
     if verdict == "unreliable":
-        tune = "Fine-tune it with FPA for a few epochs and audit it again."
+        tune = "Fine-tune it with FPA and audit it again."
         leave = "Do not choose between explanations by masking pixels of this model as it is."
         return (leave, tune), f"tuned = fpa.finetune(model, data{masking})"
     more = "Audit more images: four times as many halve the intervals."

@@ -17,7 +17,7 @@ COMMANDS = {
     "train": ("studies", "Train the models of a recipe."),
     "evaluate": ("models", "Explain, perturb and score one model."),
     "audit": ("models", "Can the evaluation of explanations on a model be trusted?"),
-    "finetune": ("models", "Train an existing model for a few epochs with FPA."),
+    "finetune": ("models", "Train an existing model a little further with FPA."),
     "report": ("studies", "Make tables, figures and report again."),
     "compare": ("studies", "Put several studies and evaluations side by side."),
     "recipes": ("studies", "List the recipes that come with fpa."),

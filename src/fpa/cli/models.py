@@ -197,11 +197,11 @@ def finetune(
     p1_max: float | None = None,
     p2: float | None = None,
     s_max: int | None = None,
-    audit_images: int = 200,
+    audit_images: int = 500,
     seed: int = 0,
     run: RunOptions,
 ) -> int:
-    """Train an existing model for a few epochs with FPA, so that explanations can be evaluated on it.
+    """Train an existing model a little further with FPA, so that explanations can be evaluated on it.
 
     If it is stopped, the same command continues. The folder gets model.safetensors, training.csv, and in
     audit-before-N and audit-after-N what fpa audit says of the two models, on N images.
@@ -370,6 +370,7 @@ def _finetune_command(model: str, images: ModelOptions, data: str, masking: dict
         value = getattr(images, name)
         if value != getattr(ModelOptions, name):
             words += [f"--{name}", ",".join(map(str, value)) if isinstance(value, list) else str(value)]
+            words += ["--targets", "model"] if name == "class_index" else []  # it would mean the labels
     if isinstance(masking, dict):
         for name, value in masking.items():
             words += [f"--masking.{name}", value if isinstance(value, str) else json.dumps(value)]

@@ -81,7 +81,7 @@ class ModelOptions:
         std: Standard deviation of each channel, likewise.
         size: Side of the images in pixels; default: the model's own, or 224.
         class_index: Which output of the model is which class of the images: a list, or a JSON file.
-        workers: Processes that decode image files.
+        workers: Processes that read and decode image files.
 
     """
 

@@ -104,7 +104,7 @@ def resized_crops(images: Tensor, boxes: Tensor, size: int, dtype: torch.dtype |
     across = torch.where(flipped.bool()[:, None, None], across.flip(1), across)
     kind = dtype or (torch.float16 if images.is_cuda else torch.float32)
     middle = 0 if kind == torch.float32 else 128  # float16 is finer near 0
-    rows = ((images.to(kind) - middle) @ across.to(kind).mT[:, None] + 0.5).floor()
+    rows = (images.to(kind).sub_(middle) @ across.to(kind).mT[:, None] + 0.5).floor()
     return ((down.to(kind)[:, None] @ rows + 0.5).floor() + middle).clamp(0, 255).byte()
 
 

@@ -22,6 +22,13 @@ with the training on smaller ones."""
 _TOGETHER = 2**28
 """Pixels decoded at a time, which take 0.8 GB: a batch of large photos is decoded in parts."""
 
+_RESIZED = 2**26
+"""Pixels resized at a time, which take 1 GB with what is computed from them."""
+
+_LARGEST = 8
+"""Files with more bytes than this many crops are decoded by workers: they would fill the memory shared with
+them."""
+
 
 class PackedFiles(NamedTuple):
     """A batch as workers hand it on, in a few tensors however many images it has."""
@@ -41,12 +48,14 @@ class PackedFiles(NamedTuple):
 class ReadImages(SeededImages):
     """A `FileSplit` for workers that read: keys (epoch, index) give `PackedFiles`.
 
-    What is not a whole JPEG file in one of the two usual kinds of colour is decoded and cropped here.
+    What is not a whole JPEG file of moderate size, in one of the two usual kinds of colour, is decoded and
+    cropped here.
     """
 
     def __getitems__(self, keys: Sequence[tuple[int, int]]) -> PackedFiles:
         indices = torch.tensor([index for _, index in keys])
-        files, sizes = zip(*[_usual_jpeg(self.split.paths[index]) for _, index in keys], strict=True)
+        most = _LARGEST * 3 * self.split.size**2
+        files, sizes = zip(*[_usual_jpeg(self.split.paths[index], most) for _, index in keys], strict=True)
         lengths, labels = torch.tensor([len(file) for file in files]), self.split.labels[indices]
         images = torch.zeros(len(keys), 3, self.split.size, self.split.size, dtype=torch.uint8)
         for row in (others := (lengths == 0).nonzero()[:, 0]).tolist():
@@ -60,9 +69,11 @@ class ReadImages(SeededImages):
         return batch
 
 
-def _usual_jpeg(path: Path) -> tuple[bytes, tuple[int, int]]:
+def _usual_jpeg(path: Path, most: int) -> tuple[bytes, tuple[int, int]]:
     """A file that decoders of JPEG read alike, and the photo's height and width; nothing for others."""
     try:
+        if path.stat().st_size > most:
+            return b"", (0, 0)
         with path.open("rb") as stream, Image.open(stream) as image:
             width, height = image.size
             # Files without the colour transform, and those with four channels, are not for every decoder.
@@ -101,6 +112,8 @@ def _photos(files: list[Tensor], device: torch.device) -> list[Tensor | None]:
         from torchvision.io import ImageReadMode, decode_jpeg
 
         return decode_jpeg(files, mode=ImageReadMode.RGB, device=device)  # type: ignore[no-any-return]
+    except torch.OutOfMemoryError:
+        raise
     except (RuntimeError, ImportError):
         half = len(files) // 2
         return [*_photos(files[:half], device), *_photos(files[half:], device)] if half else [None]
@@ -124,19 +137,28 @@ def decoded_crops(
     for part in range(int(part_of[-1]) + 1):
         rows = ((part_of == part) & (packed.lengths > 0)).nonzero()[:, 0].tolist()
         photos = dict(zip(rows, _photos([files[row] for row in rows], device), strict=True))
-        done = [row for row, photo in photos.items() if photo is not None]
         failed += [row for row in rows if photos[row] is None]
-        if not done:
-            continue
-        # The parts side by side in one tensor: what is beyond a part does not count when it is resized.
-        tops, _, heights, widths, flips = boxes[done].unbind(1)
-        shape = (len(done), 3, aligned(heights), aligned(widths))
-        canvas = torch.empty(shape, dtype=torch.uint8, device=device)
-        for place, row in enumerate(done):
-            top, left, height, width, _ = boxes[row].tolist()
-            photo: Any = photos[row]
-            canvas[place, :, :height, :width] = photo[:, top : top + height, left : left + width]
-        nought = torch.zeros_like(tops)
-        inner = torch.stack([nought, nought, heights, widths, flips], 1)
-        images[done] = resized_crops(canvas, inner.to(device), crop.size)
+        done = sorted((row for row in rows if photos[row] is not None), key=lambda row: -_area(boxes[row]))
+        while done:  # the largest parts first, with as many others as there is room for
+            count = max(1, _RESIZED // _area(boxes[done[0]]))
+            some, done = done[:count], done[count:]
+            images[some] = _resized([photos[row] for row in some], boxes[some], crop.size)
     return images, failed
+
+
+def _area(box: Tensor) -> int:
+    return aligned(box[2]) * aligned(box[3])
+
+
+def _resized(photos: list[Any], boxes: Tensor, size: int) -> Tensor:
+    """The boxes [N, 5] of photos uint8 [3, H, W] of any size, resized and perhaps flipped."""
+    _, _, heights, widths, flips = boxes.unbind(1)
+    # Side by side in one tensor: what is beyond a part does not count when it is resized.
+    shape = (len(photos), 3, aligned(heights), aligned(widths))
+    canvas = torch.empty(shape, dtype=torch.uint8, device=photos[0].device)
+    for place, photo, box in zip(canvas, photos, boxes.tolist(), strict=True):
+        top, left, height, width, _ = box
+        place[:, :height, :width] = photo[:, top : top + height, left : left + width]
+    nought = torch.zeros_like(heights)
+    inner = torch.stack([nought, nought, heights, widths, flips], 1)
+    return resized_crops(canvas, inner.to(canvas.device), size)

@@ -46,7 +46,7 @@ class DataSettings:
         size: Side of the images in pixels, for data sets of files.
         train_images: How many training images to use, chosen by a fixed seed; null: all.
         evaluation_images: How many test images to evaluate on; null: the data set's own fixed choice.
-        workers: Processes that decode image files.
+        workers: Processes that read and decode image files.
 
     """
 

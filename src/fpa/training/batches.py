@@ -305,8 +305,8 @@ class _Keys:
 class LoaderBatches(Batches):
     """A user's own loader: normalised float images in batches of any size, in the loader's own order.
 
-    A batch without labels is passed over, and so is a batch of one image where there are others: one image
-    has no batch statistics. With `index`, label n stands for the model's class `index[n]`; without one the
+    With `index`, label n stands for the model's class `index[n]`; a batch without labels is passed over, and
+    so is a batch of one image where there are others: one image has no batch statistics. Without an index the
     labels do not matter, as for a model that teaches itself. To continue in the middle of an epoch, the
     loader is read again from the start of it.
     """
@@ -330,7 +330,8 @@ class LoaderBatches(Batches):
 
     def advance(self) -> bool:  # noqa: D102
         images, labels, _ = next(self._next, (self._images[:0], self._labels[:0], None))
-        if len(images) == 0 or (len(images) == 1 and self.steps > 1):
+        alone = len(images) == 1 and self.steps > 1 and self.index is not None
+        if len(images) == 0 or alone:
             return False
         if self.index is not None:
             if (largest := int(labels.max())) > (last := len(self.index) - 1):

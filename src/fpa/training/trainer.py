@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fpa.data.jpegs import decodes
 from fpa.data.kept import KeptPhotos, keep_images, keep_photos
 from fpa.data.splits import UNREADABLE, ArraySplit, FileSplit, ImageData, read_batches
 from fpa.engine.devices import arithmetic_on, check_device
@@ -34,9 +33,6 @@ from fpa.training.steps import CapturedSteps, EagerSteps, batches_of
 
 PATIENCE = {"cuda": 0.5, "mps": 0.5}
 """Seconds between two looks at the numbers, where looking waits for the device."""
-
-KEPT_FIRST = True
-"""Whether photos that fit into memory are kept decoded also where the device could decode them every time."""
 
 TRACKERS = ("tensorboard", "wandb", "mlflow", "trackio")
 
@@ -186,7 +182,7 @@ class Trainer:
             return data
         splits = data.train, data.test
         train, test = (each.to(self.device) if isinstance(each, ArraySplit) else each for each in splits)
-        if isinstance(train, FileSplit) and (KEPT_FIRST or not decodes(train, self.device)):
+        if isinstance(train, FileSplit):
             self.photos = keep_photos(train, self.device)
         if isinstance(test, FileSplit) and (
             kept := keep_images(test, data.evaluation, self.device, self.workers)

@@ -10,6 +10,7 @@ from fpa import finetune, load_model
 from fpa.data.sets import load_data
 from fpa.data.splits import first_images
 from fpa.training.settings import TrainingSettings
+from fpa.training.steps import CapturedSteps
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -57,3 +58,28 @@ def test_a_model_on_the_device_with_frozen_parts_stays_there(targets, captured, 
     assert moved == {"head.weight", "head.bias"}
     half = finetune(model.half(), (torch.randn(64, 3, 32, 32), torch.arange(64) % 8), batch_size=32)
     assert (half.head.weight.dtype, half.head.weight.device.type) == (torch.float16, "cuda")
+
+
+@pytest.mark.parametrize("targets", ["labels", "model"])
+def test_stopped_and_continued_it_ends_with_the_same_weights(targets, tmp_path, monkeypatch):
+    data = load_data("shapes")
+    data = replace(data, train=first_images(data.train, 128), evaluation=data.evaluation[:40])
+    settings = partial(TrainingSettings, checkpoint_seconds=0.0)
+    monkeypatch.setattr("fpa.training.finetuning.TrainingSettings", settings)
+    run = partial(finetune, load_model("shapes-none"), data, epochs=2, batch_size=16, targets=targets)
+    whole = run(device="cuda", output=tmp_path / "whole")
+    calls, usual = iter(range(100)), CapturedSteps.__call__
+
+    def stops(steps):
+        if next(calls) == 11:
+            raise KeyboardInterrupt
+        usual(steps)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CapturedSteps, "__call__", stops)
+        patch.setattr("fpa.training.trainer.PATIENCE", {"cuda": 0.0})
+        with pytest.raises(KeyboardInterrupt):
+            run(device="cuda", output=tmp_path / "cut")
+    assert (tmp_path / "cut" / "checkpoint.safetensors").exists()
+    cut = run(device="cuda", output=tmp_path / "cut").state_dict()
+    assert all(torch.equal(value, cut[name]) for name, value in whole.state_dict().items())

@@ -80,6 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     epochs=epochs,
                     learning_rate=options.learning_rate,
                     batch_size=batch_size,
+                    targets="labels",
                     seed=options.seed,
                     device=device,
                     output=place,

@@ -91,6 +91,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, nargs="+", default=[0])
     parser.add_argument("--rates", type=float, nargs="+", default=[0.0])
     parser.add_argument("--count", type=int, default=300, help="images of each audit")
+    parser.add_argument("--images", type=int, help="training images, chosen by chance; default: all")
     parser.add_argument("--ig-steps", type=int, default=200)
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--device")
@@ -107,6 +108,8 @@ def main() -> None:
     options.output.mkdir(parents=True, exist_ok=True)
     for name in options.models:
         model, data = start(name, options)
+        if options.images:
+            data = replace(data, train=first_images(data.train, options.images))
         if options.tiny:
             data = replace(data, train=first_images(data.train, 96), evaluation=torch.arange(40))
         card = model.card

@@ -263,7 +263,8 @@ class DeviceFileBatches(FileBatches):
     def start(self, epoch: int, step: int) -> None:  # noqa: D102
         wait([self._ahead])  # it reads from where the last epoch was left
         super().start(epoch, step)
-        self._epoch, self._ahead = epoch, self._thread.submit(self._decoded)
+        self._epoch = epoch
+        self._ahead = self._thread.submit(self._decoded)  # which reads the epoch
 
     def _read(self) -> Any:
         images, labels, indices = next(watched(each.result() for each in (self._ahead,)))

@@ -10,7 +10,7 @@ from fpa import finetune, load_model
 from fpa.data.sets import load_data
 from fpa.data.splits import first_images
 from fpa.training.settings import TrainingSettings
-from fpa.training.steps import CapturedSteps
+from interruptions import stopped_before
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -68,18 +68,8 @@ def test_stopped_and_continued_it_ends_with_the_same_weights(targets, tmp_path, 
     monkeypatch.setattr("fpa.training.finetuning.TrainingSettings", settings)
     run = partial(finetune, load_model("shapes-none"), data, epochs=2, batch_size=16, targets=targets)
     whole = run(device="cuda", output=tmp_path / "whole")
-    calls, usual = iter(range(100)), CapturedSteps.__call__
-
-    def stops(steps):
-        if next(calls) == 11:
-            raise KeyboardInterrupt
-        usual(steps)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(CapturedSteps, "__call__", stops)
-        patch.setattr("fpa.training.trainer.PATIENCE", {"cuda": 0.0})
-        with pytest.raises(KeyboardInterrupt):
-            run(device="cuda", output=tmp_path / "cut")
+    with stopped_before(11):
+        run(device="cuda", output=tmp_path / "cut")
     assert (tmp_path / "cut" / "checkpoint.safetensors").exists()
     cut = run(device="cuda", output=tmp_path / "cut").state_dict()
     assert all(torch.equal(value, cut[name]) for name, value in whole.state_dict().items())

@@ -16,6 +16,7 @@ from fpa.training.batches import DeviceFileBatches, FileBatches, _order, trainin
 from fpa.training.run import Run, TrainingError
 from fpa.training.steps import CapturedSteps, EagerSteps
 from fpa.training.trainer import Trainer
+from interruptions import stopped_before
 from miniatures import make_odd, make_unreadable, write_food101, write_image_folder, write_imagenet
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -118,22 +119,11 @@ def test_the_warm_up_leaves_no_trace(data, tmp_path):
 
 
 @pytest.mark.parametrize("model", ["resnet-small", "mobilenet_v2"])  # without and with dropout
-def test_stopped_and_continued_bit_for_bit(model, data, tmp_path, monkeypatch):
+def test_stopped_and_continued_bit_for_bit(model, data, tmp_path):
     whole = recipe(training__checkpoint_seconds=0.0, model=model, training__precision="auto")
     train(whole, tmp_path / "whole", data=data, device="cuda")
-    calls = iter(range(100))
-    usual = CapturedSteps.__call__
-
-    def stops(self):
-        if next(calls) == 13:
-            raise KeyboardInterrupt
-        usual(self)
-
-    monkeypatch.setattr(CapturedSteps, "__call__", stops)
-    monkeypatch.setattr("fpa.training.trainer.PATIENCE", {"cuda": 0.0})
-    with pytest.raises(KeyboardInterrupt):
+    with stopped_before(13):
         train(whole, tmp_path / "cut", data=data, device="cuda")
-    monkeypatch.undo()
     assert (tmp_path / "cut" / "fpa" / "checkpoint.safetensors").exists()
     train(whole, tmp_path / "cut", data=data, device="cuda")
     for name in NAMES:
@@ -251,21 +241,11 @@ class TestFiles:
         rows = tmp_path.joinpath("fpa", "training.csv").read_text().splitlines()
         assert len(rows) == 1 + self.recipe(photos).training.epochs
 
-    def test_stopped_and_continued_bit_for_bit(self, photos, kept, tmp_path, monkeypatch):
+    def test_stopped_and_continued_bit_for_bit(self, photos, kept, tmp_path):
         changes = {"variants": ["none", "fpa"], "training__checkpoint_seconds": 0.0, "data__workers": 2}
         whole = self.train(photos, tmp_path / "whole", **changes)
-        calls, usual = iter(range(100)), CapturedSteps.__call__
-
-        def stops(steps):
-            if next(calls) == 4:
-                raise KeyboardInterrupt
-            usual(steps)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(CapturedSteps, "__call__", stops)
-            patch.setattr("fpa.training.trainer.PATIENCE", {"cuda": 0.0})
-            with pytest.raises(KeyboardInterrupt):
-                self.train(photos, tmp_path / "cut", **changes)
+        with stopped_before(4):
+            self.train(photos, tmp_path / "cut", **changes)
         assert (tmp_path / "cut" / "fpa" / "checkpoint.safetensors").exists()
         assert self.equal(whole, self.train(photos, tmp_path / "cut", **changes))
 

@@ -194,7 +194,7 @@ def finetune(
         kind: {name: getattr(augment, name) for name in named},
         "start": fingerprint(tuned),
         "targets": "model" if index is None else "labels",
-        "gentle": index is None,
+        "optimizer": "adamw" if index is None else "sgd",
         "class_index": None if index == list(range(outputs)) else index,
     }
     learned = "the model's own predictions" if index is None else "the labels"
@@ -207,7 +207,6 @@ def finetune(
         description=json.loads(json.dumps(description)),
         augment=augment,
         teacher=network if index is None else None,
-        gentle=index is None,
         folder=None if output is None else Path(output),
         card=None if card is None else replace(card, augmentation=kind, variant=""),
     )

@@ -74,8 +74,6 @@ class Job:
             and a run is continued only if it is the same.
         augment: Perturbs the batches; None: nothing does.
         teacher: Where given, the targets are what it says of the unperturbed images, instead of the labels.
-        gentle: For networks with something to lose. They are trained in evaluation mode, with the statistics
-            of their batch norms as they are and nothing dropped, by AdamW instead of SGD.
         folder: Where the results go; None: nothing is written.
         card: What the model file will say, but for the accuracy and the recipe; needed with a folder.
         locked: The folder to lock for the training; None: `folder`. A study locks its own.
@@ -89,10 +87,18 @@ class Job:
     description: dict[str, Any]
     augment: FPA | Rectangle | Cell | None = None
     teacher: nn.Module | None = None
-    gentle: bool = False
     folder: Path | None = None
     card: ModelCard | None = None
     locked: Path | None = None
+
+    @property
+    def gentle(self) -> bool:
+        """Whether the network has something to lose, which is what its teacher knows.
+
+        It is then trained in evaluation mode, with the statistics of its batch norms as they are and nothing
+        dropped, by AdamW instead of SGD.
+        """
+        return self.teacher is not None
 
     @property
     def path(self) -> Path | None:
@@ -123,15 +129,13 @@ class Run:
         self.job, self.model = job, job.model().to(device)
         rate: Any = torch.tensor(0.0, device=device) if captured else 0.0
         how: dict[str, Any] = {"lr": rate, "weight_decay": settings.weight_decay, "fused": captured or None}
-        self.optimizer: torch.optim.Optimizer
-        if job.gentle:
-            # eps: gradients that are mere rounding must not be made as large as any other
-            self.optimizer = torch.optim.AdamW(self.model.parameters(), eps=1e-6, capturable=captured, **how)
-        else:
-            self.optimizer = torch.optim.SGD(self.model.parameters(), momentum=settings.momentum, **how)
+        kind: Any = torch.optim.AdamW if job.gentle else torch.optim.SGD
+        # eps: gradients that are mere rounding must not be made as large as any other
+        own = {"eps": 1e-6, "capturable": captured} if job.gentle else {"momentum": settings.momentum}
+        self.optimizer: torch.optim.Optimizer = kind(self.model.parameters(), **how, **own)
         for parameter in self.model.parameters():  # so that a first step is like every other
-            for kind in ("exp_avg", "exp_avg_sq") if job.gentle else ("momentum_buffer",):
-                self.optimizer.state[parameter][kind] = torch.zeros_like(parameter)
+            for moment in ("exp_avg", "exp_avg_sq") if job.gentle else ("momentum_buffer",):
+                self.optimizer.state[parameter][moment] = torch.zeros_like(parameter)
             if job.gentle:
                 self.optimizer.state[parameter]["step"] = torch.zeros((), device=device if captured else None)
         accelerator, processes = trainer.accelerator, trainer.processes

@@ -16,6 +16,8 @@ way is a line of words, each of which changes one thing of the default:
     0.001       largest learning rate (default 0.003); 30: epochs (default 10)
     crops       random crops of a quarter to all of a photo, instead of shifts by up to 16 pixels
     logits      squared distance of the centred logits instead of the cross-entropy of the probabilities
+    hard        the class that the network predicts instead of the probabilities of all classes
+    mixup       two photos of a batch laid over each other, in shares drawn for every batch
     images      a coin and a share of masked pixels for each image instead of each batch
     always      every batch is masked, instead of every other
     wide        up to half of the pixels are selected, instead of the paper's share for the size
@@ -118,6 +120,8 @@ def tuned(
                 flipped = (torch.rand(batch, generator=draws) < 0.5).to(device)
                 pixels = crop_and_flip(images, chosen.to(device), shift, flipped)
             whole = data.normalisation(pixels).to(memory_format=torch.channels_last)
+            if "mixup" in words:
+                whole = whole.lerp(whole.roll(1, 0), float(torch.rand((), generator=draws)))
             with torch.autocast(whole.device.type, torch.bfloat16, enabled=whole.is_cuda):
                 with torch.no_grad():
                     target = taught(whole).float()
@@ -126,7 +130,8 @@ def tuned(
                 centred, wanted = (each - each.mean(1, keepdim=True) for each in (logits, target))
                 loss = functional.mse_loss(centred, wanted)
             else:
-                loss = functional.cross_entropy(logits, target.softmax(1))
+                wanted = target.argmax(1) if "hard" in words else target.softmax(1)
+                loss = functional.cross_entropy(logits, wanted)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

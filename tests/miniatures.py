@@ -169,7 +169,8 @@ def make_unreadable(monkeypatch, bad: Path) -> None:
             raise splits.UnreadableImage(path, OSError("gone"))
         return usual(path)
 
-    usual_jpeg = jpegs._usual_jpeg
-    monkeypatch.setattr(jpegs, "_usual_jpeg", lambda path: (b"", (0, 0)) if path == bad else usual_jpeg(path))
+    usual_jpeg, nothing = jpegs._usual_jpeg, (b"", (0, 0))
+    found = lambda path, most: nothing if path == bad else usual_jpeg(path, most)  # noqa: E731
+    monkeypatch.setattr(jpegs, "_usual_jpeg", found)
     monkeypatch.setattr(splits, "decode", fails)
     monkeypatch.setattr("fpa.data.kept.decode", fails)

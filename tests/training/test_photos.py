@@ -232,10 +232,10 @@ def test_the_number_of_workers_changes_nothing(photos, smallest, tmp_path, monke
     assert not multiprocessing.active_children()
 
 
-@pytest.mark.parametrize("kept", [True, False])
-def test_an_unreadable_photo_is_left_out_and_named(photos, kept, tmp_path, monkeypatch, capsys):
-    if not kept:
-        monkeypatch.setattr("fpa.data.kept.KEPT_SHARE", 0.0)
+@pytest.mark.parametrize(("share", "smallest"), [(1.0, {}), (0.0, {}), (0.0, {"cpu": 1})])
+def test_an_unreadable_photo_is_left_out_and_named(photos, share, smallest, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("fpa.data.kept.KEPT_SHARE", share)
+    monkeypatch.setattr(jpegs, "SMALLEST", smallest)
     recipe = recipe_of(photos)
     data = load_recipe_data(recipe)
     bad = data.train.paths[3]

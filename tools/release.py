@@ -48,11 +48,20 @@ def models_in(path: Path, *, every: bool) -> dict[str, Path]:
     return {f"{path.absolute().name}-{file.parent.name}": file for file in chosen}
 
 
+def _public(data: str | None) -> str | None:
+    """The name of a data set without the path that leads to it here."""
+    return f"folder:{Path(data).name}" if data and data.startswith("folder:") else data
+
+
 def release(name: str, path: Path, options: argparse.Namespace) -> Path:
     """Write one model and its card, and check what was written."""
     card, device = read_card(path), options.device
-    card.recipe.get("data", {}).pop("root", None)  # a folder of this machine
-    data_name = options.data or card.recipe["data"]["name"]
+    origin = card.recipe.get("data", {})
+    data_name = options.data or origin.get("name")
+    if data_name is None:
+        raise InputError(f"{name} was trained on data without a name: say with --data what to audit it on")
+    origin.pop("root", None)  # a folder of this machine, as in the name of a folder of photos
+    origin["name"] = _public(origin.get("name"))
     licence = options.licence or LICENCES.get(data_name)
     if licence is None:
         raise InputError(f"the licence of {data_name} is not known: say it with --licence")
@@ -84,7 +93,7 @@ def release(name: str, path: Path, options: argparse.Namespace) -> Path:
     accuracy = float((after == labels).float().mean()) if known else None
     facts: dict[str, Any] = {
         "architecture": card.architecture,
-        "data": data_name,
+        "data": _public(data_name),
         "licence of the data": licence,
         "images": " x ".join(map(str, card.input_shape)),
         "normalisation": f"mean {list(card.mean)}, std {list(card.std)}, pixels in 0..1",
@@ -94,7 +103,7 @@ def release(name: str, path: Path, options: argparse.Namespace) -> Path:
         "audit": f"{verdict.headline} ({verdict.evidence.used} images)",
     }
     lines = [f"# {name}", "", *(f"- {key}: {value}" for key, value in facts.items()), ""]
-    lines += [f"    fpa evaluate {target.name} --data {data_name}", "", "Recipe:", "", "```yaml"]
+    lines += [f"    fpa evaluate {target.name} --data {_public(data_name)}", "", "Recipe:", "", "```yaml"]
     lines += [yaml.safe_dump(card.recipe, sort_keys=False).rstrip(), "```", ""]
     write_text(target.with_suffix(".md"), "\n".join(lines))
     size = target.stat().st_size / 1e6

@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from fpa import InputError, load_model
 from fpa.models.architectures import build_model
 from fpa.models.saved import ModelCard, model_path, read_card, save_model
+from miniatures import write_image_folder
 
 CARD = ModelCard("resnet-small", ["a", "b", "c"], (1, 32, 32), (0.5,), (0.25,), "fpa", 0.9, {"seed": 3})
 
@@ -74,6 +75,19 @@ class TestRelease:
         for word in ("data: shapes", "Apache-2.0", "accuracy: 98.", "audit: Cannot tell", "p1_max: 0.25"):
             assert word in card
         assert "mine-fpa.safetensors" in capsys.readouterr().out
+
+    def test_the_card_of_a_model_of_photos_names_no_folder_of_this_machine(self, release, tmp_path):
+        photos = write_image_folder(tmp_path / "secret" / "pets", val=4)
+        card = ModelCard("resnet-small", ["cat", "dog"], (3, 32, 32), (0.5,) * 3, (0.25,) * 3, "fpa")
+        card.recipe["data"] = {"name": f"folder:{photos}", "root": str(tmp_path / "secret"), "size": 32}
+        (tmp_path / "tuned").mkdir()
+        _, file = saved(tmp_path / "tuned", card)
+        assert release(file) == 2  # whose photos are they?
+        assert release(file, "--licence", "ours", "--count", "2") == 0
+        assert read_card(tmp_path / "out" / "tuned.safetensors").recipe["data"]["name"] == "folder:pets"
+        told = (tmp_path / "out" / "tuned.md").read_text()
+        assert "secret" not in told
+        assert "data: folder:pets" in told
 
     def test_what_cannot_be_released(self, release, tmp_path, capsys):
         model = load_model("shapes-fpa")

@@ -11,9 +11,9 @@ is for judging, the others are for fine-tuning. The network learns its own predi
 only to say how often it is right. Training cuts random crops out of the photos and mirrors them, as `fpa
 finetune` does; with `--shifts` it moves the centre of each by up to 16 pixels instead. Every model is
 audited: as it is, and after each number of `--epochs`, always from the untouched weights; A is the audit's,
-of the centred logit. Then maps and judge are exchanged between the untouched network and the twin of `--twin`
-epochs. Writes table.csv, table.md, judges.csv, audits and a figure into OUTPUT/NETWORK. `--tiny` uses a few
-photos at 32 px, to see that it works.
+of the centred logit. The twin of `--twin` epochs is made first, and maps and judge are exchanged between it
+and the untouched network. Writes table.csv, table.md, judges.csv, audits and a figure into OUTPUT/NETWORK,
+the tables after every model. `--tiny` uses a few photos at 32 px, to see that it works.
 """
 
 import argparse
@@ -136,6 +136,19 @@ def exchange(
     write_text(folder / "judges.md", "\n".join(lines) + "\n")
 
 
+def write(folder: Path, measured: list[Measured], right: dict[str, Tensor], verdicts: dict[str, str]) -> None:
+    """table.csv, table.md and the figure of what is measured so far."""
+    table = tabulate(sorted(measured, key=lambda model: model.epochs or 0), None)
+    difference = {name: (values.float() - right[UNTOUCHED].float()).numpy() for name, values in right.items()}
+    table["accuracy change"] = [100 * difference[name].mean() for name in table["model"]]
+    table["accuracy change interval"] = [
+        196 * difference[name].std(ddof=1) / np.sqrt(len(difference[name])) for name in table["model"]
+    ]
+    table["audit"] = [verdicts[name] for name in table["model"]]
+    write_tables(table, folder)
+    draw(table, folder / "finetuning", {UNTOUCHED: ":"})
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("network", choices=NETWORKS)
@@ -157,6 +170,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--tiny", action="store_true")
     options = parser.parse_args(arguments)
     device, size, few = chosen_device(options.device), 224, None
+    if options.twin not in options.epochs:
+        parser.error("--twin must be one of --epochs")
     if options.tiny:
         size, few, options.count, options.ig_steps, options.batch_size = 32, 8, 8, 2, 8
     folder = options.output / options.network
@@ -195,7 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             )
 
         add(UNTOUCHED, original, folder / UNTOUCHED)
-        for epochs in options.epochs:
+        for epochs in sorted(options.epochs, key=lambda epochs: epochs != options.twin):
             place = folder / f"epochs-{epochs}"
             place.mkdir(exist_ok=True)
             tuned, seconds = timed(
@@ -209,20 +224,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             save_model(tuned, tuned.card, place / "model.safetensors", half=True)
             name = f"{epochs} epoch{'s' if epochs > 1 else ''}"
             add(name, tuned, place, epochs=epochs, seconds=seconds)
-    table = tabulate(measured, None)
-    difference = {name: (values.float() - right[UNTOUCHED].float()).numpy() for name, values in right.items()}
-    table["accuracy change"] = [100 * difference[name].mean() for name in table["model"]]
-    table["accuracy change interval"] = [
-        196 * difference[name].std(ddof=1) / np.sqrt(len(data.test)) for name in table["model"]
-    ]
-    table["audit"] = [verdicts[name] for name in table["model"]]
-    write_tables(table, folder)
-    draw(table, folder / "finetuning", {UNTOUCHED: ":"})
+            write(folder, measured, right, verdicts)
+            if epochs == options.twin:
+                audits = {UNTOUCHED: folder / UNTOUCHED / "audit", "twin": place / "audit"}
+                pair = {UNTOUCHED: models[UNTOUCHED], "twin": models[name]}
+                exchange(folder, pair, audits, (images, labels), options.ig_steps)
     print((folder / "table.md").read_text())
-    twin = next(name for name in models if name.startswith(f"{options.twin} "))
-    pair = {UNTOUCHED: models[UNTOUCHED], "twin": models[twin]}
-    audits = {UNTOUCHED: folder / UNTOUCHED / "audit", "twin": folder / f"epochs-{options.twin}" / "audit"}
-    exchange(folder, pair, audits, (images, labels), options.ig_steps)
     print((folder / "judges.md").read_text())
 
 

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import json
+from concurrent.futures import Future
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from fpa.evaluation.plan import make_plan
 from fpa.explanation import Settings, explain
 from fpa.masking import Constant, Uniform
 from fpa.perturbation.curves import perturbation_curves
+from fpa.progress import Display, Tell
 
 FEW = Settings(ig_steps=3, sg_samples=2)
 
@@ -273,6 +275,33 @@ def test_progress_lines_for_logs(net, tmp_path, capsys):
     assert lines[-2].startswith("evaluation: 10 of 10 images, ")
     assert lines[-2].endswith("images/s")
     assert lines[-1].startswith("evaluation: peak memory: ")
+
+
+class AtOnce:
+    """An executor whose work is done when it is handed over."""
+
+    def __init__(self, workers):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def submit(self, work, *arguments):
+        future = Future()
+        future.set_result(work(*arguments))
+        return future
+
+
+def test_a_stored_block_counts_while_the_next_one_is_computed(net, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_AHEAD", {"cpu": 1})  # as on CUDA
+    monkeypatch.setattr(module, "ThreadPoolExecutor", AtOnce)
+    tell, counted = Tell(Display(quiet=True), "curves", 10), set()
+    monkeypatch.setattr(tell, "at", lambda name: counted.add((name, tell.done)))
+    run(net, some(), tmp_path, estimators="vg_abs", progress=tell)
+    assert {done for name, done in counted if name == "VG_abs"} == {0, 4, 8}
 
 
 def test_another_evaluation_in_the_folder_is_not_mixed_in(net, tmp_path):

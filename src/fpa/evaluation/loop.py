@@ -39,6 +39,9 @@ from fpa.perturbation import Curves, check_left, curves_of, features_of, not_fin
 from fpa.progress import Tell, telling
 from fpa.scores.score import Block
 
+_AHEAD = {"cuda": 1}
+"""Blocks that may wait to be fetched and stored while the next one is computed."""
+
 _NOISY_COPIES = 15
 _PLACES = 201
 """Places of the sorted importance scores that are kept."""
@@ -101,15 +104,11 @@ def evaluate_blocks(
             tell.line(line)
         for name, reason in plan.left_out.items():
             tell.line(f"left out: the score {name} {reason}")
-        for each in {engine, judging}:
-            after.callback(setattr, each, "watch", each.watch)
-            each.watch = tell.at
 
         def compile_seconds() -> float:
             return sum(each.compile_seconds for each in {engine, judging})
 
         compiled = compile_seconds()
-        # On CUDA a block is fetched and stored while the next one is computed.
         writer = after.enter_context(ThreadPoolExecutor(1))
         pending: deque[tuple[ImageBlock, Future[list[str]]]] = deque()
 
@@ -121,13 +120,20 @@ def evaluate_blocks(
             return results.notes["problems"]  # type: ignore[no-any-return]
 
         def settle(most: int) -> None:
-            while len(pending) > most:
+            while pending and (len(pending) > most or pending[0][1].done()):
                 part, writing = pending.popleft()
                 tell.compiling = compile_seconds() - compiled
                 for problem in writing.result():
                     warnings.warn(f"{problem}: left out", stacklevel=2)
                 tell.advance(len(part.indices))
 
+        def watch(name: str) -> None:
+            settle(len(pending))  # a block counts when it is stored, not when the next one is computed too
+            tell.at(name)
+
+        for each in {engine, judging}:
+            after.callback(setattr, each, "watch", each.watch)
+            each.watch = watch
         try:
             for part in source.blocks(size):
                 picker.look(part)
@@ -136,7 +142,7 @@ def evaluate_blocks(
                 elif part.indices:
                     fetch = _compute(part, engine, plan, judging, _chosen(part, size, few))
                     pending.append((part, writer.submit(store, part.number, fetch)))
-                    settle(1 if engine.device.type == "cuda" else 0)
+                    settle(_AHEAD.get(engine.device.type, 0))
             settle(0)
         except KeyboardInterrupt:
             settle(0)

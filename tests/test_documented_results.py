@@ -113,6 +113,7 @@ def test_the_page_of_audits_shows_the_stored_ones_by_the_rule_of_now(monkeypatch
         "imagenet/mobilenet_v2",
         "imagenet/mobilenet_v2-long",
         "imagenet/efficientnet-lite0",
+        "imagenet/efficientnet-lite2",
     ],
 )
 def test_the_pages_of_fine_tuning_show_the_stored_tables(stored, monkeypatch, tmp_path):

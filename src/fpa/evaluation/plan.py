@@ -118,7 +118,8 @@ class Plan:
         """What the work costs, in words."""
         forwards = self.passes - self.gradients
         total = "" if images is None else f": {images * self.passes:,} passes for {counted(images)}"
-        return f"{self.gradients:,} gradients and {forwards:,} forward passes for each image{total}"
+        gradients = counted(self.gradients, "gradient")
+        return f"{gradients} and {forwards:,} forward passes for each image{total}"
 
     def fractions_under(self, masking: Masking) -> Sequence[float]:
         """The fractions, up to the largest that this masking can remove."""

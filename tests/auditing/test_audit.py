@@ -7,6 +7,7 @@ import shlex
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
 import fpa
 from browsers import open_page
 from fpa.auditing import rule
+from fpa.auditing.auditor import _in_all
 from fpa.auditing.rule import FEWEST_IMAGES, LEAST_KEPT, Evidence, judge, most_opposite
 from fpa.cli.main import main
 from fpa.data.sets import load_data
@@ -32,6 +34,27 @@ from fpa.statistics.contradictions import opposite_by_chance
 from fpa.statistics.intervals import Estimate
 
 QUICK = {"settings": Settings(ig_steps=4, sg_samples=2), "points": 5, "progress": False}
+
+
+@pytest.mark.parametrize(
+    ("opposite", "said"),
+    [
+        ("ac bc", "All 2 pairs in opposite order have C' in them."),
+        ("ac bd", None),
+        ("ac", None),
+        ("", None),
+    ],
+)
+def test_an_estimator_that_all_pairs_in_opposite_order_have_in_common_is_named(opposite, said):
+    pairs = [
+        SimpleNamespace(first=first, second=second, kind=kind, opposite=first + second in opposite.split())
+        for first, second, kind in (
+            *((first, second, "signed-unsigned") for first in "ab" for second in "cd"),
+            ("a", "b", "signed-signed"),
+        )
+    ]
+    shown = {name: f"{name.upper()}'" for name in "abcd"}
+    assert _in_all(SimpleNamespace(pairs=pairs), shown) == (() if said is None else (said,))
 
 
 class Linear(nn.Module):

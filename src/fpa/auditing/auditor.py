@@ -29,6 +29,7 @@ from fpa.masking import Constant, get_masking, masking_json
 from fpa.perturbation import check_fractions, features_of
 from fpa.progress import Tell
 from fpa.schema import checked
+from fpa.statistics import Reliability
 
 MASKINGS = ("constant", "mean", "blur", "uniform")
 BESIDE = ("centred", "logit", "accuracy")
@@ -183,6 +184,7 @@ def _concluded(
         verdict=verdict,
         because=(
             *because,
+            *(_in_all(figures["reliability"], shown) if figures else ()),
             *(figures["reliability"].scope(shown) if figures else ()),
             *_beside(verdict, evidence),
             *_scope(verdict, evidence, judged),
@@ -210,6 +212,13 @@ def _concluded(
         },
         **figures,
     )
+
+
+def _in_all(found: Reliability, shown: Mapping[str, str]) -> tuple[str, ...]:
+    """The one estimator that all pairs in opposite order have in common, if there is one."""
+    pairs = [pair for pair in found.pairs if pair.kind == "signed-unsigned" and pair.opposite]
+    common = set.intersection(*({pair.first, pair.second} for pair in pairs)) if len(pairs) > 1 else set()
+    return tuple(f"All {len(pairs)} pairs in opposite order have {shown[name]} in them." for name in common)
 
 
 def _advice(verdict: Verdict, evidence: Evidence, masking: str) -> tuple[tuple[str, ...], str]:

@@ -304,6 +304,42 @@ def test_a_stored_block_counts_while_the_next_one_is_computed(net, tmp_path, mon
     assert {done for name, done in counted if name == "VG_abs"} == {0, 4, 8}
 
 
+def test_a_block_that_cannot_be_stored_ends_the_evaluation(net, tmp_path, monkeypatch):
+    """Also if that is known while the engine computes the next one: no batch was too large."""
+    tell, waiting = Tell(Display(quiet=True), "curves", 10), []
+
+    class Later(Future):
+        def result(self, timeout=None):
+            finish()
+            return super().result(timeout)
+
+    class WhileComputing(AtOnce):
+        def submit(self, work, *arguments):
+            waiting.append((Later(), work, arguments))
+            return waiting[-1][0]
+
+    def finish(name=""):
+        for future, work, arguments in waiting:
+            try:
+                future.set_result(work(*arguments))
+            except MemoryError as error:
+                future.set_exception(error)
+        waiting.clear()
+
+    def full(self, number, block, about):
+        if number == 1:
+            raise MemoryError("no room for the columns")
+        usual(self, number, block, about)
+
+    usual = shards.EvaluationFolder.write
+    monkeypatch.setattr(shards.EvaluationFolder, "write", full)
+    monkeypatch.setattr(module, "_AHEAD", {"cpu": 1})  # as on CUDA
+    monkeypatch.setattr(module, "ThreadPoolExecutor", WhileComputing)
+    monkeypatch.setattr(tell, "at", finish)
+    with pytest.raises(MemoryError, match="no room for the columns"):
+        run(net, some(), tmp_path, estimators="vg_abs", progress=tell)
+
+
 def test_another_evaluation_in_the_folder_is_not_mixed_in(net, tmp_path):
     run(net, some(), tmp_path, estimators="ig_sum")
     for changes, message in [

@@ -96,14 +96,11 @@ def evaluate_blocks(
             for each in (engine, judging):
                 each.expected_rows = max(each.expected_rows, source.count * plan.passes)
         tell = after.enter_context(telling(source.count, progress))
-        for line in (
-            plan.cost(source.count),
-            *plan.costs,
-            *(f"{name}: no negative value, so unsigned" for name in unsigned),
-        ):
+        lines = [plan.cost(source.count), *plan.costs]
+        lines += [f"{name}: no negative value, so unsigned" for name in unsigned]
+        lines += [f"left out: the score {name} {reason}" for name, reason in plan.left_out.items()]
+        for line in lines:
             tell.line(line)
-        for name, reason in plan.left_out.items():
-            tell.line(f"left out: the score {name} {reason}")
 
         def compile_seconds() -> float:
             return sum(each.compile_seconds for each in {engine, judging})
@@ -128,7 +125,10 @@ def evaluate_blocks(
                 tell.advance(len(part.indices))
 
         def watch(name: str) -> None:
-            settle(len(pending))  # a block counts when it is stored, not when the next one is computed too
+            # A block counts when it is stored, not when the next one is computed too. One that could not be
+            # stored waits for the loop: the engine would take a MemoryError for its own, and go on without.
+            if not any(writing.done() and writing.exception() for _, writing in pending):
+                settle(len(pending))
             tell.at(name)
 
         for each in {engine, judging}:

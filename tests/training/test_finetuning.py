@@ -498,20 +498,15 @@ def test_the_command_writes_a_model_that_evaluates(tmp_path, capsys):
     assert "--overwrite" in capsys.readouterr().err
     assert main([*command, "--seed", "1", "--overwrite", "--quiet"]) == 0
     assert not all(torch.equal(first[key], value) for key, value in load_file(path).items())
-    again = [
-        "finetune",
-        str(path),
-        *command[2:-2],
-        "--targets",
-        "labels",
-        "--output",
-        str(tmp_path / "again"),
-    ]
-    assert main(again) == 0
-    assert "(before: " in capsys.readouterr().out  # the same data
+    again = ["finetune", str(path), *command[2:-2], "--targets", "labels", "--output"]
+    assert main([*again, str(tmp_path / "again")]) == 0
+    assert "(before: " not in capsys.readouterr().out  # the model says how often it agrees with another
+    again[1] = str(tmp_path / "again" / "model.safetensors")
+    assert main([*again, str(tmp_path / "third")]) == 0
+    assert "(before: " in capsys.readouterr().out  # the same data, and their labels
     other = write_image_folder(tmp_path / "other", ("cat", "dog"), train=6, val=4)
-    again[3], again[-1] = f"folder:{other}", str(tmp_path / "third")
-    assert main(again) == 0
+    again[3] = f"folder:{other}"
+    assert main([*again, str(tmp_path / "fourth")]) == 0
     assert "(before: " not in capsys.readouterr().out
     evaluate = ["evaluate", str(path), "--ig_steps", "2", "--device", "cpu", "--quiet"]
     assert main([*evaluate, "--output", str(tmp_path / "scores")]) == 0

@@ -275,8 +275,10 @@ def finetune(
         what = "agreement with the original" if by_model else "test accuracy"
         if not has_own_test(data):
             what = f"{what.removeprefix('test ')} on the training images"
-        seen = None if card is None else card.recipe.get("data")
-        same = isinstance(seen, dict) and seen.get("name") == data.name
+        earlier = {} if card is None else card.recipe
+        seen = earlier.get("data")
+        # Of a model that learned its own predictions, the card says how often it agrees with the original.
+        same = isinstance(seen, dict) and seen.get("name") == data.name and earlier.get("targets") != "model"
         known = card.accuracy if card is not None and same and not by_model else None
         before = "" if known is None else f" (before: {percent(known)})"
         print(f"{what} {percent(tuned.card.accuracy)}{before}  {output / 'model.safetensors'}")

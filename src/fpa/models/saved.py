@@ -56,7 +56,8 @@ class ModelCard:
         mean: Mean of each channel that the normalisation subtracts, for pixels in 0..1.
         std: Standard deviation of each channel that the normalisation divides by.
         augmentation: "none", "fpa", "rectangle" or "cell", or the user's own word.
-        accuracy: Share of correctly classified evaluation images, if known.
+        accuracy: Share of correctly classified evaluation images, if known; of a model that was fine-tuned
+            towards its own predictions, the share that it classifies as before.
         recipe: All that determined the weights: the settings of the training.
         variant: What the training is called in its study, if it belongs to one.
 

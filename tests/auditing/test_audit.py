@@ -712,8 +712,11 @@ class TestCommand:
         assert "The rule: raw logit" in capsys.readouterr().out
         assert {path.name for path in folder.iterdir()} - before == {"audit.json", "audit.html"}
         assert before <= {path.name for path in folder.iterdir()}
-        assert main(["audit", str(folder), "--count", "3"]) == 2
-        assert "judged as it was made: give no other settings" in capsys.readouterr().err
+        for other in (["--count", "3"], ["--device", "cpu"], ["--overwrite"]):
+            assert main(["audit", str(folder), *other]) == 2
+            assert "judged as it was made: give no other settings" in capsys.readouterr().err
+        assert main(["audit", str(folder), "--output", "elsewhere", "--quiet"]) == 4
+        assert {path.name for path in Path("elsewhere").iterdir()} == {"audit.json", "audit.html"}
         few = ["--estimators", "vg_abs,vgx_sum", "--points", "3", "--maskings", "constant"]
         assert main(["audit", "shapes-fpa", *quick, *few]) == 4
         assert f"which fpa audit {folder} judges in seconds" in capsys.readouterr().err

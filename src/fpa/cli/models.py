@@ -132,13 +132,14 @@ def audit(
     from fpa.evaluation.shards import DESCRIPTION
 
     if Path(model, DESCRIPTION).is_file():
-        if (images, how, maskings) != (ModelOptions(), AuditOptions(), MASKINGS):
+        placed = replace(run, output=None, quiet=False)
+        if (images, how, maskings, placed) != (ModelOptions(), AuditOptions(), MASKINGS, RunOptions()):
             raise InputError(f"{model} is an evaluation, judged as it was made: give no other settings")
         verdict = replace(fpa.audit_result(model), repeat=command)
         folder = Path(model).absolute()
         if (folder.parent / "recipe.yaml").exists():  # what a study holds is its own
             folder = default_output("audit", folder.parent.name, folder.name)
-        with claimed(output := run.output or folder, replace(run, overwrite=False), None):
+        with claimed(output := run.output or folder, run, None):
             return _leave(verdict, output, run.quiet)
     subject = images.open(model)
     scale = subject.normalisation.mean, subject.normalisation.std

@@ -21,6 +21,7 @@ import yaml
 import fpa
 from fpa.data.labels import class_numbers, relabelled
 from fpa.data.normalisation import Normalisation
+from fpa.data.photos import folder_path
 from fpa.data.sets import load_evaluation_data
 from fpa.errors import InputError
 from fpa.files import write_text
@@ -50,7 +51,8 @@ def models_in(path: Path, *, every: bool) -> dict[str, Path]:
 
 def _public(data: str | None) -> str | None:
     """The name of a data set without the path that leads to it here."""
-    return f"folder:{Path(data).name}" if data and data.startswith("folder:") else data
+    folder = folder_path(data or "")
+    return data if folder is None else f"folder:{folder.absolute().name}"
 
 
 def release(name: str, path: Path, options: argparse.Namespace) -> Path:

@@ -76,18 +76,23 @@ class TestRelease:
             assert word in card
         assert "mine-fpa.safetensors" in capsys.readouterr().out
 
-    def test_the_card_of_a_model_of_photos_names_no_folder_of_this_machine(self, release, tmp_path):
+    def test_the_card_of_a_model_of_photos_names_no_folder_of_this_machine(
+        self, release, tmp_path, monkeypatch
+    ):
         photos = write_image_folder(tmp_path / "secret" / "pets", val=4)
         card = ModelCard("resnet-small", ["cat", "dog"], (3, 32, 32), (0.5,) * 3, (0.25,) * 3, "fpa")
         card.recipe["data"] = {"name": f"folder:{photos}", "root": str(tmp_path / "secret"), "size": 32}
         (tmp_path / "tuned").mkdir()
         _, file = saved(tmp_path / "tuned", card)
         assert release(file) == 2  # whose photos are they?
-        assert release(file, "--licence", "ours", "--count", "2") == 0
-        assert read_card(tmp_path / "out" / "tuned.safetensors").recipe["data"]["name"] == "folder:pets"
-        told = (tmp_path / "out" / "tuned.md").read_text()
-        assert "secret" not in told
-        assert "data: folder:pets" in told
+        monkeypatch.chdir(photos.parent)
+        for named in ([], ["--data", "folder:pets"]):  # from anywhere, or beside it
+            assert release(file, "--licence", "ours", "--count", "2", *named) == 0
+            assert read_card(tmp_path / "out" / "tuned.safetensors").recipe["data"]["name"] == "folder:pets"
+            told = (tmp_path / "out" / "tuned.md").read_text()
+            assert "secret" not in told
+            assert "data: folder:pets\n" in told
+            assert "--data folder:pets\n" in told
 
     def test_what_cannot_be_released(self, release, tmp_path, capsys):
         model = load_model("shapes-fpa")

@@ -94,6 +94,15 @@ class TestRelease:
             assert "data: folder:pets\n" in told
             assert "--data folder:pets\n" in told
 
+    def test_a_model_that_was_fine_tuned_on_photos_without_labels(self, release, tmp_path):
+        photos = write_image_folder(tmp_path / "pets", val=4) / "val" / "cat"
+        card = ModelCard("resnet-small", ["cat", "dog"], (3, 32, 32), (0.5,) * 3, (0.25,) * 3, "fpa")
+        card.recipe["data"] = {"name": f"folder:{photos}", "size": 32}
+        (tmp_path / "tuned").mkdir()
+        _, file = saved(tmp_path / "tuned", card)
+        assert release(file, "--licence", "ours", "--count", "2") == 0
+        assert "accuracy: not known" in (tmp_path / "out" / "tuned.md").read_text()
+
     def test_what_cannot_be_released(self, release, tmp_path, capsys):
         model = load_model("shapes-fpa")
         with torch.no_grad():

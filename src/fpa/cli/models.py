@@ -22,6 +22,7 @@ from fpa.cli.options import (
     show,
 )
 from fpa.errors import InputError, at_least, counted, percent
+from fpa.files import is_main_process
 from fpa.progress import Display
 
 MASKINGS: list[dict[str, Any] | str] = ["constant", "mean", "blur", "uniform"]
@@ -254,7 +255,7 @@ def finetune(
         raise InputError(f"--{min(set(given) - {'p'})} is a setting of fpa, not of --augmentation cell")
     settings: dict[str, Any] = {**given, "masking": removal}
     output = run.output or default_output("finetune", subject.name)
-    with Display(quiet=run.quiet) as display:
+    with Display(quiet=run.quiet or not is_main_process()) as display:
         tuned: Any = fpa.finetune(
             network,
             data,
@@ -271,6 +272,8 @@ def finetune(
             output=output,
             **run.place,
         )
+    if not is_main_process():  # one of several that train together; the first does the rest
+        return 0
     if not run.quiet:
         by_model = tuned.card.recipe["targets"] == "model"
         what = "agreement with the original" if by_model else "test accuracy"

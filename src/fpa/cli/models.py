@@ -224,7 +224,8 @@ def finetune(
         p1_max: Largest share of the pixels selected; default: the paper's value for the image size.
         p2: Share of the selected pixels that start a square; default: the paper's value for the image size.
         s_max: Largest side of a square; default: the paper's value for the image size.
-        audit_images: Images on which the model is audited as it was and as it is now; 0: no audits.
+        audit_images: Images on which the model is audited as it was and as it is now; 0: no audits, of which
+            there are none with cell either.
         seed: Seed of everything random.
 
     """

@@ -570,7 +570,10 @@ def test_the_command_takes_published_architectures_and_functions(tmp_path, monke
 
     Path("tuned_net.py").write_text(
         "import torch\nfrom torch import nn\n\n\ndef net():\n    torch.manual_seed(0)\n"
-        "    return nn.Sequential(nn.Flatten(), nn.Linear(3072, 2))\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(3072, 2))\n\n\n"
+        "class Telling(nn.Sequential):\n    def forward(self, images):\n"
+        "        return {'logits': super().forward(images)}\n\n\n"
+        "def telling():\n    return Telling(*net())\n"
     )
     half = "[0.5,0.5,0.5]"
     command = ["finetune", "--model", "tuned_net:net", "--mean", half, "--std", half, *common]
@@ -587,6 +590,12 @@ def test_the_command_takes_published_architectures_and_functions(tmp_path, monke
     assert ["accuracy", accuracies[0], "%", accuracies[1], "%"] in shown
     assert before["kept"] != after["kept"]
     assert main([*command, "--output", "own", "--quiet"]) == 0  # nothing is done again
+    own = load_model("own/model.safetensors", architecture="tuned_net:net")
+    command[2] = "tuned_net:telling"
+    assert main([*command, "--output", "telling", "--audit_images", "0", "--quiet"]) == 0
+    telling = load_model("telling/model.safetensors", architecture="tuned_net:telling")
+    images = torch.randn(2, 3, 32, 32)
+    assert torch.equal(telling(images)["logits"], own(images))
     assert main(["finetune"]) == 2
     assert "name one model" in capsys.readouterr().err
 

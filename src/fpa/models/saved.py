@@ -11,6 +11,7 @@ import pickle
 import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from inspect import isfunction, signature
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from torch import Tensor, nn
 from fpa.data.normalisation import Normalisation
 from fpa.data.sets import is_plain_name
 from fpa.errors import InputError, first_line, shortened
-from fpa.files import first_bytes, refuse_bomb, replacing
+from fpa.files import first_bytes, load_object, refuse_bomb, replacing
 from fpa.models.architectures import ModelName, build, parse_model_name, unknown_model
 from fpa.models.hubs import DEFAULT, Opened, about, open_hugging_face, open_published, published
 from fpa.models.wrap import placed
@@ -165,14 +166,18 @@ def load_model(
     path, place = model_path(path), placed(device)
     card, state = read_card(path), _restored(read_tensors(path))
     name = parse_model_name(card.architecture)
-    size = len(card.classes), card.input_shape[0]
+    size: tuple[int | None, int] = len(card.classes), card.input_shape[0]
     if name.kind == "function" and architecture != card.architecture:
-        function = card.architecture
-        problem = f"{path} was built by the function {function}, which is not run just because a file says so"
-        raise InputError(f"{problem}: name it yourself, with load_model(path, architecture={function!r})")
+        spec = card.architecture
+        problem = f"{path} was built by the function {spec}, which is not run just because a file says so"
+        raise InputError(f"{problem}: name it yourself, with load_model(path, architecture={spec!r})")
+    function = load_object(card.architecture, "model") if name.kind == "function" else None
+    if isfunction(function) and not signature(function).parameters:
+        size = None, 3  # as `open_model` calls it, for fine-tuning
     # The weights that building draws are thrown away: on the meta device they cost nothing.
     with torch.device("cpu" if name.kind == "function" else "meta"):
         model = build(name, *size)
+    state = _stripped(state, model.state_dict())  # a model that returns an object was wrapped in fine-tuning
     check_same_tensors(path, card.architecture, model.state_dict(), state)
     model.load_state_dict(state, assign=True)
     if any(buffer.is_meta for buffer in model.buffers()):  # computed by the architecture, not stored

@@ -295,7 +295,7 @@ class TestTargets:
             agreement = (first(images).argmax(1) == model(images).argmax(1)).float().mean()
         assert first.card.accuracy == pytest.approx(float(agreement))
 
-    def test_images_without_labels_are_enough(self, capsys):
+    def test_images_without_labels_are_enough(self):
         images = torch.randn(12, 3, 8, 8)
         tuned = finetune(linear(), DataLoader(images, batch_size=4), device="cpu")
         assert not same(tuned, linear())
@@ -366,7 +366,7 @@ class TestModelsOfEveryKind:
         ],
     )
     def test_images_in_every_form_are_shuffled_into_batches_as_a_dataset_is(self, form, loader):
-        run = partial(finetune, linear(), batch_size=6, device="cpu")
+        run = partial(finetune, linear(), batch_size=6, targets="labels", device="cpu")
         assert same(run(form(*loader.dataset.tensors)), run(loader.dataset))
 
     def test_images_alone_are_batches_too(self):
@@ -386,7 +386,7 @@ class TestModelsOfEveryKind:
 
         pixels = np.random.default_rng(0).integers(0, 256, (12, 8, 8, 3), dtype=np.uint8)
         half = Normalisation((0.5,) * 3, (0.5,) * 3)
-        run = partial(finetune, linear(), batch_size=4, normalisation=half, device="cpu")
+        run = partial(finetune, linear(), batch_size=4, normalisation=half, targets="labels", device="cpu")
         assert same(run(Photos()), run((pixels, torch.arange(12) % 4)))
 
     @pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
@@ -430,7 +430,7 @@ class TestModelsOfEveryKind:
         images, labels = torch.randn(18, 3, 8, 8), torch.arange(18) % 4
         labels[6:12] = -1
         known = DataLoader(TensorDataset(images, labels), batch_size=6)
-        tuned = finetune(linear(), known, epochs=1, device="cpu")
+        tuned = finetune(linear(), known, epochs=1, targets="labels", device="cpu")
         assert all(bool(value.isfinite().all()) for value in tuned.state_dict().values())
         assert not same(tuned, linear())
         with pytest.raises(InputError, match=r"no batch has labels .* try targets='model'"):

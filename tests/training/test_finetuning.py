@@ -197,6 +197,17 @@ def test_stopped_and_continued_it_ends_with_the_same_weights(targets, few, tmp_p
     assert not same(short, whole)
 
 
+def test_with_more_photos_than_before_nothing_is_continued(tmp_path):
+    write_class_folder(tmp_path / "photos", ["disc", "square"], 4)
+    how = {"epochs": 1, "batch_size": 4, "workers": 0, "device": "cpu", "output": tmp_path / "tuned"}
+    run = partial(finetune, load_model("shapes-none"), f"folder:{tmp_path / 'photos'}", **how)
+    run()
+    photo = tmp_path / "photos" / "disc" / "disc_0.jpg"
+    photo.with_name("another.jpg").write_bytes(photo.read_bytes())
+    with pytest.raises(InputError, match=r"other settings \(data.images: 8 -> 9\)"):
+        run()
+
+
 class TestLoaderWithOutput:
     """A loader of one's own has checkpoints, a history and a model file like a data set."""
 

@@ -143,6 +143,7 @@ def finetune(
         steps = len(data.train) // settings.batch_size
         first = torch.zeros(1, *data.input_shape)
         origin = {"name": data.name, "root": str(data_root), "size": first.shape[-1], "workers": workers}
+        origin["images"] = len(data.train)
     else:
         settings = replace(settings, compile=False)  # a captured step has one size of batches
         place = torch.device(chosen_device(device))

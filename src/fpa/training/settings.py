@@ -53,7 +53,7 @@ class TrainingSettings:
         for name, least in {**counts, "warmup_epochs": 0, "checkpoint_seconds": 0}.items():
             at_least(f"training.{name}", getattr(self, name), least)
         for name, fits, wanted in (
-            ("learning_rate", 0 < self.learning_rate < math.inf, "be positive"),
+            ("learning_rate", 0 < self.learning_rate <= 1e30, "be positive, and no more than 1e30"),
             ("momentum", 0 <= self.momentum < 1, "be in [0, 1)"),
             ("weight_decay", 0 <= self.weight_decay < math.inf, "not be negative"),
             ("gamma", 0 < self.gamma <= 1, "be in (0, 1]"),

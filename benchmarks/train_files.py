@@ -65,7 +65,7 @@ def measured(
     runs = [Run(job, data, trainer) for job in recipe_jobs(recipe, Path(tempfile.mkdtemp()), data, names)]
     steps = CapturedSteps(runs, trainer) if trainer.captured else EagerSteps(runs, trainer)
     ready = time.perf_counter() - began
-    done, epoch, images = 0, 0, 0
+    done, images = 0, 0
     while not images:
         trainer.start_epoch(runs)
         for step in range(runs[0].batches.steps):
@@ -79,12 +79,10 @@ def measured(
                 if time.perf_counter() - start > seconds:
                     images = (done - 2 * workers - 5) * recipe.training.batch_size * len(runs)
                     break
-        epoch += 1
     _wait()
     speed = images / (time.perf_counter() - start)
     memory = host_gib()
-    for run in runs:
-        run.batches.close()
+    trainer.close()
     return {"images_per_second": round(speed), "ready_s": round(ready, 1), "host_gib": round(memory, 1)}
 
 

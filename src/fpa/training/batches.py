@@ -62,9 +62,6 @@ class Batches(ABC):
         """The device's part: images [N, C, H, W], bytes or normalised, and labels [N]."""
         return self._images, self._labels
 
-    def close(self) -> None:  # noqa: B027
-        """End the processes that read images."""
-
 
 def training_batches(
     data: "ImageData | LoaderBatches",
@@ -236,7 +233,8 @@ class FileBatches(Batches):
         """The next images, wherever they are, with labels and indices on the host."""
         return next_batch_of(self._next)
 
-    def close(self) -> None:  # noqa: D102
+    def close(self) -> None:
+        """End the processes that read images."""
         self._next = iter(())
         iterator: Any = self._loader._iterator
         if iterator is not None:  # it does so when nobody holds it, but an error on its way up may
@@ -254,8 +252,7 @@ class DeviceFileBatches(FileBatches):
     def __init__(self, *data: Any, device: torch.device, **how: Any) -> None:
         super().__init__(*data, device=device, **how)
         self.device, self._thread, self._epoch = device, ThreadPoolExecutor(1), 0
-        self._ahead: Future[Any] = Future()
-        self._ahead.set_result(None)
+        self._ahead: Future[Any] = self._thread.submit(lambda: None)
         cuda = device.type == "cuda"
         # Its many small kernels go before the large ones of the step, or they would wait for each of them.
         self._stream = torch.cuda.Stream(device, -1) if cuda else None  # type: ignore[no-untyped-call]

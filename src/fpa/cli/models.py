@@ -157,19 +157,17 @@ def audit(
         note = "\n".join(filter(None, (note, hint)))
     with claimed(output, run, note) as display:
         if source.count is not None and source.count < FEWEST_IMAGES:
-            display.say(
-                f"{counted(source.count)}: with fewer than {FEWEST_IMAGES} the verdict is: cannot tell"
-            )
+            few = f"{counted(source.count)}: with fewer than {FEWEST_IMAGES} the verdict is: cannot tell"
+            display.say(few)
         tell = display.evaluating(subject.name, source.count)
         verdict = fpa.audit(engine, source, maskings=maskings, progress=tell, **stored)
         display.unreadable(source.lost)
         remove_shown(output)
         if verdict.verdict == "unreliable" and _can_be_named(model):
             if has_training_images(source.name):
-                for_training = maskings[0] if trains[0] else "constant"
-                verdict = replace(
-                    verdict, command=_finetune_command(model, images, source.name, for_training)
-                )
+                masking = maskings[0] if trains[0] else "constant"
+                advised = _finetune_command(model, images, source.name, masking)
+                verdict = replace(verdict, command=advised)
             else:
                 verdict = replace(verdict, advice=(*verdict.advice, NO_TRAINING_IMAGES))
         return _leave(replace(verdict, repeat=command), output, run.quiet)
@@ -290,14 +288,8 @@ def finetune(
     count = min(audit_images, len(data.evaluation))
     if count and augmentation == "fpa":  # the audit removes pixels anywhere, not cells
         how = AuditOptions(count=count, estimators=["paper"], ig_steps=50)
-        _audit_both(
-            {"before": subject, "after": subject._replace(model=tuned)},
-            masking,
-            images,
-            how,
-            output=output,
-            run=run,
-        )
+        both = {"before": subject, "after": subject._replace(model=tuned)}
+        _audit_both(both, masking, images, how, output=output, run=run)
     return 0
 
 

@@ -249,11 +249,8 @@ def in_a_name(settings: Mapping[str, Any]) -> str:
 
     parts = {name: text(value) for name, value in settings.items() if value is not None}
     whole = "-".join(f"{name}{'' if part[:1].isdigit() else '-'}{part}" for name, part in parts.items())
-    return (
-        whole
-        if len(whole) <= LONGEST_NAME
-        else f"{whole[:LONGEST_NAME]}-{zlib.crc32(repr(settings).encode()):08x}"
-    )
+    checksum = zlib.crc32(repr(settings).encode())
+    return whole if len(whole) <= LONGEST_NAME else f"{whole[:LONGEST_NAME]}-{checksum:08x}"
 
 
 def default_output(*parts: str | int | None) -> Path:

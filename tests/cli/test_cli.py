@@ -253,6 +253,12 @@ def test_importing_is_light():
     assert not heavy & (set(loaded) - set(known.split()))
 
 
+@pytest.mark.parametrize("module", sorted({module for module, _ in COMMANDS.values()}))
+def test_help_and_bad_input_do_not_wait_for_torch(module):
+    code = f"import sys, fpa.cli.parsing, fpa.cli.{module}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 def test_interrupted_it_says_how_to_continue(capsys, monkeypatch, tmp_path):
     def interrupt(*_args, **_kwargs):
         raise KeyboardInterrupt

@@ -41,7 +41,7 @@ def remove_shown(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def evaluation_of(engine: fpa.Engine) -> Path | None:
+def evaluation_of(engine: "fpa.Engine") -> Path | None:
     """The folder of an evaluation of this model, in runs/, that can be audited as it is."""
     from fpa.auditing.auditor import lacking
     from fpa.evaluation.shards import DESCRIPTION, EvaluationFolder

@@ -173,7 +173,7 @@ def audit(
         return _leave(replace(verdict, repeat=command), output, run.quiet)
 
 
-def _leave(verdict: fpa.Audit, folder: Path, quiet: bool) -> int:
+def _leave(verdict: "fpa.Audit", folder: Path, quiet: bool) -> int:
     """Write and print a verdict; returns the exit code."""
     verdict.save(folder / "audit.json")
     page = verdict.report(folder / "audit.html")

@@ -2,6 +2,7 @@
 
 import io
 
+import pytest
 from rich.console import Console
 
 from fpa.explanation import PAPER
@@ -89,6 +90,14 @@ def test_stages_done_before_stay_so_and_a_resumed_one_ends(tmp_path):
     assert "already done" in shown["fpa curves"]
     assert "100%" in shown["none curves"]
     assert "taken" in shown["none curves"]
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_line_ends_with_a_word_on_a_screen_and_is_one_in_a_file(terminal):
+    console = Console(file=io.StringIO(), width=20, force_terminal=terminal, color_system=None)
+    Display(console=console).say("several words that need more room")
+    expected = ["several words that", "need more room"] if terminal else ["several words that need more room"]
+    assert [line.rstrip() for line in console.file.getvalue().splitlines()] == expected
 
 
 def test_the_time_spent_on_compiling_is_not_in_the_pace_nor_in_the_time_left(monkeypatch):

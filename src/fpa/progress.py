@@ -85,7 +85,8 @@ class Display:
         """A line that stays."""
         if not self.quiet:
             lines = "\n".join(map(printable, text.split("\n")))
-            self.console.print(lines, highlight=False, markup=False, soft_wrap=True)
+            # In a file a line stays one, on a screen it ends with a word.
+            self.console.print(lines, highlight=False, markup=False, soft_wrap=not self.live)
 
     def plan(self, *stages: Sequence[str]) -> None:
         """Show all that is to come, in this order; stages given together take about equally long."""

@@ -434,7 +434,7 @@ class TestMeasurement:
         assert sound.beats.twin["ig_sum"].beaten
         assert "centre" not in sound.areas["mean"]
         first, second = sound.rivals[:2]
-        assert first.startswith("Of 9 estimators ")
+        assert " of 9 estimators beat " in first or first.startswith("All 9 estimators beat ")
         assert " beat every model-free map (Random, Centre, Edges, Input)" in first
         assert " beat the blurred twin of their own map" in second
         page = sound.report(tmp_path / "audit.html").read_text(encoding="utf-8")
@@ -485,6 +485,11 @@ class TestMeasurement:
 
 
 class TestNothingToExplain:
+    def test_few_images_are_called_too_few_and_nothing_else(self):
+        found = fpa.audit(Linear(weights()), (pictures(5), torch.tensor([0, 0, 0, 0, 1])), **QUICK)
+        assert found.because[0].startswith("Too few images: 5 could be used")
+        assert not any("the accuracy" in sentence for sentence in found.because)
+
     def test_a_model_that_ignores_its_input(self, tmp_path):
         model = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
         nn.init.zeros_(model[1].weight)

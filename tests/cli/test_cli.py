@@ -155,6 +155,11 @@ def test_trains_with_fields_overridden(capsys, tmp_path):
         (["run", "tiny", "--evaluation.reference", "red"], "must be one of masked, black, got red"),
         (["train", "words.yaml"], "training.epochs"),
         (["evaluate", "shapes-fpa", "--dat", "shapes"], "did you mean --data"),
+        (["evaluate", "shapes-fpa", "--estimator", "vg_abs"], "did you mean --estimators?"),
+        (
+            ["evaluate", "shapes-fpa", "--estimators", "vg_abs", "ig_sum"],
+            "of a list are separated by commas)",
+        ),
         (["evaluate", "shapes-fpa", "--count", "eight"], "--count must be a whole number, got eight"),
         (["audit", "shapes-fpa", "--count", "-3"], "--count must be at least 1, got -3"),
         (["finetune", "shapes-none", "--epochs", "0"], "fpa: epochs must be at least 1, got 0"),

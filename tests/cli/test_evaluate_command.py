@@ -17,6 +17,7 @@ from fpa.data.normalisation import Normalisation
 from fpa.data.sets import load_evaluation_data
 from fpa.explanation import Settings
 from fpa.masking import Blur
+from fpa.models.architectures import build_model
 from fpa.models.saved import save_model
 from miniatures import write_class_folder
 
@@ -269,10 +270,7 @@ def test_labels_that_fit_no_output_are_unknown(here, capsys):
         (["mine:none", *QUICK], "cannot be imported"),
         (["torchvision:resnet18", *QUICK], "needs weights"),
         (["mine:model", *QUICK, "--data", "folder:nowhere"], "there is no folder nowhere"),
-        (
-            ["mine:model", *QUICK, "--data", "folder:empty"],
-            "empty is empty: expected a subfolder for each class",
-        ),
+        (["mine:model", *QUICK, "--data", "folder:empty"], "there are no images in empty: expected some"),
         (["mine:model", *QUICK, "--size", "-1"], "--size must be at least 1, got -1"),
         (["mine:model", *QUICK, "--size", "0"], "--size must be at least 1, got 0"),
         (["mine:model", *QUICK, "--size", "200000"], "--size must be at most 4096 pixels, got 200000"),
@@ -389,6 +387,26 @@ def test_the_maps_of_one_model_judged_by_another(tmp_path, monkeypatch, capsys):
     assert main([*command, "--judge", "other.safetensors"]) == 2
     assert "other.safetensors cannot judge shapes-none: its normalisation is" in capsys.readouterr().err
     assert main([*command, "--judge", "nothing"]) == 2
+    classes = other.card.classes
+    for names, told in [
+        ([*classes[:-1], "blob"], f"its class {len(classes) - 1} is 'blob', not {classes[-1]!r}"),
+        ([*classes, "blob"], f"it has {len(classes) + 1} classes, not {len(classes)}"),
+    ]:
+        card = replace(other.card, classes=names)
+        model = build_model(card.architecture, len(names), card.input_shape)
+        save_model(model, card, tmp_path / "other.safetensors")
+        assert main([*command, "--judge", "other.safetensors"]) == 2
+        assert told in capsys.readouterr().err
+    numbered = replace(other.card, classes=list(map(str, range(len(classes)))))  # came without names
+    save_model(other, numbered, tmp_path / "other.safetensors")
+    few = [*command, "--estimators", "vg_abs", "--judge", "other.safetensors"]
+    assert main(few) == 0
+    for judge in ("torchvision:resnet18", "weights.pth"):
+        assert main([*command, "--judge", judge]) == 2
+        assert (
+            "a judge must be a .safetensors file that fpa has written, a shipped model"
+            in capsys.readouterr().err
+        )
 
 
 def test_the_masking_is_by_default_the_one_that_the_judge_knows(tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset, Subset
 
 import fpa
 from fpa.cli.main import main
@@ -119,6 +119,9 @@ def test_labels_of_other_classes_are_translated_or_unknown(images):
     with pytest.warns(UserWarning, match=r"labels unknown, so no accuracy: which of the model's 5 outputs"):
         unknown = fpa.evaluate(Small(5), Folders(images), NAMES, **how)
     assert (set(labels_of(unknown)), unknown.accuracy) == ({-1}, None)
+    part = DataLoader(Subset(Folders(images), range(len(images))), batch_size=2)
+    with pytest.warns(UserWarning, match="labels unknown, so no accuracy"):
+        assert fpa.evaluate(Small(5), part, NAMES, **how).accuracy is None
     named = ["dog", "fox", "eel", "owl", "cat"]
     assert labels_of(fpa.evaluate(Small(5), Folders(images), NAMES, classes=named, **how)) == expected
     for index in ([4, 0, 2], {"cat": 4, "dog": 0, "eel": 2}):

@@ -62,9 +62,9 @@ def test_the_offset_of_a_head_is_measured_shown_and_warned_of(images):
     for name in ("ig_sum", "vgx_sum", "vg_abs"):
         assert shifted.head.areas[name][1] == pytest.approx(plain.head.areas[name][1], rel=1e-3)
     assert "ig_sum" in shifted.head.moved
-    assert "use --outputs centred" in " ".join(str(shifted).split())
+    assert "use the output centred" in " ".join(str(shifted).split())
     centred = evaluated(images, 50.0, outputs="centred")
-    assert "--outputs centred" not in str(centred)
+    assert "use the output" not in str(centred)
 
 
 @pytest.mark.filterwarnings("ignore:estimator broken")

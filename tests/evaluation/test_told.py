@@ -50,3 +50,10 @@ def test_the_passes_are_told_before_the_work_begins(capsys):
     first = capsys.readouterr().err.splitlines()[0]
     # 7 steps and a gradient; 3 estimators, MIF and LIF, 4 points between the ends
     assert first == "evaluation: 8 gradients and 24 forward passes for each image: 96 passes for 3 images"
+
+
+def test_passes_that_were_made_before_are_not_told(tmp_path, capsys):
+    model, how = fpa.load_model("shapes-fpa"), {"points": 3, "folder": tmp_path}
+    for _ in range(2):
+        fpa.evaluate(model, "shapes", ["vg_abs"], count=3, **how)
+    assert capsys.readouterr().err.count("passes for each image") == 1

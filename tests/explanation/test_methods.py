@@ -4,6 +4,7 @@ import copy
 import functools
 import resource
 import sys
+import warnings
 from dataclasses import asdict
 
 import numpy as np
@@ -193,6 +194,24 @@ def test_a_torchvision_resnet_and_the_sum_of_deeplift():
     ends = model(images.double()) - model(torch.zeros_like(images).double())
     expected = ends.gather(1, targets[:, None])[:, 0].detach()
     torch.testing.assert_close(found.sum((1, 2)), expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("activation", "method", "told"),
+    [
+        (nn.ReLU6, "DeepLift", "Captum's DeepLift has no rule for ReLU6: captum:DeepLift is no more than a"),
+        (nn.Tanh, "GuidedBackprop", "has no rule for Tanh"),
+        (nn.Tanh, "DeepLift", None),
+        (nn.ReLU6, "Saliency", None),
+    ],
+)
+def test_activations_that_a_method_has_no_rule_for_are_named(activation, method, told):
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), activation(), nn.Flatten(), nn.Linear(4 * 16, 3)).eval()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        explain(model, some_images(1, 6), f"captum:{method}")
+    said = [str(each.message) for each in caught if "has no rule for" in str(each.message)]
+    assert (told in said[0]) if told else not said
 
 
 def test_the_model_is_left_alone(net):

@@ -33,6 +33,12 @@ def test_a_saved_model_needs_nothing_else(tmp_path):
     assert torch.equal(loaded(images), model(images))
 
 
+def test_a_folder_leads_to_the_model_in_it(tmp_path):
+    saved(tmp_path)
+    with pytest.raises(InputError, match="is a folder: name the model in it, "):
+        load_model(tmp_path)
+
+
 def test_a_file_of_half_the_size(tmp_path):
     model, path = saved(tmp_path)
     save_model(model, CARD, tmp_path / "half.safetensors", half=True)

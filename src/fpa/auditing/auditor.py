@@ -43,8 +43,8 @@ AUDITED = ("paper", "baselines", "twins")
 def audit(
     model: nn.Module | Engine,
     data: Any,
-    *,
     estimators: Estimators = AUDITED,
+    *,
     count: int | None = None,
     settings: Settings | None = None,
     maskings: Sequence[Any] = MASKINGS,

@@ -183,7 +183,8 @@ def stops(evidence: Evidence) -> dict[str, str]:
     change, left = evidence.change, evidence.images - evidence.used
     why = f" ({left} of {evidence.images} have no finite curves or no positive output)" if left else ""
     reasons: dict[str, str] = {}
-    if accuracy is not None and chance is not None and not above_chance(accuracy, labels, chance):
+    tested = labels >= FEWEST_IMAGES
+    if tested and accuracy is not None and chance is not None and not above_chance(accuracy, labels, chance):
         right = f"{percent(accuracy)} of {labels} images, is not above chance"
         reasons[f"Nothing to explain: the accuracy, {right} ({percent(chance)}, the commonest label)."] = (
             "Check the labels, the order of the classes and the normalisation; or train the model."

@@ -210,8 +210,9 @@ def _judged(group: str, evidence: Evidence) -> Iterator[Row]:
     kept = f"{rule.in_short(evidence.output)} kept, {MASKED[0]} % masked"
     yield Row(group, kept, *numbers, judged["kept"].state)
     if evidence.change is not None:
-        limit, state = rule.LEAST_CHANGE, "good" if evidence.change.low > rule.LEAST_CHANGE else "bad"
-        yield Row(group, "taken by masking all", *_shares(evidence.change), f"over {percent(limit)}", state)
+        taken = Criterion(evidence.change, rule.LEAST_CHANGE, "above")
+        numbers = *_shares(evidence.change), f"over {percent(taken.limit)}"
+        yield Row(group, "taken by masking all", *numbers, taken.state)
 
 
 def _evidence(evidence: Evidence) -> dict[str, Any]:

@@ -137,11 +137,12 @@ def audit(
         if (images, how, maskings, placed) != (ModelOptions(), AuditOptions(), MASKINGS, RunOptions()):
             raise InputError(f"{model} is an evaluation, judged as it was made: give no other settings")
         verdict = replace(fpa.audit_result(model), repeat=command)
-        folder = Path(model).absolute()
-        if (folder.parent / "recipe.yaml").exists():  # what a study holds is its own
-            folder = default_output("audit", folder.parent.name, folder.name)
+        folder = Path(model)
+        if (above := folder.absolute().parent / "recipe.yaml").exists():  # what a study holds is its own
+            folder = default_output("audit", above.parent.name, folder.absolute().name)
         with claimed(output := run.output or folder, run, None):
-            return _leave(verdict, output, run.quiet)
+            page = _write(verdict, output)
+        return _print(verdict, page, run.quiet)
     subject = images.open(model)
     scale = subject.normalisation.mean, subject.normalisation.std
     # What is wrong is said before the images are looked at.
@@ -170,13 +171,18 @@ def audit(
                 verdict = replace(verdict, command=advised)
             else:
                 verdict = replace(verdict, advice=(*verdict.advice, NO_TRAINING_IMAGES))
-        return _leave(replace(verdict, repeat=command), output, run.quiet)
+        page = _write(verdict := replace(verdict, repeat=command), output)
+    return _print(verdict, page, run.quiet)
 
 
-def _leave(verdict: "fpa.Audit", folder: Path, quiet: bool) -> int:
-    """Write and print a verdict; returns the exit code."""
+def _write(verdict: "fpa.Audit", folder: Path) -> Path:
+    """Leave a verdict in a folder; returns its page."""
     verdict.save(folder / "audit.json")
-    page = verdict.report(folder / "audit.html")
+    return verdict.report(folder / "audit.html")
+
+
+def _print(verdict: "fpa.Audit", page: Path, quiet: bool) -> int:
+    """Show a verdict; returns the exit code."""
     if not quiet:
         Console().print(verdict)
         print(f"page: {page}")
@@ -315,7 +321,7 @@ def _audit_both(
             tell = display.evaluating(f"audit {when}", source.count)
             stored |= {"name": f"{subject.name}, {when}", **how.plan(subject.normalisation)}
             verdict = fpa.audit(engine, source, maskings=[masking], progress=tell, **stored)
-            _leave(verdict, folder, quiet=True)
+            _write(verdict, folder)
         verdicts[when] = verdict
     if run.quiet:
         return

@@ -126,9 +126,18 @@ class ModelOptions:
 
     def judge(self, name: str, subject: Subject) -> "Opened":
         """The model that judges the subject's maps; it must take the same images."""
+        from fpa.data.labels import other_classes
+        from fpa.models.architectures import parse_model_name
+        from fpa.models.saved import STATE_DICTS
+
+        kind = parse_model_name(name).kind
+        if kind not in ("file", "function", "hf") or Path(name).suffix in STATE_DICTS:
+            needed = "a .safetensors file that fpa has written, a shipped model, hf:NAME or module:function"
+            raise InputError(f"a judge must be {needed}, got {name}")
         opened = fpa.open_model(name)
-        if None not in (opened.classes, subject.classes) and opened.classes != subject.classes:
-            raise InputError(f"{name} cannot judge {subject.name}: its classes differ")
+        theirs, ours = opened.classes, subject.classes
+        if theirs and ours and (differ := other_classes(theirs, ours)):
+            raise InputError(f"{name} cannot judge {subject.name}: {differ}")
         expected = {"size": subject.size, "normalisation": subject.normalisation}
         for fact, value in expected.items():
             if (own := getattr(opened, fact)) not in (None, value):

@@ -122,9 +122,12 @@ def _in_words(message: str, options: Sequence[str]) -> str:
         value = re.search(r"Got value: (.+?)(?= - |$)|Given value: (.+)", message)
         return f"--{key[1]} must be {kind}" + (f", got {value[1] or value[2]}" if value else "")
     if wrong := re.search(r"nrecognized arguments: (--[\w.\-]+)", message):
-        near = difflib.get_close_matches(wrong[1], options, n=3, cutoff=0.6)
+        plain = [name for name in options if not name.endswith("+")]
+        near = difflib.get_close_matches(wrong[1], plain, n=2, cutoff=0.7)
         near = near or [name for name in options if name.rpartition(".")[2] == wrong[1].lstrip("-")]
         message += f": did you mean {' or '.join(near)}?" if near else ""
+    elif "nrecognized arguments" in message:
+        message += " (the items of a list are separated by commas)"
     return message
 
 

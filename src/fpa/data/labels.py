@@ -48,9 +48,30 @@ def class_numbers(
     if by_number := _as_numbers(classes, outputs):  # training on a wrong order would spoil a model
         by_text = len(by_number) == outputs and by_number != sorted(by_number)  # may be meant as well
         return None if by_text else by_number
-    # Numbers are no names: models that came without any have them.
-    ordered = not known or known == [str(number) for number in range(len(known))]
-    return list(range(outputs)) if wanted and len(wanted) == outputs and ordered else None
+    ordered = len(wanted) == outputs and not has_names(names or [])
+    return list(range(outputs)) if wanted and ordered else None
+
+
+def has_names(classes: Sequence[str]) -> bool:
+    """Whether classes have names: numbers in their order are none, models that came without any have them.
+
+    >>> has_names(["cat", "dog"]), has_names(["0", "1"])
+    (True, False)
+    """
+    return list(classes) != [str(number) for number in range(len(classes))]
+
+
+def other_classes(theirs: Sequence[str], ours: Sequence[str]) -> str | None:
+    """How the classes of another model differ from a model's own, in words; None where they do not.
+
+    >>> other_classes(["cat", "eel"], ["cat", "dog"]), other_classes(["0", "1"], ["cat", "dog"])
+    ("its class 1 is 'eel', not 'dog'", None)
+    """
+    if len(theirs) != len(ours):
+        return f"it has {len(theirs)} classes, not {len(ours)}"
+    pairs = enumerate(zip(theirs, ours, strict=True) if has_names(theirs) and has_names(ours) else ())
+    differ = (f"its class {number} is {one!r}, not {two!r}" for number, (one, two) in pairs if one != two)
+    return next(differ, None)
 
 
 def labels_for(
@@ -94,9 +115,9 @@ def labels_for(
         return numbers, None
     if len(classes) == outputs:
         note = "assuming that the classes of the images are in the order of the model's outputs"
-        return order, f"{note}: their names do not say; --class_index can"
+        return order, f"{note}: their names do not match; --class_index says which is which"
     question = f"which of the model's {outputs} outputs stand for the {len(classes)} classes of the images?"
-    return None, f"labels unknown, so no accuracy: {question} --class_index can say it"
+    return None, f"labels unknown, so no accuracy: {question} Say it with --class_index"
 
 
 def relabelled(data: ImageData, classes: list[str], numbers: Sequence[int]) -> ImageData:

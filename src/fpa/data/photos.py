@@ -69,6 +69,8 @@ def load_evaluation_folder(request: DataRequest, folder: Path) -> ImageData:
     loose = sorted(file.name for file in test.iterdir() if file.name.lower().endswith(IMG_EXTENSIONS))
     classes, transform = subfolders(test), test_transform(request.size)
     files = images_below(test, classes)
+    if not loose and not classes:
+        raise InputError(f"there are no images in {test}: expected some, or a subfolder for each class")
     if len(loose) > len(files) or (loose and len(classes) < 2):
         left_out = f"{test} holds images, so those in its subfolders are left out: {len(files)}"
         classes = []

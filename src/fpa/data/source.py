@@ -278,7 +278,9 @@ class _Brought(ImageSource):
     """A source that reads what people bring, through `ImageBatches`."""
 
     def __init__(self, data: Any, batches: ImageBatches, outputs: Tensor | None, count: int | None) -> None:
-        inner = getattr(data, "dataset", data)
+        inner = data
+        for _ in range(5):  # a loader of a part of a data set, for instance
+            inner = getattr(inner, "dataset", inner)
         classes = getattr(inner, "classes", None)
         self.name = "images" if is_batch(data) or isinstance(data, Iterator | list) else type(inner).__name__
         self.classes = [str(name) for name in classes] if isinstance(classes, list | tuple) else None

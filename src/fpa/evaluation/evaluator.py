@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fpa.data.labels import labels_for
+from fpa.data.labels import labels_for, other_classes
 from fpa.data.normalisation import Normalisation
 from fpa.data.source import ImageSource, image_source
 from fpa.engine.engine import Engine
@@ -211,7 +211,7 @@ def notes(engine: Engine, plan: Plan) -> dict[str, list[str]]:
     return {"notes": [f"{problem}, which it does not know: the test may be unreliable (fpa audit tells)"]}
 
 
-_WORDS = {"input_shape": "images", "mean": "means", "std": "standard deviations", "classes": "classes"}
+_WORDS = {"input_shape": "images", "mean": "means", "std": "standard deviations"}
 
 
 def describe_judge(
@@ -221,15 +221,20 @@ def describe_judge(
     judged = name or str(describe_subject(judge, source)["name"])
     theirs, ours = (each.predict(source.first[:1]).shape[1] for each in (judge, engine))
     facts: dict[str, tuple[Any, Any]] = {"outputs": (theirs, ours)}
-    cards = [getattr(each.model, "card", None) for each in (judge, engine)]
+    cards: list[Any] = [getattr(each.model, "card", None) for each in (judge, engine)]
     if None not in cards:
         for fact in _WORDS:
             first, second = (getattr(card, fact) for card in cards)
             facts[_WORDS[fact]] = (list(first), list(second))
-    for fact, (judges, models) in facts.items():
-        if judges != models:
-            shown = "differ" if fact == "classes" else f"differ: {judges}, not {models}"
-            raise InputError(f"{judged} cannot judge this model: its {fact} {shown}")
+    problems = [
+        f"its {fact} differ: {judges}, not {models}"
+        for fact, (judges, models) in facts.items()
+        if judges != models
+    ]
+    if None not in cards and (differ := other_classes(*(card.classes for card in cards))):
+        problems.append(differ)
+    for problem in problems:
+        raise InputError(f"{judged} cannot judge this model: {problem}")
     return {"judge": judged}
 
 

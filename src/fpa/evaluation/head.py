@@ -41,7 +41,7 @@ class Head(NamedTuple):
             f"the mean of all logits is {100 * self.offset:.0f} % of the centred logit; a number added to "
             f"all logits, which changes no prediction, changes A: that of {largest} is "
             f"{self.areas[largest][0]:.1f} for the logit and {self.areas[largest][1]:.1f} for the centred "
-            f"one; opposite pairs: {logit.value:.0f} and {centred.value:.0f}: use --outputs centred"
+            f"one; opposite pairs: {logit.value:.0f} and {centred.value:.0f}: use the output centred"
         )
 
 

@@ -39,9 +39,7 @@ from fpa.perturbation import Curves, check_left, curves_of, features_of, not_fin
 from fpa.progress import Tell, telling
 from fpa.scores.score import Block
 
-_AHEAD = {"cuda": 1}
-"""Blocks that may wait to be fetched and stored while the next one is computed."""
-
+_AHEAD = {"cuda": 1}  # blocks that may wait to be fetched and stored while the next one is computed
 _NOISY_COPIES = 15
 _PLACES = 201
 """Places of the sorted importance scores that are kept."""
@@ -96,7 +94,8 @@ def evaluate_blocks(
             for each in (engine, judging):
                 each.expected_rows = max(each.expected_rows, source.count * plan.passes)
         tell = after.enter_context(telling(source.count, progress))
-        lines = [plan.cost(source.count), *plan.costs]
+        left = None if source.count is None else max(source.count - size * len(done), 0)
+        lines = [plan.cost(left), *plan.costs] if left != 0 else []
         lines += [f"{name}: no negative value, so unsigned" for name in unsigned]
         lines += [f"left out: the score {name} {reason}" for name, reason in plan.left_out.items()]
         for line in lines:

@@ -10,12 +10,12 @@ from typing import Any, Self, get_args
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from fpa.described import shape_or_type
 from fpa.errors import InputError, unknown
-from fpa.explanation.fitted import fitted_model
+from fpa.explanation.fitted import ACTIVATIONS, FittedModel, fitted_model
 from fpa.explanation.grids import Grids
 from fpa.explanation.paper import IntegratedGradients, reference_images
 from fpa.explanation.raw import RawMap, Reduction, Task, checked_reference, in_parts, register
@@ -30,6 +30,10 @@ _UNFIT = {
     "FeaturePermutation": "an image's map would depend on the other images of its batch",
     "ShapleyValues": "it needs all orders of the features: captum:ShapleyValueSampling draws some",
 }
+
+
+# The activations that Captum's methods treat in their own way; of others they take the gradient.
+_RULES = {"DeepLift": ACTIVATIONS, "GuidedBackprop": (nn.ReLU,), "Deconvolution": (nn.ReLU,)}
 
 
 @register
@@ -94,6 +98,9 @@ class Captum(RawMap):
     def raw_map(self, name: str, task: Task) -> Tensor:
         """What Captum says of the images, on a copy of the model that fits its hooks."""
         fitted, arguments = fitted_model(task.engine, task.images), []
+        if others := _without_rule(self.method, fitted):
+            gap = f"Captum's {self.method} has no rule for {', '.join(others)}"
+            warnings.warn(f"{gap}: {name} is no more than a gradient there", stacklevel=2)
         if self._takes_layer:
             first = task.images[:1].to(task.engine.dtype)
             arguments = [
@@ -127,6 +134,13 @@ class Captum(RawMap):
         # the image: about four times what a gradient needs. Random numbers are an image's own if it is alone.
         with _translated(name):
             return in_parts(task, name, run, memory_factor=4, alone="n_samples" in accepted)
+
+
+def _without_rule(method: str, fitted: FittedModel) -> list[str]:
+    """The activations of a model that a method has no rule for, though it has some for others."""
+    kinds = {type(part) for part in fitted.modules() if type(part).__module__ == nn.ReLU.__module__}
+    known = (*_RULES.get(method.removeprefix("Layer"), (nn.Module,)), nn.MultiheadAttention)
+    return sorted(kind.__name__ for kind in kinds if not issubclass(kind, known))
 
 
 def captum_methods() -> list[str]:

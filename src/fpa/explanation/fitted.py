@@ -15,7 +15,7 @@ from fpa.engine.outputs import OUTPUTS
 from fpa.errors import InputError, unknown
 
 _RELUS = (functional.relu, functional.relu_, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_)
-_ACTIVATIONS = (nn.ReLU, nn.ELU, nn.LeakyReLU, nn.Sigmoid, nn.Tanh, nn.Softplus, nn.Softmax, nn.MaxPool2d)
+ACTIVATIONS = (nn.ReLU, nn.ELU, nn.LeakyReLU, nn.Sigmoid, nn.Tanh, nn.Softplus, nn.Softmax, nn.MaxPool2d)
 
 
 class FittedModel(nn.Module):
@@ -32,7 +32,7 @@ class FittedModel(nn.Module):
             if isinstance(getattr(parent, "inplace", None), bool):
                 setattr(parent, "inplace", False)  # noqa: B010
             for name, child in parent._modules.items():
-                if child is not None and type(child) in _ACTIVATIONS:
+                if child is not None and type(child) in ACTIVATIONS:
                     parent._modules[name] = uses.setdefault(id(child), _Uses(child))
         self.all_uses = [self.functions, *uses.values()]
         self.grids: dict[torch.Size, Any] = {}  # where its layers' outputs are, by the shape of an image

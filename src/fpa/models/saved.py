@@ -111,6 +111,9 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], texts: dict[str, str])
         temporary.write_bytes(to_safetensors(tensors, texts | {CHECKSUM: _checksum(tensors, texts)}))
 
 
+STATE_DICTS = (".pth", ".pt", ".bin", ".ckpt")
+
+
 def shipped_models() -> list[str]:
     """The names of the trained models that ship with the package."""
     return sorted(path.stem for path in PRETRAINED.glob("*.safetensors"))
@@ -121,9 +124,11 @@ def model_path(name: Path | str) -> Path:
     path = Path(name)
     if str(name) in shipped_models():
         return PRETRAINED / f"{name}.safetensors"
-    if path.suffix in (".pth", ".pt", ".bin", ".ckpt"):
+    if path.suffix in STATE_DICTS:
         options = f"--model torchvision:NAME --weights {path}"
         raise InputError(f"{path} is not a .safetensors file of fpa: name its architecture, with {options}")
+    if os.path.isfile(path / "model.safetensors"):
+        raise InputError(f"{path} is a folder: name the model in it, {path / 'model.safetensors'}")
     if path.suffix or os.path.isfile(path) or path.parent != Path():
         return path
     if os.path.isfile(path / "config.json"):

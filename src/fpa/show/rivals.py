@@ -14,7 +14,7 @@ def sentences(beats: Beats, model_free: Sequence[str], names: Mapping[str, str])
 
     >>> found = Beats({"ig_sum": Rival("centre", 0.001), "vg_abs": Rival("centre", 0.4)}, {})
     >>> sentences(found, ["random", "centre"], {})[0]
-    'Of 2 estimators 1 beat every model-free map (random, centre); not vg_abs (centre: p = 0.4).'
+    '1 of 2 estimators beat every model-free map (random, centre); not vg_abs (centre: p = 0.4).'
     """
     listed = ", ".join(names.get(name, name) for name in model_free)
     against = {name: f"{names.get(each.name, each.name)}: " for name, each in beats.model_free.items()}
@@ -25,8 +25,8 @@ def sentences(beats: Beats, model_free: Sequence[str], names: Mapping[str, str])
         lines.append(_sentence(beats.twin, "the blurred twin of their own map", names, {}))
     if lines:
         lines.append(
-            f"To beat is to have a larger A, with p below {ALPHA}: the largest p of the one-sided paired "
-            "tests over images, Holm-corrected over estimators."
+            f"An estimator beats others if its A is larger, with p below {ALPHA}: the largest p of one-sided "
+            "paired tests over images, Holm-corrected over estimators."
         )
     if len(model_free) < 2 and not beats.twin and lines:
         lines.append(_WEAK)
@@ -38,8 +38,10 @@ def _sentence(
 ) -> str:
     lost = {name: rival for name, rival in found.items() if not rival.beaten}
     shown = (f"{names.get(key, key)} ({against.get(key, '')}p = {each.p:.2g})" for key, each in lost.items())
-    start = f"Of {len(found)} estimators {len(found) - len(lost)} beat {what}"
-    return f"{start}; not {', '.join(shown)}." if lost else f"{start}."
+    if not lost:
+        return f"All {len(found)} estimators beat {what}."
+    start = f"{len(found) - len(lost) or 'None'} of {len(found)} estimators beat {what}"
+    return f"{start}; not {', '.join(shown)}."
 
 
 def best_model_free(results: Results) -> list[str]:

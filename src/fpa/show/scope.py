@@ -10,8 +10,9 @@ from fpa.show.names import estimator_names, model_name
 
 TITLE = "A of the row minus A of the column"
 MARKS = (
-    "Paired t-tests over images, Holm-corrected over all pairs. =: no significant difference; !: MIF and LIF "
-    "contradict each other significantly. Neither kind of pair can be ordered."
+    "Paired t-tests over images, Holm-corrected over all pairs: stricter than the table, which compares with "
+    "the best. =: no significant difference; !: MIF and LIF contradict each other significantly. Neither "
+    "kind of pair can be ordered."
 )
 _MOST = 10  # columns that a terminal of 80 characters has room for
 

@@ -235,7 +235,7 @@ def doubts(results: Results, *, brief: bool = False) -> list[str]:
         if name not in off or text != heads[name]
     ]
     of = f"{', '.join(off)}: " if several else ""
-    short = "A depends on a number added to all logits, which changes no prediction: use --outputs centred"
+    short = "A depends on a number added to all logits, which changes no prediction: use the output centred"
     return [*texts, of + short] if off else texts
 
 

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from fpa.data.labels import class_numbers, relabelled
+from fpa.data.labels import class_numbers, has_names, relabelled
 from fpa.data.loaders import ImageBatches, collated, is_batch, single_images
 from fpa.data.normalisation import Normalisation, as_normalisation
 from fpa.data.sets import tuning_data
@@ -252,8 +252,7 @@ def _batches(
 
 def _matched(classes: list[str], outputs: int, names: list[str] | None) -> list[int]:
     """The model's class for each class of the data."""
-    numbered = names == [str(number) for number in range(outputs)]  # which may mean: without names
-    index = class_numbers(classes, outputs, None if numbered else names)
+    index = class_numbers(classes, outputs, names if names and has_names(names) else None)
     if index is not None:
         return index
     listed = f"{', '.join(classes[:3])}{', ...' if len(classes) > 3 else ''}"

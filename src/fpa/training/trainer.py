@@ -183,7 +183,7 @@ class Trainer:
         splits = data.train, data.test
         train, test = (each.to(self.device) if isinstance(each, ArraySplit) else each for each in splits)
         if isinstance(train, FileSplit):
-            self.photos = keep_photos(train, self.device)
+            self.photos = keep_photos(train, self.device, self.workers)
         if isinstance(test, FileSplit) and (
             kept := keep_images(test, data.evaluation, self.device, self.workers)
         ):

@@ -274,6 +274,8 @@ def test_interrupted_it_says_how_to_continue(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr("fpa.auditing.auditor.audit", interrupt)
     command = ["audit", "shapes-none", "--device", "cpu", "--quiet", "--output", tmp_path]
     assert run(capsys, *command)[::2] == (130, again)
+    kept = "fpa: stopped; run the same command again, without --overwrite, to continue\n"
+    assert run(capsys, *command, "--overwrite")[::2] == (130, kept)
     monkeypatch.setattr("fpa.study.recipe.recipe_names", interrupt)
     assert run(capsys, "recipes")[::2] == (130, "fpa: stopped\n")
 

@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from fpa import finetune, load_model
 from fpa.cli.main import main
 from fpa.study.recipe import load_recipe
 from fpa.study.trainings import load_recipe_data, train
@@ -29,6 +30,11 @@ def plain_job():
 
     settings = TrainingSettings(epochs=1, batch_size=32, learning_rate=0.01)
     return Job("plain", settings, 3, model=model, description={"model": "plain"})
+
+
+def tuned_by_itself(data):
+    """A model that learns its own predictions, whose batch norms keep their statistics."""
+    return finetune(load_model("shapes-none"), data, epochs=1, batch_size=32, device="cpu")
 
 
 def stopped(recipe, folder, data, at):
@@ -60,5 +66,7 @@ if __name__ == "__main__":
     stopped(recipe, output / "cut", data, at=8 + 5)
     train(recipe, output / "cut", data=data, device="cpu", variants=["fpa"])
     (trained,) = train_jobs([plain_job()], data, device="cpu")
+    tuned = tuned_by_itself(data)
     if os.environ["RANK"] == "0":
         save_file(trained.model.state_dict(), output / "plain.safetensors")
+        save_file(tuned.state_dict(), output / "tuned.safetensors")

@@ -10,6 +10,7 @@ from fpa import finetune, load_model
 from fpa.data.sets import load_data
 from fpa.data.splits import first_images
 from fpa.training.settings import TrainingSettings
+from fpa.training.trainer import predictions
 from interruptions import stopped_before
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -31,6 +32,14 @@ def test_captured_equals_eager_within_rounding(targets, monkeypatch):
     change = (eager - before).abs().mean()
     assert change > 0
     assert (captured - eager).abs().mean() < 0.1 * change
+
+
+def test_what_a_model_says_is_computed_in_float32(monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)  # PyTorch's default
+    model, seen = load_model("shapes-none", "cuda"), set()
+    model.register_forward_hook(lambda *_: seen.add(torch.backends.cudnn.allow_tf32))
+    predictions(model, load_data("shapes"), "cuda")
+    assert seen == {False}
 
 
 def test_a_loader_of_ones_own():

@@ -169,6 +169,23 @@ def test_what_goes_wrong_while_the_device_decodes_ends_the_training(
     assert threading.active_count() == threads
 
 
+def test_photos_are_kept_with_as_many_workers_as_are_asked_for(photos, tmp_path, monkeypatch):
+    """What they hand on fills the shared memory, so that there may have to be fewer, or none."""
+    seen = []
+
+    class Seen(dataloader.DataLoader):
+        def __init__(self, *arguments, num_workers, **how):
+            seen.append((num_workers, how["collate_fn"].args[0].func.__name__))
+            super().__init__(*arguments, num_workers=num_workers, **how)
+
+    monkeypatch.setattr("fpa.data.photos._WORTH_PROCESSES", 1)
+    monkeypatch.setattr("fpa.data.photos.DataLoader", Seen)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    for workers in (0, 1):
+        trained(photos, tmp_path / str(workers), ["none"], **{"data.workers": workers})
+    assert [count for count, what in seen if what == "_padded"] == [0, 1]
+
+
 def test_photos_that_do_not_fit_are_not_kept(photos, monkeypatch):
     data = load_data(f"folder:{photos}", size=24)
     largest = 3 * 16 * keep_photos(data.train, CPU).images[0, 0].numel()

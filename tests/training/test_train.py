@@ -27,7 +27,7 @@ from fpa.training.batches import ArrayBatches, crop_and_flip, training_batches
 from fpa.training.run import TrainingError
 from fpa.training.settings import TrainingSettings
 from fpa.training.trainer import Trainer, accuracy, train_jobs
-from training.several_processes import plain_job
+from training.several_processes import plain_job, tuned_by_itself
 
 TINY = load_recipe("tiny")
 CPU = torch.device("cpu")
@@ -264,6 +264,15 @@ class TestSeveralProcesses:
         for key, value in alone.model.state_dict().items():
             torch.testing.assert_close(together[key], value, rtol=1e-5, atol=1e-6)
             assert (value - start[key]).abs().max() > 1e-3  # there was something to get wrong
+
+    def test_a_model_learns_its_own_predictions_as_in_one(self, data, two_processes):
+        together, start = (
+            load_file(two_processes / "tuned.safetensors"),
+            load_model("shapes-none").state_dict(),
+        )
+        for key, value in tuned_by_itself(data).state_dict().items():
+            torch.testing.assert_close(together[key], value, rtol=1e-5, atol=1e-5)
+            assert ("running" in key or "tracked" in key) is torch.equal(value, start[key]), key
 
     def test_with_batch_norms_they_are_a_plain_loop_over_halves(self, data, two_processes, one_thread):
         """Each process normalises its half by itself, the first one's statistics are those that are kept.

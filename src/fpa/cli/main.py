@@ -47,7 +47,8 @@ def _main(argv: list[str]) -> int:
         function = getattr(import_module(f"fpa.cli.{COMMANDS[command][0]}"), command)
         return call(function, options, shlex.join(["fpa", *argv]))
     except KeyboardInterrupt:
-        hint = "; run the same command again to continue" if command in CONTINUED else ""
+        without = ", without --overwrite," if "--overwrite" in argv else ""
+        hint = f"; run the same command again{without} to continue" if command in CONTINUED else ""
         print(f"fpa: stopped{hint}", file=sys.stderr)
         return 130
     except (InputError, OSError) as error:

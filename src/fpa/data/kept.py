@@ -37,7 +37,7 @@ class KeptPhotos:
         return len(self.labels)
 
 
-def keep_photos(split: FileSplit, device: torch.device) -> KeptPhotos | None:
+def keep_photos(split: FileSplit, device: torch.device, workers: int = 0) -> KeptPhotos | None:
     """The photos of a training set, decoded; None where they do not fit or are not cropped at random."""
     room, count = KEPT_SHARE * _memory(device), len(split)
     too_many = 3 * count * split.size**2 > room
@@ -54,7 +54,7 @@ def keep_photos(split: FileSplit, device: torch.device) -> KeptPhotos | None:
     sizes, start = torch.stack([heights, widths], 1), 0
     readable = torch.zeros(count, dtype=torch.bool)
     padded = partial(_padded, split.paths, shape[1:])
-    for pixels, size in in_processes(padded, count, "decoding the photos"):
+    for pixels, size in in_processes(padded, count, "decoding the photos", workers):
         here = slice(start, start := start + len(pixels))
         images[here], readable[here] = pixels.to(device), (size == sizes[here]).all(1)
     labels = torch.where(readable, split.labels, UNREADABLE).to(device)

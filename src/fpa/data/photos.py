@@ -306,12 +306,13 @@ def _stacked(function: Callable[[int], Any], indices: list[int]) -> Any:
     return default_collate([function(index) for index in indices])
 
 
-def in_processes(function: Callable[[int], Any], count: int, what: str) -> Iterator[Any]:
+def in_processes(function: Callable[[int], Any], count: int, what: str, most: int = 16) -> Iterator[Any]:
     """`function` of 0, 1, ..., count - 1, in order, stacked to batches; a terminal shows a progress bar.
 
-    Many calls are shared among processes: for small images, threads wait for each other most of the time.
+    Many calls are shared among processes, at `most` so many: for small images, threads wait for each other
+    most of the time.
     """
-    workers = min(16, os.cpu_count() or 1) if count >= _WORTH_PROCESSES else 0
+    workers = min(most, os.cpu_count() or 1) if count >= _WORTH_PROCESSES else 0
     how: Any = {"collate_fn": partial(_stacked, function), "generator": torch.Generator()}
     loader: Any = DataLoader(range(count), _BATCH, num_workers=workers, **how)  # type: ignore[arg-type]
     console, hidden, batches = Console(stderr=True), not sys.stderr.isatty(), iter(loader)

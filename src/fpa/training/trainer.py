@@ -183,7 +183,7 @@ class Trainer:
         splits = data.train, data.test
         train, test = (each.to(self.device) if isinstance(each, ArraySplit) else each for each in splits)
         if isinstance(train, FileSplit):
-            self.photos = keep_photos(train, self.device)
+            self.photos = keep_photos(train, self.device, self.workers)
         if isinstance(test, FileSplit) and (
             kept := keep_images(test, data.evaluation, self.device, self.workers)
         ):
@@ -255,8 +255,7 @@ class Trainer:
             for run, total in zip(group, totals, strict=True):
                 tested, share = epoch + 1 == settings.epochs or (epoch + 1) % settings.test_every == 0, None
                 if tested and isinstance(data, ImageData):
-                    with arithmetic_on(self.device, tf32=False):
-                        share = accuracy(run.model, data, self.device, workers=self.workers)
+                    share = accuracy(run.model, data, self.device, workers=self.workers)
                 pace = (last - first) * run.batches.batch_size * len(group) / seconds
                 run.end_epoch(total, share, pace)
                 row, stage = dict(vars(run.history[-1])), run.job.stage
@@ -306,7 +305,7 @@ def predictions(
 ) -> tuple[Tensor, Tensor]:
     """What the model says of the evaluation images, in float32, and their labels, both on the device."""
     batches = read_batches(data.test, torch.split(data.evaluation, batch_size), device, workers)
-    with untouched(model):
+    with untouched(model), arithmetic_on(torch.device(device), tf32=False):
         parts = [(model(data.normalisation(images)).argmax(1), labels) for _, images, labels in batches]
     predicted, labels = map(torch.cat, zip(*parts, strict=True))
     return predicted, labels

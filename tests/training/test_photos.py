@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections import Counter
 
 import pytest
@@ -166,7 +167,11 @@ def test_what_goes_wrong_while_the_device_decodes_ends_the_training(
         trained(photos, tmp_path, ["none"], **{"data.workers": 1})
     assert "\n" not in str(raised.value)
     assert not multiprocessing.active_children()
-    assert threading.active_count() == threads
+    for _ in range(50):  # queues of workers that are gone take a moment to close
+        if threading.active_count() <= threads:
+            break
+        time.sleep(0.1)
+    assert threading.active_count() <= threads
 
 
 def test_photos_are_kept_with_as_many_workers_as_are_asked_for(photos, tmp_path, monkeypatch):

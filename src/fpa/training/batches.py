@@ -10,7 +10,7 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -252,13 +252,12 @@ class DeviceFileBatches(FileBatches):
     def __init__(self, *data: Any, device: torch.device, **how: Any) -> None:
         super().__init__(*data, device=device, **how)
         self.device, self._thread, self._epoch = device, ThreadPoolExecutor(1), 0
-        self._ahead: Future[Any] = self._thread.submit(lambda: None)
         cuda = device.type == "cuda"
         # Its many small kernels go before the large ones of the step, or they would wait for each of them.
         self._stream = torch.cuda.Stream(device, -1) if cuda else None  # type: ignore[no-untyped-call]
 
     def start(self, epoch: int, step: int) -> None:  # noqa: D102
-        wait([self._ahead])  # it reads from where the last epoch was left
+        self._thread.submit(lambda: None).result()  # it may still read on from where the last epoch was left
         super().start(epoch, step)
         self._epoch = epoch
         self._ahead = self._thread.submit(self._decoded)  # which reads the epoch

@@ -1,7 +1,6 @@
 """Which device to work on, and how it computes: in TF32 or not, compiled or not."""
 
 import re
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ParamSpec, TypeVar
@@ -89,7 +88,5 @@ def compiled(function: Callable[_P, _R], *, repeatable: bool = False) -> Callabl
 
     Elementwise kernels are not tuned: timing their variants takes long, and the chosen ones are no faster.
     """
-    # Its advice to switch on TF32 is not for users: where float32 is exact, that was chosen.
-    warnings.filterwarnings("ignore", "TensorFloat32 tensor cores", UserWarning)
     options: Any = {"triton.autotune_pointwise": False} | ({"deterministic": True} if repeatable else {})
     return torch.compile(function, dynamic=False, options=options)

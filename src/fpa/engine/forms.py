@@ -108,7 +108,7 @@ class Runner:
             # Dynamo counts recompilations by code object; its own one keeps engines from sharing the limit.
             own.__code__ = own.__code__.replace()
             self._fast, self.compiled = compiled(own), True
-            # The compiler's advice to switch on TF32 is not for users: where float32 is exact, that was chosen.
+            # Its advice to switch on TF32 is not for users: where float32 is exact, that was chosen.
             warnings.filterwarnings("ignore", "TensorFloat32 tensor cores", UserWarning)
 
     def logits(self, rows: Tensor, *, eager: bool = False) -> Tensor:

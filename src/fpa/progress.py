@@ -112,14 +112,14 @@ class Display:
         """Where the training of a model is: share done, loss and accuracy so far, images per second."""
         self.bar(name, done, f"loss {loss:.2f} acc {percent(accuracy)} {pace:,.0f}/s")
 
-    def epoch(self, name: str, epoch: int, epochs: int, row: dict[str, Any]) -> None:
-        """A model has finished an epoch."""
+    def epoch(self, name: str, epoch: int, epochs: int, row: dict[str, Any], share: str = "accuracy") -> None:
+        """A model has finished an epoch; `share` says what of the images it is that is counted."""
         tested, now = row["test_accuracy"], time.monotonic()
         before, self._epochs[name] = self._epochs.get(name), now
         if epoch == epochs:
-            self.bar(name, 1.0, "done" if tested is None else f"test accuracy {percent(tested)}")
+            self.bar(name, 1.0, "done" if tested is None else f"test {share} {percent(tested)}")
         if not self.live:
-            accuracy = f"accuracy {percent(row['accuracy']):>7}"
+            accuracy = f"{share} {percent(row['accuracy']):>7}"
             accuracy += "" if tested is None else f"  test {percent(tested):>7}"
             pace = f"{row['images_per_second']:,.0f} images/s"
             pace += "" if before is None else f"  {(now - before) * (epochs - epoch):.0f} s left"

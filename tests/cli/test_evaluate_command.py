@@ -375,7 +375,7 @@ def test_the_maps_of_one_model_judged_by_another(tmp_path, monkeypatch, capsys):
         "cpu",
     ]
     assert main([*command, "--estimators", "[ig_sum,vg_abs]", "--judge", "shapes-fpa"]) == 0
-    assert "The maps are of shapes-none, the curves of shapes-fpa." in " ".join(
+    assert "The maps and the accuracy are of shapes-none, the curves of shapes-fpa." in " ".join(
         capsys.readouterr().out.split()
     )
     (folder,) = (tmp_path / "runs").iterdir()

@@ -402,7 +402,7 @@ class TestJudge:
             np.testing.assert_allclose(result.evaluation.lif[name], expected.lif[name], atol=1e-4)
         assert result.evaluation.targets.tolist() == targets.tolist()
         assert result.accuracy == float((targets == photos[1]).float().mean())
-        assert "The maps are of" in str(result)
+        assert "The maps and the accuracy are of" in str(result)
         assert not np.allclose(
             result.evaluation.unmasked, fpa.evaluate(model, photos, ["vg_abs"], **QUICK).evaluation.unmasked
         )

@@ -87,11 +87,11 @@ def test_what_has_no_value_is_shown_so_and_counted(results, tmp_path):
     text = markdown(gappy)
     row = next(line for line in text[text.index("## depth") :].splitlines() if line.startswith("| VG_abs"))
     assert set(row.replace("| VG_abs", "").split()) == {"|", "–"}
-    assert "depth has no value for vg_abs." in text
+    assert "depth has no value for VG_abs." in text
     assert "depth has no value for up to 2 images, which it leaves out." in text
     assert "The score idsds needs something else." in text
     html = write_report(gappy, tmp_path / "report.html").read_text()
-    assert "depth has no value for vg_abs" in html
+    assert "depth has no value for VG_abs" in html
     assert "How far the scores agree" in html
     assert "−1.00" in html
     assert "is surely better than" in html

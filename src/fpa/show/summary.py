@@ -29,8 +29,11 @@ def measured(model: Result, score: str) -> dict[str, tuple[float, float]]:
     return {name: (summary.mean, summary.interval) for name, summary in model.scores[score].items()}
 
 
-def without_value(results: Results) -> list[str]:
-    """Scores that are missing and why, and those that have no value for some estimators or images."""
+def without_value(results: Results, names: Mapping[str, str]) -> list[str]:
+    """Scores that are missing and why, and those that have no value for some estimators or images.
+
+    `names` are those of the estimators that people see.
+    """
     lines, lost = dict[str, None](), dict[str, int]()
     for model in results.models.values():
         for score, reason in model.about.get("scores_left_out", {}).items():
@@ -38,7 +41,7 @@ def without_value(results: Results) -> list[str]:
         for score, by in model.scores.items():
             if score not in results.score_titles:
                 continue
-            if none := [name for name, each in by.items() if not each.used]:
+            if none := [names.get(name, name) for name, each in by.items() if not each.used]:
                 lines[f"{score} has no value for {', '.join(none)}."] = None
             lacking = [model.fidelity[name].used - each.used for name, each in by.items() if each.used]
             if (most := max(lacking, default=0)) and "images" not in results.score_titles[score]:
@@ -47,10 +50,10 @@ def without_value(results: Results) -> list[str]:
                 asked = results.score_titles[score]["images"]
                 lines[f"{score} is computed for {asked} images, evenly over the data."] = None
     for most in sorted(set(lost.values())):
-        names = [score for score, count in lost.items() if count == most]
-        have, they = ("has", "it leaves") if len(names) == 1 else ("have", "they leave")
+        scores = [score for score, count in lost.items() if count == most]
+        have, they = ("has", "it leaves") if len(scores) == 1 else ("have", "they leave")
         images = "1 image" if most == 1 else f"{most} images"
-        lines[f"{', '.join(names)} {have} no value for up to {images}, which {they} out."] = None
+        lines[f"{', '.join(scores)} {have} no value for up to {images}, which {they} out."] = None
     return list(lines)
 
 
@@ -249,4 +252,8 @@ def doubts_of(model: Result) -> list[str]:
 def judges(results: Results) -> list[str]:
     """Whose curves are shown, where it is another model than the one explained."""
     named = {name: model.about.get("judge") for name, model in results.models.items()}
-    return [f"The maps are of {name}, the curves of {judge}." for name, judge in named.items() if judge]
+    return [
+        f"The maps and the accuracy are of {name}, the curves of {judge}."
+        for name, judge in named.items()
+        if judge
+    ]

@@ -49,7 +49,7 @@ def notes(results: Results) -> list[str]:
     ]
     for name, about in results.score_titles.items():
         lines.append(f"{name} is {about['title']} ({summary.direction(about)}; {about['source']}).")
-    lines += [*summary.without_value(results), *summary.references(results)]
+    lines += [*summary.without_value(results, estimator_names(results)), *summary.references(results)]
     return [*map(printable, [*lines, *summary.removed(results), *rivals.beaten(results), *_images(results)])]
 
 
@@ -66,7 +66,7 @@ def brief_notes(results: Results, *, scores: bool) -> list[str]:
     ]
     if titles := results.score_titles:
         ways = [f"{name}: {summary.direction(about)}" for name, about in titles.items()]
-        told = [f"{', '.join(ways)}.", *summary.without_value(results)]
+        told = [f"{', '.join(ways)}.", *summary.without_value(results, estimator_names(results))]
         lines += (
             told if scores else [f"{counted(len(titles), 'further score')}: see the report and table.md."]
         )

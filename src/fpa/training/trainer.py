@@ -259,7 +259,8 @@ class Trainer:
                 pace = (last - first) * run.batches.batch_size * len(group) / seconds
                 run.end_epoch(total, share, pace)
                 row, stage = dict(vars(run.history[-1])), run.job.stage
-                self.display.epoch(stage, row.pop("epoch"), settings.epochs, row)
+                told = "agreement" if run.job.teacher else "accuracy"
+                self.display.epoch(stage, row.pop("epoch"), settings.epochs, row, told)
                 values = {f"{stage}/{name}": value for name, value in row.items() if value is not None}
                 self.accelerator.log(values, step=run.epoch)
             if group[0].epoch < settings.epochs and now - self.saved > settings.checkpoint_seconds:

@@ -186,7 +186,7 @@ def _notes(results: Results) -> list[str]:
         *summary.warned(results),
         *scope.heads(results),
         *scope.unchecked(results),
-        *summary.without_value(results),
+        *summary.without_value(results, shown),
     )
     return [*told, *lines]
 

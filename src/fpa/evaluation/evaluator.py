@@ -226,15 +226,12 @@ def describe_judge(
         for fact in _WORDS:
             first, second = (getattr(card, fact) for card in cards)
             facts[_WORDS[fact]] = (list(first), list(second))
-    problems = [
-        f"its {fact} differ: {judges}, not {models}"
-        for fact, (judges, models) in facts.items()
-        if judges != models
-    ]
+    refused = f"{judged} cannot judge this model:"
+    for fact, (judges, models) in facts.items():
+        if judges != models:
+            raise InputError(f"{refused} its {fact} differ: {judges}, not {models}")
     if None not in cards and (differ := other_classes(*(card.classes for card in cards))):
-        problems.append(differ)
-    for problem in problems:
-        raise InputError(f"{judged} cannot judge this model: {problem}")
+        raise InputError(f"{refused} {differ}")
     return {"judge": judged}
 
 

@@ -23,6 +23,7 @@ way is a line of words, each of which changes one thing of the default:
     wide        up to half of the pixels are selected, instead of the paper's share for the size
     early       only the first third of the weight tensors are trained
     mixed       the weights are the mean of those before and after
+    averaged    the learning rate does not fall, and the weights are the mean of those of the second half
     untouched   nothing is done
     unmasked    no masking at all: what does the training alone cost?
 
@@ -101,11 +102,12 @@ def tuned(
     masks, crop, draws = Masks(words, size, device), RandomCrop(size), torch.Generator().manual_seed(0)
     forward, taught = (torch.compile(each) if compiled else each for each in (student, teacher))
     steps, done = len(images) // batch, 0
+    mean = torch.optim.swa_utils.AveragedModel(student) if "averaged" in words else None
     sides = torch.full((batch,), size)
     for _ in range(epochs):
         for chosen in torch.randperm(len(images), generator=draws)[: steps * batch].split(batch):
             place = done / (epochs * steps)
-            fall = (1 + math.cos(math.pi * (place - 0.1) / 0.9)) / 2
+            fall = (1 + math.cos(math.pi * (place - 0.1) / 0.9)) / 2 if mean is None else 1
             for group in optimizer.param_groups:
                 group["lr"] = rate * (place / 0.1 if place < 0.1 else fall)
             done += 1
@@ -135,6 +137,10 @@ def tuned(
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
+            if mean is not None and place >= 0.5:
+                mean.update_parameters(student)
+    if mean is not None:
+        student = mean.module
     if "mixed" in words:
         with torch.no_grad():
             for ours, theirs in zip(student.parameters(), model.to(device).parameters(), strict=True):

@@ -68,6 +68,19 @@ def test_a_stage_that_waits_shows_how_long_its_like_took(monkeypatch):
     assert "about" not in shown["other"]
 
 
+@pytest.mark.parametrize("name", ["fpa", "torchvision:mobilenet_v2", "my_package.networks:build_network"])
+def test_a_long_name_leaves_room_for_the_bar_the_values_and_the_time(name):
+    screen, display = live()
+    with display:
+        stage = display.evaluating(name, 1000).name
+        display.bar(stage, 0.43, f"{'SQ-SG_sum':<12} 12.3 images/s", 312.0)
+    ((shown, rest),) = bars(screen).items()
+    assert "43% SQ-SG_sum    12.3 images/s" in rest
+    assert "0:05:12 left" in rest
+    assert shown[:3] == name[:3]
+    assert shown.endswith("curves")
+
+
 def test_plain_lines_tell_the_time_left(capsys):
     display = Display(console=Console(width=200, stderr=True))
     row = {"loss": 1.0, "accuracy": 0.5, "test_accuracy": None, "images_per_second": 100.0}

@@ -1,7 +1,9 @@
 """The one exception type that means: the input was wrong, here is what to change."""
 
 import difflib
+import sys
 import unicodedata
+import warnings
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,14 @@ class DamagedError(InputError):
         it = "it" if len(reasons) == 1 else "them"
         remedy = f"remove {it} (fpa run --repair does, in a study) and run again to recreate {it}"
         super().__init__(f"{damage}: {remedy}")
+
+
+def warn(text: str) -> None:
+    """A warning at the line of the user's own code that led to it."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in ("fpa", "torch"):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, stacklevel=level)
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:

@@ -38,6 +38,10 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
+_BESIDE = 59
+"""Columns of a terminal that the bar, the values and the time take beside a stage's name."""
+
+
 class _Time(TimeRemainingColumn):
     """The time a stage still needs, or has taken; nothing for one that has not begun."""
 
@@ -146,8 +150,9 @@ class Display:
 
     def _task(self, name: str) -> TaskID:
         if name not in self._tasks:
-            task = self._progress.add_task(printable(name), start=False, total=1.0, values="", left=None)
-            self._tasks[name] = task
+            text, most = printable(name), max(16, self.console.width - _BESIDE)
+            text = text if len(text) <= most else f"{text[: most // 2 - 1]}…{text[-(most - most // 2) :]}"
+            self._tasks[name] = self._progress.add_task(text, start=False, total=1.0, values="", left=None)
         return self._tasks[name]
 
 

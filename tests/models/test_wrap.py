@@ -210,3 +210,17 @@ def test_a_model_whose_rows_depend_on_the_batch_or_on_chance_is_refused_by_name(
         with pytest.raises(InputError, match=rf"the model \(Sequential\) .*{message}"):
             call()
     fpa.explain(network(), NORMALISED[:1], "vg_abs")  # a batch norm with running statistics is fine
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda model, batch: fpa.evaluate(model, batch, estimators=["vg_abs"], progress=False),
+        lambda model, batch: fpa.audit(model, batch, estimators=["vg_abs", "vgx_sum"], progress=False),
+    ],
+)
+def test_a_warning_is_told_of_the_line_that_called_fpa(call):
+    batch = NORMALISED, torch.arange(6) % 4
+    with pytest.warns(UserWarning, match="leave out its last softmax") as told:
+        call(nn.Sequential(network(), nn.Softmax(1)).eval(), batch)
+    assert {warning.filename for warning in told if "softmax" in str(warning.message)} == {__file__}

@@ -3,7 +3,6 @@
 import hashlib
 import pickle
 import tempfile
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from torchvision.datasets.utils import download_and_extract_archive
 
 from fpa.data.photos import file_bytes
 from fpa.data.splits import ArraySplit, DataRequest, ImageData, array_data
-from fpa.errors import InputError
+from fpa.errors import InputError, warn
 
 Content = tuple[list[str], list[tuple[Any, Any]]]
 """The names of the classes, and (bytes [N, 3072], labels [N]) of each file, those of the test at the end."""
@@ -52,7 +51,7 @@ def _binary(folder: Path) -> Content:
             raise InputError(f"{path} has {len(raw)} bytes: expected records of 3,073 (10,000 of them)")
         records = raw.reshape(-1, 3073)
         if len(records) != 10_000:
-            warnings.warn(f"{path} has {len(records)} images, but the official file has 10,000", stacklevel=2)
+            warn(f"{path} has {len(records)} images, but the official file has 10,000")
         if records[:, 0].max() > 9:
             raise InputError(f"{path} has the label {records[:, 0].max()}: expected labels in 0..9")
         return records[:, 1:], records[:, 0]

@@ -1,7 +1,6 @@
 """Loaders, data sets, tensors and lists people bring, in whatever form, as normalised batches."""
 
 import itertools
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from pathlib import Path
@@ -15,7 +14,7 @@ from torch.utils import data as torch_data
 
 from fpa.data.normalisation import as_normalisation
 from fpa.data.splits import watched
-from fpa.errors import InputError
+from fpa.errors import InputError, warn
 from fpa.schema import shown
 
 IMAGE_KEYS = ("image", "images", "pixel_values", "img", "x", "input", "inputs")
@@ -231,7 +230,7 @@ class Normaliser:
                 raise InputError(f"{problem}: normalise them as in training, or {remedy}, for pixels in 0..1")
             if kind == UNIT:
                 problem = "the images lie in 0..1 and are used as they are; if the model was trained on"
-                warnings.warn(f"{problem} normalised images, {remedy}", stacklevel=2)
+                warn(f"{problem} normalised images, {remedy}")
         self._range = self._range or kind
         images = images if images.dtype == torch.float64 else images.float()
         if self.normalisation is None or self._range == NORMALISED:
@@ -333,7 +332,7 @@ class ImageBatches:
         problem = f"the number {repeated[0]} belongs to two images: {rule}"
         if self._needed:
             raise InputError(problem)
-        warnings.warn(f"{problem}; such images get the same noise and order of ties", stacklevel=4)
+        warn(f"{problem}; such images get the same noise and order of ties")
         self._warned = True
 
 

@@ -5,7 +5,6 @@ import json
 import math
 import os
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -34,7 +33,7 @@ from fpa.data.splits import (
     decode,
     next_batch_of,
 )
-from fpa.errors import InputError
+from fpa.errors import InputError, warn
 from fpa.files import write_text
 
 _USUAL_IMAGES = 5000  # evaluation images of Food-101 and ImageNet, as in the paper
@@ -80,7 +79,7 @@ def load_evaluation_folder(request: DataRequest, folder: Path) -> ImageData:
         left_out += f", the first is {loose[0]}" if loose else ""
         split = file_split(test, class_folders(test), files, request.size)
     if loose and files:
-        warnings.warn(left_out, stacklevel=2)
+        warn(left_out)
     split = replace(split, foreground=regions_of(split, test))
     none = FileSplit([], torch.zeros(0, dtype=torch.int64), transform, request.size)
     return file_data(request, classes, none, split)
@@ -124,7 +123,7 @@ def file_data(
         _check_files(split.paths)
     if official not in (None, len(classes)):
         seen = f"{request.name} in {request.root} has {len(classes)} classes"
-        warnings.warn(f"{seen}, the official set has {official}", stacklevel=4)
+        warn(f"{seen}, the official set has {official}")
     train, shape = replace(train, transform=train_transform(request.size)), (3, request.size, request.size)
     return ImageData(request.name, classes, minus_one_to_one(3), shape, train, test=test, evaluation=chosen)
 
@@ -203,7 +202,7 @@ def images_below(folder: Path, classes: list[str]) -> list[tuple[str, str]]:
             files += [(os.path.join(place, each), name) for each in images]
     if links:
         shown = f"{len(links)} links to folders are left out, the first is {min(links)}"
-        warnings.warn(f"{shown}: images are looked for in real folders and in linked classes", stacklevel=2)
+        warn(f"{shown}: images are looked for in real folders and in linked classes")
     return [(name, os.path.relpath(path, folder)) for path, name in sorted(files)]
 
 
@@ -289,7 +288,7 @@ def z_score(split: FileSplit, cache: Path) -> Normalisation:
     try:
         write_text(cache, json.dumps({"files": key, "mean": result.mean, "std": result.std}, indent=1) + "\n")
     except (OSError, InputError) as error:
-        warnings.warn(f"{cache} cannot be saved and will be measured again next time: {error}", stacklevel=2)
+        warn(f"{cache} cannot be saved and will be measured again next time: {error}")
     return result
 
 

@@ -7,7 +7,6 @@ private copies of the model, so the model itself stays exactly as it was found.
 """
 
 import sys
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +22,7 @@ from fpa.engine.devices import arithmetic_on, sent
 from fpa.engine.folding import private_copy
 from fpa.engine.forms import DEFAULT_PRECISION, Kind, Precision, Runner
 from fpa.engine.outputs import OUTPUTS, Output
-from fpa.errors import InputError, at_least
+from fpa.errors import InputError, at_least, warn
 from fpa.models.wrap import classifier, unwrapped
 from fpa.schema import checked
 
@@ -229,7 +228,7 @@ class Engine:
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
         smaller = f"continuing with {batch // 2}"
-        warnings.warn(f"out of memory at {batch} rows per batch ({kind}): {smaller}", stacklevel=2)
+        warn(f"out of memory at {batch} rows per batch ({kind}): {smaller}")
         return None
 
     def _batch(

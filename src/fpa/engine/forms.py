@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fpa.engine.devices import arithmetic_on, compiled
 from fpa.engine.folding import bfloat16_copy, fold_batch_norm, private_copy
 from fpa.engine.outputs import OUTPUTS, Output
-from fpa.errors import InputError, unknown
+from fpa.errors import InputError, unknown, warn
 from fpa.models.wrap import untouched
 
 Kind = Literal["gradients", "forwards", "exact"]
@@ -142,7 +142,7 @@ class Runner:
         except Exception as error:
             if isinstance(error, InputError) or out_of_memory(error):
                 raise
-            warnings.warn(f"the model could not be compiled and runs uncompiled: {error}", stacklevel=2)
+            warn(f"the model could not be compiled and runs uncompiled: {error}")
         self.compiled = False
         return run(self._eager)
 

@@ -2,7 +2,6 @@
 
 import json
 import tempfile
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from fpa.data.labels import labels_for, other_classes
 from fpa.data.normalisation import Normalisation
 from fpa.data.source import ImageSource, image_source
 from fpa.engine.engine import Engine
-from fpa.errors import InputError, at_least
+from fpa.errors import InputError, at_least, warn
 from fpa.evaluation.loop import evaluate_blocks
 from fpa.evaluation.plan import Plan, make_plan
 from fpa.evaluation.result import Result
@@ -116,7 +115,7 @@ def evaluate(
         about |= describe_judge(engine, judging, source)
     about |= (noted := notes(judging or engine, plan))
     for note in noted["notes"]:
-        warnings.warn(note, stacklevel=3)
+        warn(note)
     with tempfile.TemporaryDirectory(prefix="fpa-") as temporary:
         place = Path(folder or temporary)
         how: dict[str, Any] = {"about": about, "examples": examples, "judge": judging}
@@ -173,7 +172,7 @@ def _assign_labels(
     numbers, note = labels_for(known or [], outputs, list(classes or class_names(engine.model)), index)
     source.relabel([-1] * len(known or []) if numbers is None else numbers)
     if note:
-        warnings.warn(note.replace("--", ""), stacklevel=4)
+        warn(note.replace("--", ""))
 
 
 def describe_subject(

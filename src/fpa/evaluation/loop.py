@@ -6,7 +6,6 @@ any block; a stream is read in order, and read again when it is resumed.
 """
 
 import platform
-import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,7 +24,7 @@ from fpa.data import ImageBlock, ImageSource, looks, same_images
 from fpa.engine.devices import sent
 from fpa.engine.engine import Engine
 from fpa.engine.outputs import NO_LABELS
-from fpa.errors import DamagedError, InputError, at_least
+from fpa.errors import DamagedError, InputError, at_least, warn
 from fpa.evaluation.examples import Examples, read_examples, write_examples
 from fpa.evaluation.explained import answered, looked_at
 from fpa.evaluation.plan import Plan
@@ -120,7 +119,7 @@ def evaluate_blocks(
                 part, writing = pending.popleft()
                 tell.compiling = compile_seconds() - compiled
                 for problem in writing.result():
-                    warnings.warn(f"{problem}: left out", stacklevel=2)
+                    warn(f"{problem}: left out")
                 tell.advance(len(part.indices))
 
         def watch(name: str) -> None:

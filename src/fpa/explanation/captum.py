@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fpa.described import shape_or_type
-from fpa.errors import InputError, unknown
+from fpa.errors import InputError, unknown, warn
 from fpa.explanation.fitted import ACTIVATIONS, FittedModel, fitted_model
 from fpa.explanation.grids import Grids
 from fpa.explanation.paper import IntegratedGradients, reference_images
@@ -100,7 +100,7 @@ class Captum(RawMap):
         fitted, arguments = fitted_model(task.engine, task.images), []
         if others := _without_rule(self.method, fitted):
             gap = f"Captum's {self.method} has no rule for {', '.join(others)}"
-            warnings.warn(f"{gap}: {name} is no more than a gradient there", stacklevel=2)
+            warn(f"{gap}: {name} is no more than a gradient there")
         if self._takes_layer:
             first = task.images[:1].to(task.engine.dtype)
             arguments = [

@@ -6,13 +6,13 @@ computed together share their passes: all ten of the set "paper" cost ig_steps +
 an image.
 """
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from fpa.errors import warn
 from fpa.explanation.estimator import Estimator, Estimators, get_estimators
 from fpa.explanation.raw import Model, RawMap, Settings, Targets, Task, gradient_maps, make_task, problems
 from fpa.masking import MaskingLike
@@ -53,7 +53,7 @@ def explain(
     maps = maps_of(task, named)
     bad = {("map", name): ~values.isfinite().flatten(1).all(1) for name, values in maps.items()}
     for problem in problems(bad, task.indices):
-        warnings.warn(problem, stacklevel=4)
+        warn(problem)
     return maps
 
 

@@ -6,7 +6,6 @@ converted, or one sentence says what to change. The model given is never changed
 
 import copy
 import itertools
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fpa.errors import InputError, first_line
+from fpa.errors import InputError, first_line, warn
 
 HALF = (torch.float16, torch.bfloat16)
 
@@ -38,7 +37,7 @@ def classifier(
     if half:
         kinds = " and ".join(half).replace("torch.", "")
         note = "a float32 copy is evaluated, whose logits have more digits"
-        warnings.warn(f"the model's weights are {kinds}: {note}", stacklevel=2)
+        warn(f"the model's weights are {kinds}: {note}")
         network = _copied(network).float()
     if device is not None and any(p.device != placed(device) for p in network.parameters()):
         network = (network if half else _copied(network)).to(device)
@@ -50,7 +49,7 @@ def classifier(
         raise InputError(f"the model's configuration says {SEVERAL_LABELS}")
     if single := logits.ndim == 2 and logits.shape[1] == 1:
         note = "it counts as that of class 1 of two, and class 0 gets the logit 0"
-        warnings.warn(f"the model returns a single logit: {note}", stacklevel=2)
+        warn(f"the model returns a single logit: {note}")
     return network if logits is returned and not single else Logits(network)
 
 
@@ -183,10 +182,10 @@ def check_head(predict: Callable[[Tensor], Tensor], images: Tensor) -> None:
     saturate = "curves and areas are meant for logits, so leave out its last"
     if shares(outputs) and sum_to_one(outputs):
         problem = "the model's outputs look like probabilities (in 0..1, summing to 1), which saturate"
-        warnings.warn(f"{problem}: {saturate} softmax", stacklevel=3)
+        warn(f"{problem}: {saturate} softmax")
     elif bool((outputs <= 0).all()) and sum_to_one(outputs.exp()):
         problem = "the model's outputs look like log-probabilities (exponentials summing to 1), never above 0"
-        warnings.warn(f"{problem}: {saturate} log-softmax, or follow the output centred", stacklevel=3)
+        warn(f"{problem}: {saturate} log-softmax, or follow the output centred")
     elif shares(outputs):
         large = predict(1e6 * images)
         if shares(large) and not torch.equal(large, outputs):

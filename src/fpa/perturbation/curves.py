@@ -4,7 +4,6 @@ Each map is sorted once; the rank of every pixel is kept, and a mask is the comp
 number, made on the device for each row of a batch. MIF is the exact reverse of LIF.
 """
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,7 +16,7 @@ from fpa.data.loaders import check_plain
 from fpa.described import shape_or_type
 from fpa.engine import Engine, Work
 from fpa.engine.devices import sent
-from fpa.errors import InputError
+from fpa.errors import InputError, warn
 from fpa.explanation.raw import Model, Targets, Task, make_task, problems
 from fpa.masking import Fill, Masking, MaskingLike, fully_masked, get_masking, noise_by_image
 from fpa.perturbation.features import Features, Pixels, features_of
@@ -100,7 +99,7 @@ def perturbation_curves(
     curves = others.pop("logit")
     curves.others.update(others)
     for problem in problems(not_finite(images, maps, curves), task.indices):
-        warnings.warn(f"{problem}: left out (NaN)", stacklevel=4)
+        warn(f"{problem}: left out (NaN)")
     return curves
 
 

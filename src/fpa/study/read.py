@@ -3,11 +3,10 @@
 import csv
 import json
 import os
-import warnings
 from importlib import resources
 from pathlib import Path
 
-from fpa.errors import DamagedError, InputError, differences
+from fpa.errors import DamagedError, InputError, differences, warn
 from fpa.evaluation.examples import read_examples
 from fpa.evaluation.result import Result, Results
 from fpa.evaluation.shards import DESCRIPTION, load_result, read_evaluation
@@ -95,5 +94,5 @@ def read_history(path: Path, checksum: str | None = None) -> dict[str, list[floa
         values = [[float(value) if value else None for value in column] for column in columns]
         return dict(zip(names, values, strict=True))
     except (OSError, ValueError, csv.Error) as error:
-        warnings.warn(f"{path} is damaged ({error}): the history of this training is left out", stacklevel=2)
+        warn(f"{path} is damaged ({error}): the history of this training is left out")
         return {}

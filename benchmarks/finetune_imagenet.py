@@ -159,6 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--twin", type=int, default=60, help="epochs of the twin that maps are exchanged with"
     )
     parser.add_argument("--learning-rate", type=float, help="default: that of fpa finetune")
+    parser.add_argument("--p1-max", type=float, help="largest share of pixels; default: that of fpa finetune")
     parser.add_argument("--shifts", action="store_true")
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--count", type=int, default=300, help="photos of the curves")
@@ -219,6 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     original, data, epochs=epochs, learning_rate=options.learning_rate,
                     batch_size=options.batch_size, targets="model", seed=options.seed, device=device,
                     display=display, workers=options.workers,
+                    fpa=None if options.p1_max is None else {"p1_max": options.p1_max},
                 ),
             )  # fmt: skip
             save_model(tuned, tuned.card, place / "model.safetensors", half=True)

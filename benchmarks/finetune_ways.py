@@ -20,7 +20,7 @@ way is a line of words, each of which changes one thing of the default:
     mixup       two photos of a batch laid over each other, in shares drawn for every batch
     images      a coin and a share of masked pixels for each image instead of each batch
     always      every batch is masked, instead of every other
-    wide        up to half of the pixels are selected, instead of the paper's share for the size
+    70%         up to so many of the pixels are selected, instead of the paper's share for the size
     early       only the first third of the weight tensors are trained
     mixed       the weights are the mean of those before and after
     averaged    the learning rate does not fall, and the weights are the mean of those of the second half
@@ -62,7 +62,7 @@ class Masks:
     def __init__(self, words: set[str], size: int, device: str) -> None:
         settings = fpa.suggested_fpa(size, size)
         p = 1.0 if "always" in words else settings.p
-        most = 0.5 if "wide" in words else settings.p1_max
+        most = next((float(word[:-1]) / 100 for word in words if word[-1] == "%"), settings.p1_max)
         self.by_image, self.off = "images" in words, "unmasked" in words
         draws = torch.Generator(device).manual_seed(1)
         self.augment = fpa.FPA(**asdict(replace(settings, p=p, p1_max=most)), generator=draws)
@@ -80,12 +80,10 @@ class Masks:
         return augment.masking(images, _grow_squares(uniform < masked, uniform, squares, augment.s_max))
 
 
-def tuned(
-    model: nn.Module, data: ImageData, way: str, *, batch: int, device: str, compiled: bool
-) -> nn.Module:
+def tuned(model: nn.Module, data: ImageData, way: str, *, batch: int, device: str, half: bool) -> nn.Module:
     """The network after fine-tuning in this way."""
     words = set(way.split())
-    numbers = sorted(float(word) for word in words if word[0].isdigit())
+    numbers = sorted(float(word) for word in words if word[0].isdigit() and word[-1] != "%")
     epochs = int(next((number for number in numbers if number >= 1), 10))
     rate = next((number for number in numbers if number < 1), 0.003)
     student, teacher = copy.deepcopy(model).to(device), copy.deepcopy(model).to(device).eval()
@@ -100,6 +98,7 @@ def tuned(
         optimizer = torch.optim.AdamW(parameters, lr=rate, weight_decay=0.0)
     images, size = data.train.images.to(device), data.input_shape[-1]
     masks, crop, draws = Masks(words, size, device), RandomCrop(size), torch.Generator().manual_seed(0)
+    compiled = device.startswith("cuda")
     forward, taught = (torch.compile(each) if compiled else each for each in (student, teacher))
     steps, done = len(images) // batch, 0
     mean = torch.optim.swa_utils.AveragedModel(student) if "averaged" in words else None
@@ -124,7 +123,7 @@ def tuned(
             whole = data.normalisation(pixels).to(memory_format=torch.channels_last)
             if "mixup" in words:
                 whole = whole.lerp(whole.roll(1, 0), float(torch.rand((), generator=draws)))
-            with torch.autocast(whole.device.type, torch.bfloat16, enabled=whole.is_cuda):
+            with torch.autocast(whole.device.type, torch.bfloat16, enabled=half):
                 with torch.no_grad():
                     target = taught(whole).float()
                 logits = forward(masks(whole).to(memory_format=torch.channels_last)).float()
@@ -167,14 +166,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--ways", nargs="+", required=True)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--count", type=int, default=300, help="photos of the audits")
+    parser.add_argument("--size", type=int, default=224, help="of the photos")
     parser.add_argument("--ig-steps", type=int, default=50)
+    parser.add_argument("--points", type=int, default=21, help="of the curves")
+    parser.add_argument("--bfloat16", action="store_true", help="on a CPU too, which must be able to")
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--device")
     parser.add_argument("--save", action="store_true", help="keep the weights")
     parser.add_argument("--tiny", action="store_true")
     options = parser.parse_args(arguments)
-    device, size, few = chosen_device(options.device), 224, None
+    device, size, few = chosen_device(options.device), options.size, None
     if options.tiny:
         size, few, options.count, options.ig_steps, options.batch_size = 32, 8, 8, 2, 8
     options.output.mkdir(parents=True, exist_ok=True)
@@ -196,14 +198,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         began = time.perf_counter()
         model = original.to(device)
         if way != "untouched":
-            compiled = device.startswith("cuda")
-            model = tuned(original, data, way, batch=options.batch_size, device=device, compiled=compiled)
+            half = options.bfloat16 or device.startswith("cuda")
+            model = tuned(original, data, way, batch=options.batch_size, device=device, half=half)
         seconds = time.perf_counter() - began
         hits = right(model, data, device)
         change = (hits.float() - known.float()) * 100
         verdict = fpa.audit(
             model, (images, labels), settings=Settings(ig_steps=options.ig_steps), maskings=["constant"],
-            estimators="paper", progress=False,
+            estimators="paper", progress=False, points=options.points,
+            precision="bfloat16" if options.bfloat16 else None,
         )  # fmt: skip
         evidence = verdict.evidence
         row = {

@@ -7,10 +7,11 @@
         --photos imagenet-val --output OUTPUT
     python benchmarks/finetune_defaults.py --shown --output docs/results/finetuning/defaults.csv
 
-Every model is audited as it is and after fine-tuning with each of `--targets`, `--epochs` and `--rates`,
-always from its own weights; 0 stands for the default of `fpa finetune`. mobilenet_v2 has four photos of each
-class, as in finetune_imagenet.py. Accuracy is over all test images. OUTPUT gets a table for each model; run
-again, it continues. `--shown` prints such a table; `--tiny` does a little of it on a CPU.
+Every model is audited as it is and after fine-tuning with each of `--targets`, `--epochs`, `--rates` and
+`--shares` (largest shares of selected pixels), always from its own weights; 0 stands for the default of `fpa
+finetune`. The networks of finetune_imagenet.py have four photos of each class, as there. Accuracy is over all
+test images. OUTPUT gets a table for each model; run again, it continues. `--shown` prints such a table;
+`--tiny` does a little of it on a CPU.
 """
 
 import argparse
@@ -35,10 +36,10 @@ from fpa.training.trainer import accuracy
 
 def start(name: str, options: argparse.Namespace) -> tuple[Any, ImageData]:
     """The model to begin with, and its data."""
-    if name == "mobilenet_v2":
+    if name in finetune_imagenet.NETWORKS:
         model = finetune_imagenet.network(name, options.weights, 224)
-        place = options.output / "photos"
-        data = finetune_imagenet.photos(options.photos, place, 224, workers=options.workers, few=None)
+        how = {"workers": options.workers, "few": 8 if options.tiny else None, "crops": True}
+        data = finetune_imagenet.photos(options.photos, options.output / "photos", 224, **how)
         return model, replace(data, normalisation=Normalisation(model.card.mean, model.card.std))
     model = fpa.load_model(name)
     data = load_data(model.card.recipe["data"]["name"], options.data)
@@ -64,6 +65,7 @@ def measure(model: Any, data: ImageData, options: argparse.Namespace) -> dict[st
         "accuracy": 100 * accuracy(model, data, options.device, batch_size=100),
         "verdict": verdict.verdict,
         "opposite": None if found.opposite is None else round(found.opposite.value),
+        "interval": "" if found.opposite is None else f"{found.opposite.low:g} to {found.opposite.high:g}",
         "kept at 10 %": 100 * found.kept[10].value if 10 in found.kept else None,
     }
 
@@ -73,23 +75,32 @@ def show(rows: pd.DataFrame) -> None:
     for name, model in rows.groupby("model", sort=False):
         before = model[model.targets == "none"].iloc[0]
         print(f"\n{name}: {before.accuracy:.1f} %, {before.opposite:.0f} of 18, {before.verdict} as it is\n")
-        print("| learns | epochs | learning rate | verdict | pairs | kept | change of accuracy | seconds |")
-        print("|---|---|---|---|---|---|---|---|")
+        print("| learns | epochs | rate | share | verdict | pairs | kept | change of accuracy | seconds |")
+        print("|---|---|---|---|---|---|---|---|---|")
         for one in model[model.targets != "none"].itertuples():
             change, kept = one.accuracy - before.accuracy, one[model.columns.get_loc("kept at 10 %") + 1]
-            cells = [one.targets, one.epochs, f"{one.rate:g}", one.verdict, f"{one.opposite:.0f} of 18"]
+            share = f"{one.share:g}" if "share" in model and one.share == one.share else ""
+            cells = [
+                one.targets,
+                one.epochs,
+                f"{one.rate:g}",
+                share,
+                one.verdict,
+                f"{one.opposite:.0f} of 18",
+            ]
             print("|", " | ".join(map(str, [*cells, f"{kept:.0f} %", f"{change:+.1f}", one.seconds])), "|")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("models", nargs="*", help="a shipped name, a model file, or mobilenet_v2")
+    parser.add_argument("models", nargs="*", help="a shipped name, a model file, mobilenet_v2, ...")
     parser.add_argument("--data", default="data", help="folder that holds the data sets")
     parser.add_argument("--weights", type=Path, help="state dict of torchvision's mobilenet_v2")
     parser.add_argument("--photos", type=Path)
     parser.add_argument("--targets", nargs="+", default=["model", "labels"])
     parser.add_argument("--epochs", type=int, nargs="+", default=[0])
     parser.add_argument("--rates", type=float, nargs="+", default=[0.0])
+    parser.add_argument("--shares", type=float, nargs="+", default=[0.0])
     parser.add_argument("--count", type=int, default=300, help="images of each audit")
     parser.add_argument("--images", type=int, help="training images, chosen by chance; default: all")
     parser.add_argument("--ig-steps", type=int, default=200)
@@ -111,24 +122,31 @@ def main() -> None:
         if options.images:
             data = replace(data, train=first_images(data.train, options.images))
         if options.tiny:
-            data = replace(data, train=first_images(data.train, 96), evaluation=torch.arange(40))
+            few = torch.arange(min(40, len(data.test)))
+            data = replace(data, train=first_images(data.train, 96), evaluation=few)
         card = model.card
-        label = name if name in ("mobilenet_v2", "shapes-none") else f"{data.name}, {card.architecture}"
+        label = (
+            name
+            if name in (*finetune_imagenet.NETWORKS, "shapes-none")
+            else f"{data.name}, {card.architecture}"
+        )
         table = options.output / f"{label.replace(', ', '-').replace(':', '-')}.csv"
         rows = pd.read_csv(table).to_dict("records") if table.exists() else []
-        cells = itertools.product(options.targets, options.epochs, options.rates)
-        for asked in [("none", 0, 0.0), *cells]:
+        cells = itertools.product(options.targets, options.epochs, options.rates, options.shares)
+        for asked in [("none", 0, 0.0, 0.0), *cells]:
             if any((row["targets"], *map(float, str(row["asked"]).split())) == asked for row in rows):
                 continue
             began, tuned = time.perf_counter(), model
-            targets, epochs, rate = asked
+            targets, epochs, rate, share = asked
             if targets != "none":
                 how = {"epochs": epochs or None, "learning_rate": rate or None, "targets": targets}
+                how |= {"fpa": {"p1_max": share} if share else None, "workers": options.workers}
                 tuned = fpa.finetune(model, data, device=options.device, **how)
-                training = tuned.card.recipe["training"]
+                training, share = tuned.card.recipe["training"], tuned.card.recipe["fpa"]["p1_max"]
                 epochs, rate = training["epochs"], training["learning_rate"]
             seconds = time.perf_counter() - began
-            what = {"targets": targets, "asked": f"{asked[1]} {asked[2]}", "epochs": epochs, "rate": rate}
+            what = {"targets": targets, "asked": f"{asked[1]} {asked[2]} {asked[3]}"}
+            what |= {"epochs": epochs, "rate": rate, "share": share}
             found = {"model": label, **what, **measure(tuned, data, options)}
             rows.append(found | {"seconds": round(seconds)})
             pd.DataFrame(rows).to_csv(table, index=False, float_format="%.6g")

@@ -26,6 +26,7 @@ import torch
 
 import finetune_imagenet
 import fpa
+from finetuning import margin
 from fpa.data.normalisation import Normalisation
 from fpa.data.sets import load_data
 from fpa.data.splits import ImageData, first_images
@@ -66,6 +67,7 @@ def measure(model: Any, data: ImageData, options: argparse.Namespace) -> dict[st
         "verdict": verdict.verdict,
         "opposite": None if found.opposite is None else round(found.opposite.value),
         "interval": "" if found.opposite is None else f"{found.opposite.low:g} to {found.opposite.high:g}",
+        "margin": margin(verdict),
         "kept at 10 %": 100 * found.kept[10].value if 10 in found.kept else None,
     }
 

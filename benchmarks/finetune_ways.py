@@ -28,7 +28,8 @@ way is a line of words, each of which changes one thing of the default:
     unmasked    no masking at all: what does the training alone cost?
 
 Prints and stores, for every way, accuracy on all judging photos, the centred logit kept with a tenth of the
-pixels masked, signed-unsigned pairs in opposite order, and the verdict of the audit on `--count` of them.
+pixels masked, signed-unsigned pairs in opposite order, the least by which LIF agrees with MIF on such a pair
+(`margin`; below 0: it does not), and the verdict of the audit on `--count` of them.
 """
 
 import argparse
@@ -46,6 +47,7 @@ from torch.nn import functional
 
 import fpa
 from finetune_imagenet import network, photos
+from finetuning import margin
 from fpa.data.crops import RandomCrop, resized_crops
 from fpa.data.normalisation import Normalisation
 from fpa.data.sets import load_data
@@ -218,6 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             "kept": f"{evidence.kept[10][0]:.3f}" if evidence.kept else "",
             "opposite": "" if evidence.opposite is None else f"{evidence.opposite[0]:g}",
             "significant": evidence.contradictions,
+            "margin": f"{margin(verdict):.1f}",
             "verdict": verdict.verdict,
         }
         print(row, flush=True)

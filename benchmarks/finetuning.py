@@ -90,6 +90,12 @@ def measure(
     return Measured(name, epochs, seconds, right, kept, result.evaluation)
 
 
+def margin(audit: fpa.Audit) -> float:
+    """The least by which LIF agrees with MIF on the order of a signed-unsigned pair; below 0: it does not."""
+    pairs = [pair for pair in audit.reliability.pairs if pair.kind == "signed-unsigned"]
+    return float(min(-pair.lif if pair.mif > 0 else pair.lif for pair in pairs))
+
+
 def kept_under_masking(engine: Engine, images: Tensor, labels: Tensor) -> dict[str, float]:
     """Mean share of the predicted class's logit, and accuracy, with random pixels masked."""
     whole = engine.predict(images).cpu()

@@ -82,14 +82,8 @@ def show(rows: pd.DataFrame) -> None:
         for one in model[model.targets != "none"].itertuples():
             change, kept = one.accuracy - before.accuracy, one[model.columns.get_loc("kept at 10 %") + 1]
             share = f"{one.share:g}" if "share" in model and one.share == one.share else ""
-            cells = [
-                one.targets,
-                one.epochs,
-                f"{one.rate:g}",
-                share,
-                one.verdict,
-                f"{one.opposite:.0f} of 18",
-            ]
+            pairs = f"{one.opposite:.0f} of 18"
+            cells = [one.targets, one.epochs, f"{one.rate:g}", share, one.verdict, pairs]
             print("|", " | ".join(map(str, [*cells, f"{kept:.0f} %", f"{change:+.1f}", one.seconds])), "|")
 
 
@@ -127,11 +121,9 @@ def main() -> None:
             few = torch.arange(min(40, len(data.test)))
             data = replace(data, train=first_images(data.train, 96), evaluation=few)
         card = model.card
-        label = (
-            name
-            if name in (*finetune_imagenet.NETWORKS, "shapes-none")
-            else f"{data.name}, {card.architecture}"
-        )
+        label = f"{data.name}, {card.architecture}"
+        if name in (*finetune_imagenet.NETWORKS, "shapes-none"):
+            label = name
         table = options.output / f"{label.replace(', ', '-').replace(':', '-')}.csv"
         rows = pd.read_csv(table).to_dict("records") if table.exists() else []
         cells = itertools.product(options.targets, options.epochs, options.rates, options.shares)

@@ -13,10 +13,12 @@ finetune` does; with `--shifts` it moves the centre of each by up to 16 pixels i
 audited: as it is, and after each number of `--epochs`, always from the untouched weights; A is the audit's,
 of the centred logit. The twin of `--twin` epochs is made first, and maps and judge are exchanged between it
 and the untouched network. Writes table.csv, table.md, judges.csv, audits and a figure into OUTPUT/NETWORK,
-the tables after every model. `--tiny` uses a few photos at 32 px, to see that it works.
+the tables after every model; run again, it continues after the models in table.csv. `--tiny` uses a few
+photos at 32 px, to see that it works.
 """
 
 import argparse
+import copy
 import csv
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,6 +27,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import fpa
@@ -136,14 +139,25 @@ def exchange(
     write_text(folder / "judges.md", "\n".join(lines) + "\n")
 
 
-def write(folder: Path, measured: list[Measured], right: dict[str, Tensor], verdicts: dict[str, str]) -> None:
+def place_of(epochs: int | None) -> str:
+    """The folder of the model that was fine-tuned for so many epochs."""
+    return UNTOUCHED if epochs is None else f"epochs-{epochs}"
+
+
+def change(right: Tensor, before: Tensor) -> tuple[float, float]:
+    """Change of accuracy in points from what was right before, and its paired 95 % interval."""
+    difference = (right.float() - before.float()).numpy()
+    return 100 * difference.mean(), 196 * difference.std(ddof=1) / np.sqrt(len(difference))
+
+
+def write(
+    folder: Path, measured: list[Measured], changes: dict[str, tuple[float, float]], verdicts: dict[str, str]
+) -> None:
     """table.csv, table.md and the figure of what is measured so far."""
     table = tabulate(sorted(measured, key=lambda model: model.epochs or 0), None)
-    difference = {name: (values.float() - right[UNTOUCHED].float()).numpy() for name, values in right.items()}
-    table["accuracy change"] = [100 * difference[name].mean() for name in table["model"]]
-    table["accuracy change interval"] = [
-        196 * difference[name].std(ddof=1) / np.sqrt(len(difference[name])) for name in table["model"]
-    ]
+    table["accuracy change"], table["accuracy change interval"] = zip(
+        *(changes[name] for name in table["model"]), strict=True
+    )
     table["audit"] = [verdicts[name] for name in table["model"]]
     write_tables(table, folder)
     draw(table, folder / "finetuning", {UNTOUCHED: ":"})
@@ -185,16 +199,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen = order.sort().values
     images, labels = data.normalisation(data.test.images[chosen]).to(device), data.test.labels[chosen]
 
-    models: dict[str, nn.Module] = {}
     measured: list[Measured] = []
-    right: dict[str, Tensor] = {}
+    changes: dict[str, tuple[float, float]] = {}
     verdicts: dict[str, str] = {}
+    stored = pd.read_csv(folder / "table.csv").to_dict("records") if (folder / "table.csv").exists() else []
+    for row in stored:
+        name, epochs = row["model"], None if pd.isna(row["epochs"]) else int(row["epochs"])
+        kept = {column: row[column] for column in row if " at " in column}
+        evaluation, _ = read_evaluation(folder / place_of(epochs) / "audit")
+        measured.append(Measured(name, epochs, row["seconds"], row["accuracy"], kept, evaluation))
+        changes[name], verdicts[name] = (
+            (row["accuracy change"], row["accuracy change interval"]),
+            row["audit"],
+        )
     with Display() as display:
+        original.to(device)
+        predicted, known = predictions(original, data, device, batch_size=100)
+        before = (predicted == known).cpu()
 
-        def add(name: str, model: nn.Module, place: Path, **more: float) -> None:
-            model = models[name] = model.to(device)
-            predicted, known = predictions(model, data, device, batch_size=100)
-            right[name] = (predicted == known).cpu()
+        def add(name: str, model: nn.Module, epochs: int | None = None, seconds: float | None = None) -> None:
+            place = folder / place_of(epochs)
+            predicted, known = predictions(model.to(device), data, device, batch_size=100)
+            right = (predicted == known).cpu()
             verdict = fpa.audit(
                 model, (images, labels), settings=Settings(ig_steps=options.ig_steps), maskings=["constant"],
                 estimators="paper",
@@ -202,35 +228,36 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 progress=display.evaluating(name, len(images)),
             )  # fmt: skip
             verdict.save(place / "audit.json")
-            verdicts[name] = verdict.verdict
+            changes[name], verdicts[name] = change(right, before), verdict.verdict
             evaluation, _ = read_evaluation(place / "audit")
             kept = kept_under_masking(fpa.Engine(model), images, labels)
-            accuracy = float(right[name].float().mean())
-            measured.append(
-                Measured(name, more.get("epochs"), more.get("seconds"), accuracy, kept, evaluation)
-            )
+            measured.append(Measured(name, epochs, seconds, float(right.float().mean()), kept, evaluation))
+            write(folder, measured, changes, verdicts)
 
-        add(UNTOUCHED, original, folder / UNTOUCHED)
+        if UNTOUCHED not in verdicts:
+            add(UNTOUCHED, original)
         for epochs in sorted(options.epochs, key=lambda epochs: epochs != options.twin):
-            place = folder / f"epochs-{epochs}"
-            place.mkdir(exist_ok=True)
-            tuned, seconds = timed(
-                place,
-                lambda epochs=epochs: fpa.finetune(
-                    original, data, epochs=epochs, learning_rate=options.learning_rate,
-                    batch_size=options.batch_size, targets="model", seed=options.seed, device=device,
-                    display=display, workers=options.workers,
-                    fpa=None if options.p1_max is None else {"p1_max": options.p1_max},
-                ),
-            )  # fmt: skip
-            save_model(tuned, tuned.card, place / "model.safetensors", half=True)
-            name = f"{epochs} epoch{'s' if epochs > 1 else ''}"
-            add(name, tuned, place, epochs=epochs, seconds=seconds)
-            write(folder, measured, right, verdicts)
-            if epochs == options.twin:
+            place, name = folder / place_of(epochs), f"{epochs} epoch{'s' * (epochs > 1)}"
+            if name not in verdicts:
+                place.mkdir(exist_ok=True)
+                tuned, seconds = timed(
+                    place,
+                    lambda epochs=epochs: fpa.finetune(
+                        original, data, epochs=epochs, learning_rate=options.learning_rate,
+                        batch_size=options.batch_size, targets="model", seed=options.seed, device=device,
+                        display=display, workers=options.workers,
+                        fpa=None if options.p1_max is None else {"p1_max": options.p1_max},
+                    ),
+                )  # fmt: skip
+                save_model(tuned, tuned.card, place / "model.safetensors", half=True)
+                add(name, tuned, epochs, seconds)
+            if epochs == options.twin and not (folder / "judges.md").exists():
+                twin = copy.deepcopy(original)
+                twin.load_state_dict(load_file(place / "model.safetensors"))
                 audits = {UNTOUCHED: folder / UNTOUCHED / "audit", "twin": place / "audit"}
-                pair = {UNTOUCHED: models[UNTOUCHED], "twin": models[name]}
-                exchange(folder, pair, audits, (images, labels), options.ig_steps)
+                exchange(
+                    folder, {UNTOUCHED: original, "twin": twin}, audits, (images, labels), options.ig_steps
+                )
     print((folder / "table.md").read_text())
     print((folder / "judges.md").read_text())
 

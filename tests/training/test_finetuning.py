@@ -126,7 +126,7 @@ def test_equals_a_plain_loop(targets, loader):
         optimizer = torch.optim.AdamW(model.parameters(), 0.1, eps=1e-6, weight_decay=0)
     else:
         optimizer = torch.optim.SGD(model.train().parameters(), 0.1, momentum=0.9)
-    augment = FPA(p=1.0 if own else 0.5, p1_max=0.25, p2=0.1, s_max=1)
+    augment = FPA(p=1.0 if own else 0.5, p1_max=0.5 if own else 0.25, p2=0.1, s_max=1)
     moments = [(step + 0.5) / 8 for step in range(8)]  # shares of the two epochs of four batches
     rates = [
         0.1 * (m / 0.1 if m < 0.1 else (1 + torch.cos(torch.tensor(torch.pi * (m - 0.1) / 0.9))) / 2)
@@ -153,6 +153,8 @@ def test_settings_follow_the_image_size_unless_given(few, tmp_path):
     assert tuned.card.recipe["fpa"] == {
         name: getattr(expected, name) for name in ("p", "p1_max", "p2", "s_max", "squares")
     }
+    own = finetune(model, few, epochs=1, batch_size=32, targets="model", fpa={"p2": 0.2}, device="cpu")
+    assert own.card.recipe["fpa"] == tuned.card.recipe["fpa"] | {"p": 1.0, "p1_max": 0.5, "p2": 0.2}
     mine = FPA(p=1.0, p1_max=0.4, p2=0.2, s_max=2, masking=Mean())
     other = finetune(model, few, epochs=1, batch_size=32, fpa=mine, device="cpu", output=tmp_path)
     assert other.card.recipe["masking"] == {"name": "mean"}
@@ -660,7 +662,7 @@ class TestExperiments:
         again = pd.read_csv(tmp_path / "table.csv").set_index("model")
         assert before.equals(again.drop(columns="seconds"))
 
-    def test_imagenet(self, tmp_path):
+    def test_imagenet(self, tmp_path, monkeypatch):
         from torchvision.models import mobilenet_v2
 
         import finetune_imagenet
@@ -677,7 +679,8 @@ class TestExperiments:
         write_class_folder(tmp_path / "photos", list(ids), 4, ".jpg", seed=0)
         arguments = ["mobilenet_v2", "--tiny", "--epochs", "1", "--twin", "1", "--workers", "0"]
         arguments += ["--weights", str(tmp_path / "weights.pth"), "--photos", str(tmp_path / "photos")]
-        finetune_imagenet.main([*arguments, "--device", "cpu", "--output", str(tmp_path / "out")])
+        arguments += ["--device", "cpu", "--output", str(tmp_path / "out")]
+        finetune_imagenet.main(arguments)
         table = pd.read_csv(tmp_path / "out" / "mobilenet_v2" / "table.csv")
         assert list(table["model"]) == ["untouched", "1 epoch"]
         assert table["A ig_sum"].notna().all()
@@ -686,6 +689,12 @@ class TestExperiments:
         assert len(judges) == 4 * 9
         one = judges[judges.estimator == "ig_sum"].set_index(["maps of", "judged on"])["A"]
         assert len(set(one)) == 4
+        monkeypatch.setattr("fpa.finetune", None)  # goes on with what is there
+        (tmp_path / "out" / "mobilenet_v2" / "judges.md").unlink()
+        finetune_imagenet.main(arguments)
+        assert table.equals(pd.read_csv(tmp_path / "out" / "mobilenet_v2" / "table.csv"))
+        again = pd.read_csv(tmp_path / "out" / "mobilenet_v2" / "judges.csv")
+        pd.testing.assert_frame_equal(again, judges)
 
 
 class TestBadInput:

@@ -111,7 +111,6 @@ def test_the_page_of_audits_shows_the_stored_ones_by_the_rule_of_now(monkeypatch
     [
         "finetuning/cifar10",
         "imagenet/mobilenet_v2",
-        "imagenet/mobilenet_v2-long",
         "imagenet/efficientnet-lite0",
         "imagenet/efficientnet-lite2",
     ],
@@ -124,6 +123,29 @@ def test_the_pages_of_fine_tuning_show_the_stored_tables(stored, monkeypatch, tm
     write_tables(pd.read_csv(folder / f"{stored}.csv"), tmp_path)
     page = (folder / stored).parent.with_suffix(".md").read_text(encoding="utf-8")
     assert (tmp_path / "table.md").read_text() in page
+
+
+def test_the_pages_show_the_stored_audits_of_imagenet_networks_and_earlier_defaults():
+    folder = ROOT / "docs" / "results"
+    page = (folder / "audit.md").read_text(encoding="utf-8")
+    paths = list((folder / "imagenet" / "audits").glob("*.json"))
+    assert len(paths) == 18
+    for path in paths:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        opposite, kept = stored["evidence"]["opposite"], stored["evidence"]["kept"]["10"]["value"]
+        pairs = f"{opposite['value']:.0f} of 18 | {opposite['low']:.0f} to {opposite['high']:.0f}"
+        assert f"| {path.stem} | {stored['verdict']} | {pairs} | {100 * kept:.0f} |" in page
+    page = (folder / "imagenet.md").read_text(encoding="utf-8")
+    titles = {"mobilenet_v2": "MobileNetV2"}
+    titles |= {f"efficientnet-lite{number}": f"EfficientNet-Lite{number}" for number in (0, 2)}
+    lines = {line.split("|")[1].strip(): line for line in page.splitlines() if line.startswith("| ")}
+    for path in (folder / "imagenet" / "earlier").glob("*.csv"):
+        name, _, way = path.stem.partition("-sgd" if "-sgd" in path.stem else "-adamw")
+        if "judges" in way:
+            continue
+        for row in pd.read_csv(path).iloc[1:].itertuples():
+            cell = f"{row[-3]:+.1f}, {row.contradictions} ({row.significant}), {row.audit}"
+            assert lines[f"{titles[name]}, {row.model}"].split(" | ")[1 if "-sgd" in path.stem else 2] == cell
 
 
 def test_the_page_of_speed_and_the_readme_show_the_stored_timings():

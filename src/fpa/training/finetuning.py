@@ -9,8 +9,9 @@ What is chosen, and why:
 - A model that learns labels is trained like any other, by SGD. One that learns its own predictions is
   usually a published network with few photos to learn from. It is trained by AdamW in evaluation mode: its
   batch norms keep their statistics. Every batch is masked, since its teacher sees the images whole, and up to
-  half of the pixels are selected, since LIF is decided late. For the same loss of accuracy fewer
-  contradictions are left than with SGD and the paper's settings (docs/results/finetuning.md).
+  half of the pixels are selected, since maps differ in LIF mostly where half of the pixels and more are
+  masked. For the same loss of accuracy fewer contradictions are left than with SGD, and more pixels selected
+  leave fewer still (docs/results/finetuning.md).
 - Small sets are seen more often, so that there are enough steps.
 """
 

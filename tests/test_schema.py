@@ -101,7 +101,7 @@ CALLS = {
     "reduce": usual(reduce, "raw reduction times", raw=IMAGES),
     "integrated_gradients": usual(integrated_gradients, "targets steps reference seed indices", **MODEL),
     "get_masking": usual(fpa.get_masking, "masking mean std", masking="black", mean=(0.5,), std=(0.5,)),
-    "suggested_fpa": usual(fpa.suggested_fpa, "height width", height=32, width=32),
+    "suggested_fpa": usual(fpa.suggested_fpa, "height width targets", height=32, width=32),
 }
 
 ODD = {

@@ -180,9 +180,17 @@ def test_settings_suggested_for_an_image_size_are_the_papers_where_it_has_them(n
     assert suggested_fpa(side, side) == load_recipe(name).fpa
 
 
-def test_settings_suggested_for_other_sizes_lie_between_and_always_fit():
+@pytest.mark.parametrize(("name", "side", "share"), [("cifar10", 32, 0.25), ("imagenet", 224, 0.5)])
+def test_a_model_that_learns_its_own_predictions_sees_more_masks(name, side, share):
+    assert suggested_fpa(side, side, "model") == dataclasses.replace(
+        load_recipe(name).fpa, p=1.0, p1_max=share
+    )
+
+
+@pytest.mark.parametrize("targets", ["labels", "model"])
+def test_settings_suggested_for_other_sizes_lie_between_and_always_fit(targets):
     sides = [4, 8, 16, 28, 32, 48, 64, 96, 128, 160, 224, 299, 384, 512]
-    found = [suggested_fpa(side, side) for side in sides]
+    found = [suggested_fpa(side, side, targets) for side in sides]
     assert [one.s_max for one in found] == sorted(one.s_max for one in found)
     assert [one.p2 for one in found] == sorted((one.p2 for one in found), reverse=True)
     assert [one.p1_max for one in found] == sorted(one.p1_max for one in found)
@@ -199,6 +207,8 @@ def test_settings_suggested_for_other_sizes_lie_between_and_always_fit():
     assert max(shares) / min(shares) < 1.6
     with pytest.raises(InputError, match="height must be at least 2, got 1"):
         suggested_fpa(1, 32)
+    with pytest.raises(InputError, match="targets must be one of labels, model, got 'logits'"):
+        suggested_fpa(32, 32, "logits")
 
 
 class TestVariants:

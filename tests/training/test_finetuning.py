@@ -126,7 +126,7 @@ def test_equals_a_plain_loop(targets, loader):
         optimizer = torch.optim.AdamW(model.parameters(), 0.1, eps=1e-6, weight_decay=0)
     else:
         optimizer = torch.optim.SGD(model.train().parameters(), 0.1, momentum=0.9)
-    augment = FPA(p=1.0 if own else 0.5, p1_max=0.5 if own else 0.25, p2=0.1, s_max=1)
+    augment = FPA(p=1.0 if own else 0.5, p1_max=0.25, p2=0.1, s_max=1)
     moments = [(step + 0.5) / 8 for step in range(8)]  # shares of the two epochs of four batches
     rates = [
         0.1 * (m / 0.1 if m < 0.1 else (1 + torch.cos(torch.tensor(torch.pi * (m - 0.1) / 0.9))) / 2)
@@ -154,7 +154,7 @@ def test_settings_follow_the_image_size_unless_given(few, tmp_path):
         name: getattr(expected, name) for name in ("p", "p1_max", "p2", "s_max", "squares")
     }
     own = finetune(model, few, epochs=1, batch_size=32, targets="model", fpa={"p2": 0.2}, device="cpu")
-    assert own.card.recipe["fpa"] == tuned.card.recipe["fpa"] | {"p": 1.0, "p1_max": 0.5, "p2": 0.2}
+    assert own.card.recipe["fpa"] == tuned.card.recipe["fpa"] | {"p": 1.0, "p2": 0.2}
     mine = FPA(p=1.0, p1_max=0.4, p2=0.2, s_max=2, masking=Mean())
     other = finetune(model, few, epochs=1, batch_size=32, fpa=mine, device="cpu", output=tmp_path)
     assert other.card.recipe["masking"] == {"name": "mean"}

@@ -8,10 +8,10 @@ What is chosen, and why:
 - No weight decay: whatever changes in the weights, changes because of the masked pixels.
 - A model that learns labels is trained like any other, by SGD. One that learns its own predictions is
   usually a published network with few photos to learn from. It is trained by AdamW in evaluation mode: its
-  batch norms keep their statistics. Every batch is masked, since its teacher sees the images whole, and up to
-  half of the pixels are selected, since maps differ in LIF mostly where half of the pixels and more are
-  masked. For the same loss of accuracy fewer contradictions are left than with SGD, and more pixels selected
-  leave fewer still (docs/results/finetuning.md).
+  batch norms keep their statistics. Every batch is masked, since its teacher sees the images whole, and more
+  pixels of large images are selected, up to half at 224 px, since maps differ in LIF mostly where half of the
+  pixels and more are masked. For the same loss of accuracy fewer contradictions are left than with SGD, and
+  more pixels selected leave fewer still (docs/results/finetuning.md).
 - Small sets are seen more often, so that there are enough steps.
 """
 
@@ -53,9 +53,6 @@ ClassIndex = Mapping[str, int] | Sequence[int]
 
 RATES = {"labels": 0.01, "model": 0.0003}
 """The largest learning rate by what the model learns: of SGD for labels, of AdamW for its own predictions."""
-
-MASKED = {"labels": {}, "model": {"p": 1.0, "p1_max": 0.5}}
-"""What differs from the paper's settings of FPA for the image size."""
 
 STEPS, MOST_EPOCHS = 7800, 60
 """So many steps are taken where nobody says how many epochs, but no more epochs than this."""
@@ -105,11 +102,11 @@ def finetune(
     statistics).
 
     `fpa` sets the perturbation and its masking, or is a dict of what differs from the default: the paper's
-    settings for the image size, but p = 1 and p1_max = 0.5 for the model's own predictions. `Cell` in its
-    place deletes single cells, for the score idsds. `output` is a folder for model.safetensors and
-    training.csv, for models that fpa can rebuild (`load_model`); a stopped run continues from there. A loader
-    is then read again from the start of the epoch, and batches that were already trained on are skipped.
-    `inplace=True` changes and returns the model itself.
+    settings for the image size, but for the model's own predictions p = 1, and p1_max grows to 0.5 at 224 px
+    (`suggested_fpa`). `Cell` in its place deletes single cells, for the score idsds. `output` is a folder for
+    model.safetensors and training.csv, for models that fpa can rebuild (`load_model`); a stopped run
+    continues from there. A loader is then read again from the start of the epoch, and batches that were
+    already trained on are skipped. `inplace=True` changes and returns the model itself.
 
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 4))
     >>> images, labels = torch.randn(32, 3, 8, 8), torch.arange(32) % 4
@@ -178,7 +175,7 @@ def finetune(
     if isinstance(fpa, FPA | Cell):
         augment = fpa
     else:
-        usual = asdict(suggested_fpa(*shape[1:])) | MASKED["model" if index is None else "labels"]
+        usual = asdict(suggested_fpa(*shape[1:], "model" if index is None else "labels"))
         for name in fpa or {}:
             if name not in (*usual, "masking"):
                 raise unknown("setting of fpa", str(name), (*usual, "masking"))

@@ -139,20 +139,24 @@ class FPASettings:
 
 
 @checked
-def suggested_fpa(height: int, width: int) -> FPASettings:
+def suggested_fpa(height: int, width: int, targets: Literal["labels", "model"] = "labels") -> FPASettings:
     """The settings of FPA for images of this size: the paper's at 32 and 224 px, a power law through both.
 
     Larger images get larger and fewer squares, so that squares mask about the same share at every size.
+    A model that learns its own predictions (targets "model", see `finetune`) has every batch perturbed, since
+    its teacher sees the images whole, and more pixels of large images selected: up to half at 224 px.
 
     >>> suggested_fpa(32, 32).s_max, suggested_fpa(96, 96).s_max, suggested_fpa(224, 224).s_max
     (3, 6, 10)
+    >>> suggested_fpa(224, 224).p1_max, suggested_fpa(224, 224, "model").p1_max
+    (0.3, 0.5)
     """
     at_least("height", height, 2)
     at_least("width", width, 2)
     place = math.log(math.sqrt(height * width) / 32) / math.log(224 / 32)  # 0 at 32 px, 1 at 224 px
     return FPASettings(
-        p=0.5,
-        p1_max=round(0.25 + 0.05 * min(max(place, 0), 1), 3),
+        p=1.0 if targets == "model" else 0.5,
+        p1_max=round(0.25 + (0.25 if targets == "model" else 0.05) * min(max(place, 0), 1), 3),
         p2=float(f"{0.1 ** (1 + max(place, 0)):.2g}"),
         s_max=min(max(1, round(3 * (10 / 3) ** place)), min(height, width) - 1),
     )

@@ -20,8 +20,10 @@ photos at 32 px, to see that it works.
 import argparse
 import copy
 import csv
+import json
+import shutil
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -111,23 +113,26 @@ def exchange(
             if maps == judge:
                 evaluation, about = read_evaluation(audits[maps])
             else:
+                place = folder / f"maps-of-{maps}-on-{judge}"
+                shutil.rmtree(place, ignore_errors=True)  # of an exchange that was stopped
                 result = fpa.evaluate(
                     model, images, judge=judging, settings=Settings(ig_steps=ig_steps), examples=0,
                     outputs=("centred", "logit"), progress=False,
-                    folder=folder / f"maps-of-{maps}-on-{judge}",
+                    folder=place,
                 )  # fmt: skip
                 evaluation, about = result.evaluation, result.about
             found[maps, judge] = evaluation, signs(about["plan"])
     with (folder / "judges.csv").open("w", newline="") as file:
         rows = csv.writer(file)
-        rows.writerow(["maps of", "judged on", "contradictions", "pairs", "estimator", "A", "interval"])
+        counts = ["contradictions", "significant", "pairs"]
+        rows.writerow(["maps of", "judged on", *counts, "estimator", "A", "interval"])
         for (maps, judge), (evaluation, signed) in found.items():
             scores = {name: evaluation.fidelity(name) for name in signed}
             pairs = [pair for pair in reliability(scores, signed).pairs if pair.kind == "signed-unsigned"]
-            wrong = sum(pair.opposite for pair in pairs)
+            wrong = [sum(pair.opposite for pair in pairs), sum(pair.contradiction for pair in pairs)]
             for name, score in scores.items():
-                values = [maps, judge, wrong, len(pairs), name, f"{score.area:.6g}", f"{score.interval:.6g}"]
-                rows.writerow(values)
+                values = [name, f"{score.area:.6g}", f"{score.interval:.6g}"]
+                rows.writerow([maps, judge, *wrong, len(pairs), *values])
     table = pd.read_csv(folder / "judges.csv").pivot(
         index="estimator", columns=["maps of", "judged on"], values="A"
     )
@@ -191,6 +196,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         size, few, options.count, options.ig_steps, options.batch_size = 32, 8, 8, 2, 8
     folder = options.output / options.network
     folder.mkdir(parents=True, exist_ok=True)
+    free = ("output", "device", "workers", "epochs", "weights", "photos")
+    settings = {name: value for name, value in vars(options).items() if name not in free}
+    settings["fpa"] = asdict(fpa.suggested_fpa(size, size, "model"))
+    note = folder / "settings.json"
+    if note.exists() and json.loads(note.read_text()) != settings:
+        parser.error(f"{folder} was made with other options or defaults: choose another --output")
+    write_text(note, json.dumps(settings, indent=2) + "\n")
     place, crops = options.output / "photos", not options.shifts
     data = photos(options.photos, place, size, workers=options.workers, few=few, crops=crops)
     original = network(options.network, options.weights, size)
@@ -208,10 +220,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         kept = {column: row[column] for column in row if " at " in column}
         evaluation, _ = read_evaluation(folder / place_of(epochs) / "audit")
         measured.append(Measured(name, epochs, row["seconds"], row["accuracy"], kept, evaluation))
-        changes[name], verdicts[name] = (
-            (row["accuracy change"], row["accuracy change interval"]),
-            row["audit"],
-        )
+        changes[name] = row["accuracy change"], row["accuracy change interval"]
+        verdicts[name] = row["audit"]
     with Display() as display:
         original.to(device)
         predicted, known = predictions(original, data, device, batch_size=100)
@@ -224,7 +234,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             verdict = fpa.audit(
                 model, (images, labels), settings=Settings(ig_steps=options.ig_steps), maskings=["constant"],
                 estimators="paper",
-                folder=place / "audit", name=f"{options.network}, {name}",
+                folder=place / "audit", overwrite=True, name=f"{options.network}, {name}",
                 progress=display.evaluating(name, len(images)),
             )  # fmt: skip
             verdict.save(place / "audit.json")
@@ -240,6 +250,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             place, name = folder / place_of(epochs), f"{epochs} epoch{'s' * (epochs > 1)}"
             if name not in verdicts:
                 place.mkdir(exist_ok=True)
+                (place / "seconds.json").unlink(missing_ok=True)  # of a training that was not audited
                 tuned, seconds = timed(
                     place,
                     lambda epochs=epochs: fpa.finetune(
@@ -249,7 +260,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                         fpa=None if options.p1_max is None else {"p1_max": options.p1_max},
                     ),
                 )  # fmt: skip
-                save_model(tuned, tuned.card, place / "model.safetensors", half=True)
+                save_model(tuned, tuned.card, place / "model.safetensors")
                 add(name, tuned, epochs, seconds)
             if epochs == options.twin and not (folder / "judges.md").exists():
                 twin = copy.deepcopy(original)

@@ -139,13 +139,18 @@ def test_the_pages_show_the_stored_audits_of_imagenet_networks_and_earlier_defau
     titles = {"mobilenet_v2": "MobileNetV2"}
     titles |= {f"efficientnet-lite{number}": f"EfficientNet-Lite{number}" for number in (0, 2)}
     lines = {line.split("|")[1].strip(): line for line in page.splitlines() if line.startswith("| ")}
+    places = {"sgd": 1, "sgd-30": 1, "adamw": 2, "": 3}
+    tables = {(name, ""): folder / "imagenet" / f"{name}.csv" for name in titles}
     for path in (folder / "imagenet" / "earlier").glob("*.csv"):
-        name, _, way = path.stem.partition("-sgd" if "-sgd" in path.stem else "-adamw")
-        if "judges" in way:
-            continue
+        name = next(name for name in titles if path.stem.startswith(name))
+        if "judges" not in path.stem:
+            tables[name, path.stem.removeprefix(f"{name}-")] = path
+    assert len(tables) == 3 + 6
+    for (name, way), path in tables.items():
         for row in pd.read_csv(path).iloc[1:].itertuples():
             cell = f"{row[-3]:+.1f}, {row.contradictions} ({row.significant}), {row.audit}"
-            assert lines[f"{titles[name]}, {row.model}"].split(" | ")[1 if "-sgd" in path.stem else 2] == cell
+            line = lines[f"{titles[name]}, {row.model}"].strip("| ").split(" | ")
+            assert line[places[way]] == cell
 
 
 def test_the_page_of_speed_and_the_readme_show_the_stored_timings():

@@ -579,7 +579,7 @@ class Attack:
             fpa.Engine: {"model": net, "precision": None, "batch_size": 2, "memory": None},
             fpa.Normalisation: {"mean": (0.5,), "std": (0.5,)},
             fpa.Settings: {"ig_steps": 1, "sg_samples": 1, "sigma": 0.1, "reference": "masked"},
-            fpa.suggested_fpa: {"height": 32, "width": 32},
+            fpa.suggested_fpa: {"height": 32, "width": 32, "targets": "labels"},
             fpa.read_results: {"folder": self.finished},
             fpa.load_result: {"folder": self.finished / "none"},
             fpa.open_model: {"spec": "shapes-fpa"},

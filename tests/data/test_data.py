@@ -24,8 +24,9 @@ from torchvision.transforms import v2
 
 from fpa.data import array_data, image_source, register
 from fpa.data import splits as module
+from fpa.data.crops import RandomCrop
 from fpa.data.normalisation import Normalisation
-from fpa.data.sets import DATA_SETS, load_data, load_evaluation_data, tuning_data
+from fpa.data.sets import DATA_SETS, has_own_test, load_data, load_evaluation_data, tuning_data
 from fpa.data.shapes import CLASSES, draw_shapes
 from fpa.data.splits import ArraySplit, SeededImages, UnreadableImage, unreadable
 from fpa.errors import InputError
@@ -608,6 +609,23 @@ def test_a_subfolder_beside_many_images_does_not_replace_them(tmp_path):
     with pytest.warns(UserWarning, match="those in its subfolders are left out: 1"):
         found = load_evaluation_data(f"folder:{tmp_path}", size=8)
     assert (len(found.test), found.classes) == (4, [])
+
+
+def test_photos_without_classes_to_fine_tune_on_and_others_to_test_on(tmp_path):
+    for part, count in (("train", 3), ("val", 2)):
+        (tmp_path / part).mkdir()
+        for number in range(count):
+            Image.new("RGB", (8, 8), (0, 0, 90 * number)).save(tmp_path / part / f"{number}.png")
+    data = tuning_data(f"folder:{tmp_path}", size=8)
+    assert (len(data.train), len(data.test), data.classes) == (3, 2, [])
+    assert data.train.labels.tolist() == [-1, -1, -1]
+    assert {Path(path).parent.name for path in data.train.paths} == {"train"}
+    assert isinstance(data.train.transform, RandomCrop)
+    assert not isinstance(data.test.transform, RandomCrop)
+    assert has_own_test(data)
+    (tmp_path / "train" / "cat").mkdir()
+    with pytest.raises(InputError, match="has no subfolders: expected one for each class"):
+        tuning_data(f"folder:{tmp_path}", size=8)
 
 
 # Data sets from outside

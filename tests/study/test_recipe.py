@@ -194,9 +194,11 @@ def test_settings_suggested_for_other_sizes_lie_between_and_always_fit(targets):
     assert [one.s_max for one in found] == sorted(one.s_max for one in found)
     assert [one.p2 for one in found] == sorted((one.p2 for one in found), reverse=True)
     assert [one.p1_max for one in found] == sorted(one.p1_max for one in found)
+    assert found[0].p1_max == 0.25
+    assert found[-1].p1_max == suggested_fpa(224, 224, targets).p1_max
     for side, one in zip(sides, found, strict=True):
         FPA(one.p, one.p1_max, one.p2, one.s_max).check(torch.empty(1, 3, side, side))
-    narrow = suggested_fpa(4, 400)
+    narrow = suggested_fpa(4, 400, targets)
     FPA(narrow.p, narrow.p1_max, narrow.p2, narrow.s_max).check(torch.empty(1, 3, 4, 400))
     # The share that squares add, p2 times the mean area of a square, hardly changes with the size.
     shares = [

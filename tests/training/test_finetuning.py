@@ -155,6 +155,9 @@ def test_settings_follow_the_image_size_unless_given(few, tmp_path):
     }
     own = finetune(model, few, epochs=1, batch_size=32, targets="model", fpa={"p2": 0.2}, device="cpu")
     assert own.card.recipe["fpa"] == tuned.card.recipe["fpa"] | {"p": 1.0, "p2": 0.2}
+    large = (torch.rand(8, 3, 64, 64), torch.arange(8) % 4)
+    share = finetune(model, large, epochs=1, batch_size=8, device="cpu").card.recipe["fpa"]["p1_max"]
+    assert share == suggested_fpa(64, 64, "model").p1_max > suggested_fpa(64, 64).p1_max
     mine = FPA(p=1.0, p1_max=0.4, p2=0.2, s_max=2, masking=Mean())
     other = finetune(model, few, epochs=1, batch_size=32, fpa=mine, device="cpu", output=tmp_path)
     assert other.card.recipe["masking"] == {"name": "mean"}
@@ -691,10 +694,13 @@ class TestExperiments:
         assert len(set(one)) == 4
         monkeypatch.setattr("fpa.finetune", None)  # goes on with what is there
         (tmp_path / "out" / "mobilenet_v2" / "judges.md").unlink()
+        table.iloc[1:].to_csv(tmp_path / "out" / "mobilenet_v2" / "table.csv", index=False)
         finetune_imagenet.main(arguments)
         assert table.equals(pd.read_csv(tmp_path / "out" / "mobilenet_v2" / "table.csv"))
         again = pd.read_csv(tmp_path / "out" / "mobilenet_v2" / "judges.csv")
         pd.testing.assert_frame_equal(again, judges)
+        with pytest.raises(SystemExit):
+            finetune_imagenet.main([*arguments, "--p1-max", "0.1"])
 
 
 class TestBadInput:

@@ -225,8 +225,8 @@ def finetune(
         augmentation: fpa, or cell: half of the images lose one cell of a grid of 4 x 4, for the score idsds.
         p: Share of the batches that are perturbed; default: the paper's value for the image size, or 1 for
             the model's own predictions. With cell: share of the images; default: 0.5.
-        p1_max: Largest share of the pixels selected; default: the paper's value for the image size; for
-            the model's own predictions 0.25 at 32 px, as there, and 0.5 at 224 px.
+        p1_max: Largest share of the pixels selected; default for labels: the paper's value for the image
+            size; for the model's own predictions: 0.25 up to 32 px, rising to 0.5 at 224 px and above.
         p2: Share of the selected pixels that start a square; default: the paper's value for the image size.
         s_max: Largest side of a square; default: the paper's value for the image size.
         audit_images: Images on which the model is audited as it was and as it is now; 0: no audits, of which

@@ -86,12 +86,14 @@ def load_evaluation_folder(request: DataRequest, folder: Path) -> ImageData:
 
 
 def load_tuning_folder(request: DataRequest, folder: Path) -> ImageData:
-    """As `load_folder`; where there is no test folder, all images are trained on and also tested on."""
-    if test_folder(folder):
+    """As `load_folder`, also without classes; without a test folder, all are trained on and tested on."""
+    test, train = test_folder(folder), folder / "train"
+    if test and (not train.is_dir() or subfolders(train) or subfolders(test)):
         return load_folder(request, folder)
     data = load_evaluation_folder(request, folder)
-    assert isinstance(data.test, FileSplit)
-    return replace(data, train=replace(data.test, transform=train_transform(request.size)))
+    source = load_evaluation_folder(request, train).test if test else data.test
+    assert isinstance(source, FileSplit)
+    return replace(data, train=replace(source, transform=train_transform(request.size)))
 
 
 def test_folder(folder: Path) -> Path | None:

@@ -95,7 +95,8 @@ def tuning_data(name: str, root: Path | str = "data", *, size: int = 224) -> Ima
     """A data set by name to fine-tune on: as `load_data`, but a folder needs no images for a test.
 
     `folder:PATH` may hold `train/` alone, a subfolder for each class, or only images, whose labels are then
-    unknown (-1). All are trained on, and then also tested on: see `has_own_test`.
+    unknown (-1). All are trained on, and then also tested on, see `has_own_test`. `train/` and `val/` may
+    also hold only images.
     """
     return _load(DataRequest(name, Path(root), size), photos.load_tuning_folder)
 

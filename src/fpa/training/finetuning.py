@@ -10,8 +10,8 @@ What is chosen, and why:
   usually a published network with few photos to learn from. It is trained by AdamW in evaluation mode: its
   batch norms keep their statistics. Every batch is masked, since its teacher sees the images whole, and more
   pixels of large images are selected, up to half at 224 px, since maps differ in LIF mostly where half of the
-  pixels and more are masked. For the same loss of accuracy fewer contradictions are left than with SGD, and
-  more pixels selected leave fewer still (docs/results/finetuning.md).
+  pixels and more are masked. For the same loss of accuracy fewer contradictions are left than with SGD;
+  selecting more pixels leaves fewer still, for up to 2.5 points more (docs/results/finetuning.md).
 - Small sets are seen more often, so that there are enough steps.
 """
 

@@ -140,11 +140,13 @@ class FPASettings:
 
 @checked
 def suggested_fpa(height: int, width: int, targets: Literal["labels", "model"] = "labels") -> FPASettings:
-    """The settings of FPA for images of this size: the paper's at 32 and 224 px, a power law through both.
+    """The settings of FPA for images of this size: the paper's at 32 and 224 px.
 
-    Larger images get larger and fewer squares, so that squares mask about the same share at every size.
-    A model that learns its own predictions (targets "model", see `finetune`) has every batch perturbed, since
-    its teacher sees the images whole, and more pixels of large images selected: up to half at 224 px.
+    Larger images get larger and fewer squares, along a power law through both sizes, so that squares mask
+    about the same share at every size; `p1_max` rises with the logarithm of the side from 32 to 224 px. A
+    model that learns its own predictions (targets "model", see `finetune`) has every batch perturbed, since
+    its teacher sees the images whole, and more pixels of large images selected: p1_max is 0.25 up to 32 px,
+    as in the paper, and rises to 0.5 at 224 px and above.
 
     >>> suggested_fpa(32, 32).s_max, suggested_fpa(96, 96).s_max, suggested_fpa(224, 224).s_max
     (3, 6, 10)

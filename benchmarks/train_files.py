@@ -21,12 +21,12 @@ from typing import Any
 
 import torch
 
-from fpa.data import jpegs, kept
 from fpa.data.sets import load_data
 from fpa.data.splits import ArraySplit, ImageData
 from fpa.study.recipe import load_recipe
 from fpa.study.trainings import recipe_jobs
 from fpa.training import batches as training_batches
+from fpa.training import jpegs, kept
 from fpa.training.run import Run
 from fpa.training.steps import CapturedSteps, EagerSteps
 from fpa.training.trainer import Trainer

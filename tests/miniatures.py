@@ -10,7 +10,8 @@ import numpy as np
 from PIL import Image
 from torchvision.datasets import CIFAR10
 
-from fpa.data import jpegs, splits
+from fpa.data import splits
+from fpa.training import jpegs
 
 CIFAR10_CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 ODD_FILES = [
@@ -173,4 +174,4 @@ def make_unreadable(monkeypatch, bad: Path) -> None:
     found = lambda path, most: nothing if path == bad else usual_jpeg(path, most)  # noqa: E731
     monkeypatch.setattr(jpegs, "_usual_jpeg", found)
     monkeypatch.setattr(splits, "decode", fails)
-    monkeypatch.setattr("fpa.data.kept.decode", fails)
+    monkeypatch.setattr("fpa.training.kept.decode", fails)

@@ -12,7 +12,8 @@ import pytest
 
 import fpa
 from fpa import InputError
-from fpa.files import LOCK, folder_lock, load_object, read_arrays, write_text
+from fpa.files import LOCK, folder_lock, read_arrays, write_text
+from fpa.plugins import load_object
 
 HOLD = """
 import sys

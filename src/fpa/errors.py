@@ -67,28 +67,6 @@ def one_of(kind: str, name: str, known: Collection[str]) -> None:
         raise unknown(kind, name, known)
 
 
-NO_MATTER = (
-    "data.root", "data.workers", "training.compile", "training.test_every", "training.checkpoint_seconds",
-)  # fmt: skip
-"""Recipe fields that do not change a result."""
-
-
-def differences(ours: dict[str, Any], theirs: dict[str, Any], prefix: str = "") -> list[str]:
-    """One line a field that differs between two recipes; fields that change no result are passed over.
-
-    >>> differences({"a": {"b": 1}}, {"a": {"b": 2}})
-    ['a.b: 2 -> 1']
-    """
-    lines = []
-    for key in ours | theirs:
-        mine, other = ours.get(key), theirs.get(key)
-        if isinstance(mine, dict) and isinstance(other, dict):
-            lines += differences(mine, other, f"{prefix}{key}.")
-        elif mine != other and f"{prefix}{key}" not in NO_MATTER:
-            lines.append(f"{prefix}{key}: {other} -> {mine}")
-    return lines
-
-
 def at_least(name: str, value: float | None, least: float) -> None:
     """Refuse a setting that is smaller than it may be; None is one that was not made."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):

@@ -11,13 +11,13 @@ from typing import Any, Literal
 from torch import Tensor
 
 from fpa.data.loaders import check_plain
+from fpa.engine.tasks import Model, Targets
 from fpa.errors import InputError
 from fpa.explanation import Estimator, RawMap, make_task, raw_maps_of
 from fpa.explanation.paper import IntegratedGradients, SmoothGrad, SquaredSmoothGrad, VanillaGradient
-from fpa.explanation.raw import Model, Targets
 from fpa.masking import MaskingLike, check_mask, get_masking
 from fpa.perturbation import perturbation_curves, ranks
-from fpa.schema import checked
+from fpa.values import checked
 
 __all__ = [
     "integrated_gradients", "perturbation_curves", "ranks", "reduce", "remove", "smooth_grad",

@@ -8,7 +8,7 @@ from torch import nn
 import fpa
 from fpa.data import register
 from fpa.data.sets import DATA_SETS
-from fpa.perturbation.outputs import OUTPUTS, output
+from fpa.engine.outputs import OUTPUTS, output
 from speckle import Speckle
 
 QUICK = {"settings": fpa.Settings(ig_steps=3, sg_samples=2), "points": 5, "examples": 2, "progress": False}

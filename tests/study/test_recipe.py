@@ -133,9 +133,9 @@ def test_files_continue_bit_for_bit_in_the_middle_of_an_epoch(way, tmp_path, mon
     from fpa.training.batches import DeviceFileBatches, FileBatches, PhotoBatches
 
     if way != "kept":
-        monkeypatch.setattr("fpa.data.kept.KEPT_SHARE", 0.0)
+        monkeypatch.setattr("fpa.training.kept.KEPT_SHARE", 0.0)
     if way == "decoded by the device":
-        monkeypatch.setattr("fpa.data.jpegs.SMALLEST", {"cpu": 1})
+        monkeypatch.setattr("fpa.training.jpegs.SMALLEST", {"cpu": 1})
     write_image_folder(tmp_path / "photos")
     recipe = load_recipe(
         "tiny",

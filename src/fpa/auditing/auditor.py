@@ -15,7 +15,6 @@ from fpa.auditing.evidence import gather
 from fpa.auditing.rule import MASKED, SAME_RANKING, Evidence, Verdict, in_words, judge, stops
 from fpa.auditing.verdict import Audit
 from fpa.data.normalisation import Normalisation, as_normalisation
-from fpa.described import described_fields
 from fpa.engine import Engine
 from fpa.errors import InputError, percent
 from fpa.evaluation.evaluator import describe_subject, notes, open_subject
@@ -28,8 +27,8 @@ from fpa.explanation import Estimator, Estimators, Label, Settings, get_estimato
 from fpa.masking import Constant, get_masking, masking_json
 from fpa.perturbation import check_fractions, features_of
 from fpa.progress import Tell
-from fpa.schema import checked
 from fpa.statistics import Reliability
+from fpa.values import checked, described_fields
 
 MASKINGS = ("constant", "mean", "blur", "uniform")
 BESIDE = ("centred", "logit", "accuracy")

@@ -19,7 +19,7 @@ from jsonargparse import ArgumentError, ArgumentParser, Namespace
 
 import fpa
 from fpa.errors import InputError, shortened
-from fpa.schema import check_type
+from fpa.values import check_type
 
 Command = Callable[..., int]
 

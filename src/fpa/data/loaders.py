@@ -15,7 +15,7 @@ from torch.utils import data as torch_data
 from fpa.data.normalisation import as_normalisation
 from fpa.data.splits import watched
 from fpa.errors import InputError, warn
-from fpa.schema import shown
+from fpa.values import shown
 
 IMAGE_KEYS = ("image", "images", "pixel_values", "img", "x", "input", "inputs")
 

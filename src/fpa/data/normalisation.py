@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fpa.errors import InputError
-from fpa.schema import check_types
+from fpa.values import check_types
 
 
 @dataclass(frozen=True)

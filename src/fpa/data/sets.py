@@ -18,8 +18,8 @@ import torch
 from fpa.data import photos
 from fpa.data.splits import ArraySplit, DataRequest, ImageData, array_data
 from fpa.errors import InputError, first_line, unknown
-from fpa.files import call_object
-from fpa.schema import checked
+from fpa.plugins import call_object
+from fpa.values import checked
 
 Load = Callable[[DataRequest], Any]
 """Loads a data set: an `ImageData`, or ((images, labels), (images, labels)) to train on and to test."""

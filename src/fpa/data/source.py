@@ -20,7 +20,7 @@ from fpa.data.normalisation import Normalisation
 from fpa.data.sets import load_evaluation_data
 from fpa.data.splits import UNREADABLE, ImageData, read_batches, unreadable, watched
 from fpa.errors import InputError, at_least
-from fpa.schema import checked
+from fpa.values import checked
 
 _PROBE = 16  # images that `first` holds at most
 _DECODED = 64  # files that one worker decodes at a time

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 
 from fpa.data.loaders import check_plain, whole_numbers
-from fpa.described import shape_or_type
 from fpa.engine import forms
 from fpa.engine.devices import arithmetic_on, sent
 from fpa.engine.folding import private_copy
@@ -24,7 +23,7 @@ from fpa.engine.forms import DEFAULT_PRECISION, Kind, Precision, Runner
 from fpa.engine.outputs import OUTPUTS, Output
 from fpa.errors import InputError, at_least, warn
 from fpa.models.wrap import classifier, unwrapped
-from fpa.schema import checked
+from fpa.values import checked, shape_or_type
 
 _Result = TypeVar("_Result")
 

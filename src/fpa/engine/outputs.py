@@ -20,6 +20,8 @@ class Output:
     """Whether an image's curve is divided by its value for the unmasked image before curves are averaged."""
     differentiable: bool = True
     """Whether maps can be of it."""
+    uses_labels: bool = True
+    """Whether its values may depend on the true classes."""
 
     def __call__(self, logits: Tensor, targets: Tensor, labels: Tensor) -> Tensor:
         """The values [N]."""
@@ -29,27 +31,31 @@ class Output:
 OUTPUTS: dict[str, Output] = {}
 """What can be explained and followed, by name; add yours with `output`."""
 
-NO_LABELS = frozenset({"logit", "centred", "margin", "log_odds", "probability"})
-"""Those that do not depend on the true classes."""
 
-
-def output(*, divided_by_start: bool = False, differentiable: bool = True) -> Callable[[Values], Values]:
+def output(
+    *, divided_by_start: bool = False, differentiable: bool = True, uses_labels: bool = True
+) -> Callable[[Values], Values]:
     """Make a function `(logits, targets, labels) -> values [N]` known as an output by its name."""
 
     def add(function: Values) -> Values:
-        OUTPUTS[function.__name__] = Output(function, divided_by_start, differentiable)
+        OUTPUTS[function.__name__] = Output(
+            function,
+            divided_by_start=divided_by_start,
+            differentiable=differentiable,
+            uses_labels=uses_labels,
+        )
         return function
 
     return add
 
 
-@output(divided_by_start=True)
+@output(divided_by_start=True, uses_labels=False)
 def logit(logits: Tensor, targets: Tensor, labels: Tensor) -> Tensor:
     """The logit of the class."""
     return logits.gather(1, targets[:, None])[:, 0]
 
 
-@output(divided_by_start=True)
+@output(divided_by_start=True, uses_labels=False)
 def centred(logits: Tensor, targets: Tensor, labels: Tensor) -> Tensor:
     """The logit of the class minus the mean of all logits: the same whatever is added to all of them.
 
@@ -61,19 +67,19 @@ def centred(logits: Tensor, targets: Tensor, labels: Tensor) -> Tensor:
     return logit(logits, targets, labels) - logits.mean(1)
 
 
-@output()
+@output(uses_labels=False)
 def probability(logits: Tensor, targets: Tensor, labels: Tensor) -> Tensor:
     """The probability of the class."""
     return logit(logits.softmax(1), targets, labels)
 
 
-@output()
+@output(uses_labels=False)
 def margin(logits: Tensor, targets: Tensor, labels: Tensor) -> Tensor:
     """How far the logit of the class is above the largest of the others."""
     return logit(logits, targets, labels) - _others(logits, targets).amax(1)
 
 
-@output()
+@output(uses_labels=False)
 def log_odds(logits: Tensor, targets: Tensor, labels: Tensor) -> Tensor:
     r"""$\log (p / (1 - p))$ with $p$ the probability of the class: the logit minus logsumexp of the others.
 

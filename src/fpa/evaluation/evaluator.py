@@ -23,7 +23,7 @@ from fpa.masking import get_masking, masking_json
 from fpa.models.hubs import class_names
 from fpa.models.wrap import check_head, classifier, input_channels, unwrapped
 from fpa.progress import Tell
-from fpa.schema import checked
+from fpa.values import checked
 
 
 @checked

@@ -23,14 +23,14 @@ from fpa import __version__
 from fpa.data import ImageBlock, ImageSource, looks, same_images
 from fpa.engine.devices import sent
 from fpa.engine.engine import Engine
-from fpa.engine.outputs import NO_LABELS
+from fpa.engine.outputs import OUTPUTS
+from fpa.engine.tasks import problems
 from fpa.errors import DamagedError, InputError, at_least, warn
 from fpa.evaluation.examples import Examples, read_examples, write_examples
 from fpa.evaluation.explained import answered, looked_at
 from fpa.evaluation.plan import Plan
 from fpa.evaluation.shards import DESCRIPTION, FORMAT, EvaluationFolder, StoredBlock, curve_columns
 from fpa.explanation import Task, maps_of, raw_maps_of
-from fpa.explanation.raw import problems
 from fpa.files import clear_temporaries, folder_lock
 from fpa.masking import fully_masked, noise_by_image
 from fpa.models.saved import fingerprint
@@ -294,7 +294,8 @@ def _keeps(
         return True
     answered(engine, engine.images(part.images), part.labels, plan, part.indices)  # refuses impossible labels
     # outputs and scores other than A may depend on the labels
-    if not set(plan.outputs) <= NO_LABELS or len(plan.scores) > 1 or plan.targets == "label":
+    by_label = any(OUTPUTS[name].uses_labels for name in plan.outputs)
+    if by_label or len(plan.scores) > 1 or plan.targets == "label":
         return False
     columns["label"] = labels
     folder.write(part.number, stored, about)

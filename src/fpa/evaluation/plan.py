@@ -13,8 +13,8 @@ from fpa.errors import InputError, at_least, counted, one_of
 from fpa.explanation import Estimator, Estimators, Settings, get_estimators, passes
 from fpa.masking import Masking, get_masking, masking_json
 from fpa.perturbation import check_fractions, segment_count, up_to
-from fpa.schema import checked
 from fpa.scores.score import ALL, Given, Passes, Score, get_scores
+from fpa.values import checked
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from fpa.evaluation.differences import plan_differences
 from fpa.evaluation.examples import EXAMPLES, key_of, read_examples, write_examples
 from fpa.evaluation.result import Evaluation, Result
 from fpa.files import read_json, refuse_links, replacing, writable_folder, write_json
-from fpa.schema import check_type, checked
+from fpa.values import check_type, checked
 
 if TYPE_CHECKING:
     import pyarrow as pa

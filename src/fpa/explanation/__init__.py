@@ -3,6 +3,7 @@
 Captum's methods, maps computed before and plain functions are families of estimators too.
 """
 
+from fpa.engine.tasks import Task, make_task
 from fpa.explanation.baselines import Centre, Edges, Input
 from fpa.explanation.cam import CAM
 from fpa.explanation.captum import Captum, captum_methods
@@ -10,7 +11,7 @@ from fpa.explanation.estimator import PAPER, SETS, Estimator, Estimators, Label,
 from fpa.explanation.explainer import explain, maps_of, raw_maps_of
 from fpa.explanation.maps import Maps, from_quantus
 from fpa.explanation.paper import IntegratedGradients, Random, SmoothGrad, SquaredSmoothGrad, VanillaGradient
-from fpa.explanation.raw import FAMILIES, GradientMap, RawMap, Settings, Task, make_task, register
+from fpa.explanation.raw import FAMILIES, GradientMap, RawMap, Settings, register
 
 __all__ = [
     "CAM", "FAMILIES", "PAPER", "SETS", "Captum", "Centre", "Edges", "Estimator", "Estimators", "GradientMap",

@@ -7,8 +7,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from fpa.engine.devices import sent
+from fpa.engine.tasks import Task
 from fpa.explanation.paper import reference_images
-from fpa.explanation.raw import RawMap, Task, register
+from fpa.explanation.raw import RawMap, register
 from fpa.masking import gaussian
 
 SIDE_16 = "side/16"

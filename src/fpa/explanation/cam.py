@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from fpa.engine.tasks import Task
 from fpa.errors import unknown
 from fpa.explanation.fitted import fitted_model
 from fpa.explanation.grids import Grids, first_of
-from fpa.explanation.raw import RawMap, Reduction, Task, in_parts, register
+from fpa.explanation.raw import RawMap, Reduction, in_parts, register
 
 
 def _gradcam(values: Tensor, gradients: Tensor) -> Tensor:

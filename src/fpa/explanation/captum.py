@@ -13,13 +13,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fpa.described import shape_or_type
+from fpa.engine.tasks import Task
 from fpa.errors import InputError, unknown, warn
 from fpa.explanation.fitted import ACTIVATIONS, FittedModel, fitted_model
 from fpa.explanation.grids import Grids
 from fpa.explanation.paper import IntegratedGradients, reference_images
-from fpa.explanation.raw import RawMap, Reduction, Task, checked_reference, in_parts, register
+from fpa.explanation.raw import RawMap, Reduction, checked_reference, in_parts, register
 from fpa.seeds import Stream, derive
+from fpa.values import shape_or_type
 
 _GRID = 8  # windows per side, for Occlusion (in half steps) and for the methods that remove patches
 

@@ -16,8 +16,8 @@ from fpa.explanation import cam, captum, paper
 from fpa.explanation.baselines import SIDE_16, blurred
 from fpa.explanation.maps import Function, as_raw_map
 from fpa.explanation.raw import FAMILIES, GradientMap, RawMap, Reduction, Settings
-from fpa.files import load_object
-from fpa.schema import checked
+from fpa.plugins import load_object
+from fpa.values import checked
 
 Sign = Literal["signed", "unsigned", "baseline", "twin"]
 

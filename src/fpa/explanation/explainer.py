@@ -12,11 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fpa.engine.tasks import Model, Targets, Task, make_task, problems
 from fpa.errors import warn
 from fpa.explanation.estimator import Estimator, Estimators, get_estimators
-from fpa.explanation.raw import Model, RawMap, Settings, Targets, Task, gradient_maps, make_task, problems
+from fpa.explanation.raw import RawMap, Settings, gradient_maps
 from fpa.masking import MaskingLike
-from fpa.schema import checked
+from fpa.values import checked
 
 
 @checked

@@ -14,8 +14,9 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from fpa.data.loaders import as_tensor
+from fpa.engine.tasks import Task
 from fpa.errors import InputError, unknown
-from fpa.explanation.raw import FAMILIES, RawMap, Reduction, Task, checked_map, in_parts, register
+from fpa.explanation.raw import FAMILIES, RawMap, Reduction, checked_map, in_parts, register
 from fpa.files import first_bytes, refuse_bomb
 from fpa.models.saved import read_torch
 from fpa.models.wrap import untouched

@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fpa.engine.tasks import Task
 from fpa.errors import InputError
-from fpa.explanation.raw import GradientMap, RawMap, Task, check_count, checked_reference, register
+from fpa.explanation.raw import GradientMap, RawMap, check_count, checked_reference, register
 from fpa.masking import fully_masked, get_masking, noise_by_image
 from fpa.seeds import Stream, by_image
 

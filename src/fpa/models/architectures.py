@@ -17,8 +17,8 @@ from torchvision import models as torchvision_models
 from torchvision.models.resnet import BasicBlock
 
 from fpa.errors import InputError, unknown
-from fpa.files import call_object, load_object
 from fpa.models.wrap import Logits
+from fpa.plugins import call_object, load_object
 
 
 class SmallResNet(nn.Module):

@@ -23,11 +23,12 @@ from torch import Tensor, nn
 from fpa.data.normalisation import Normalisation
 from fpa.data.sets import is_plain_name
 from fpa.errors import InputError, first_line, shortened
-from fpa.files import first_bytes, load_object, refuse_bomb, replacing
+from fpa.files import first_bytes, refuse_bomb, replacing
 from fpa.models.architectures import ModelName, build, parse_model_name, unknown_model
 from fpa.models.hubs import DEFAULT, Opened, about, open_hugging_face, open_published, published
 from fpa.models.wrap import placed
-from fpa.schema import check_types, checked
+from fpa.plugins import load_object
+from fpa.values import check_types, checked
 
 FORMAT = 1
 """Version of the metadata in a model file."""

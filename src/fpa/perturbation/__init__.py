@@ -3,7 +3,8 @@
 MIF removes the most important first, LIF the least important.
 """
 
-from fpa.explanation.raw import problems
+from fpa.engine.outputs import OUTPUTS, Output, check_outputs, output
+from fpa.engine.tasks import problems
 from fpa.perturbation.curves import (
     Curves,
     check_fractions,
@@ -15,7 +16,6 @@ from fpa.perturbation.curves import (
     up_to,
 )
 from fpa.perturbation.features import features_of, ranks, segment_count
-from fpa.perturbation.outputs import OUTPUTS, Output, check_outputs, output
 
 __all__ = [
     "OUTPUTS", "Curves", "Output", "check_fractions", "check_left", "check_outputs", "curves_of",

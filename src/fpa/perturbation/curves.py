@@ -13,15 +13,14 @@ import torch
 from torch import Tensor
 
 from fpa.data.loaders import check_plain
-from fpa.described import shape_or_type
 from fpa.engine import Engine, Work
 from fpa.engine.devices import sent
+from fpa.engine.outputs import OUTPUTS, check_outputs
+from fpa.engine.tasks import Model, Targets, Task, make_task, problems
 from fpa.errors import InputError, warn
-from fpa.explanation.raw import Model, Targets, Task, make_task, problems
 from fpa.masking import Fill, Masking, MaskingLike, fully_masked, get_masking, noise_by_image
 from fpa.perturbation.features import Features, Pixels, features_of
-from fpa.perturbation.outputs import OUTPUTS, check_outputs
-from fpa.schema import check_type, checked
+from fpa.values import check_type, checked, shape_or_type
 
 
 @dataclass(frozen=True)

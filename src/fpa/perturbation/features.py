@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from fpa.data.loaders import as_tensor
+from fpa.engine.tasks import check_indices
 from fpa.errors import InputError, at_least
-from fpa.explanation.raw import check_indices
 from fpa.seeds import Stream, by_image
 
 USUAL_SEGMENTS = 100

@@ -6,8 +6,8 @@ from typing import Literal
 
 from torch import Tensor, trapezoid
 
+from fpa.engine.outputs import OUTPUTS
 from fpa.perturbation.curves import Curves
-from fpa.perturbation.outputs import OUTPUTS
 from fpa.scores.score import Block, Score, register
 
 

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from fpa.errors import InputError, at_least
 from fpa.perturbation import OUTPUTS, outputs_without
-from fpa.schema import check_type
 from fpa.scores.score import Block
 from fpa.seeds import by_image
+from fpa.values import check_type
 
 
 def check_sets(samples: int, *shares: float) -> None:

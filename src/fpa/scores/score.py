@@ -13,15 +13,15 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from fpa.described import described
 from fpa.engine.engine import Engine
+from fpa.engine.tasks import Model, Task
 from fpa.errors import InputError, unknown
 from fpa.explanation.estimator import Estimator
 from fpa.explanation.explainer import maps_of, raw_maps_of
-from fpa.explanation.raw import Model, Task
-from fpa.files import load_object
 from fpa.masking import Masking
 from fpa.perturbation.curves import Curves, curves_of
+from fpa.plugins import load_object
+from fpa.values import described
 
 Need = Literal["curves", "forwards", "raw maps", "explain", "masks", "labels"]
 

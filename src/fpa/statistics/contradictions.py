@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fpa.errors import InputError
-from fpa.schema import checked
 from fpa.statistics import intervals
 from fpa.statistics.intervals import Areas, Bools, Estimate, Floats, estimate, holm, spearman
+from fpa.values import checked
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fpa.errors import InputError, at_least, first_line
-from fpa.schema import checked
+from fpa.values import checked
 
 if TYPE_CHECKING:
     from torch import Tensor

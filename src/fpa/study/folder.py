@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from fpa.errors import DamagedError, InputError, differences, first_line, same_format
+from fpa.errors import DamagedError, InputError, first_line, same_format
 from fpa.evaluation.examples import EXAMPLES, read_examples
 from fpa.evaluation.shards import DESCRIPTION, FILES, EvaluationFolder
 from fpa.files import (
@@ -33,6 +33,7 @@ from fpa.files import (
 )
 from fpa.progress import Display
 from fpa.study.recipe import AUGMENTATIONS, Recipe, load_recipe
+from fpa.training.differences import differences
 
 FORMAT = 2
 """Version of the folder's layout."""

@@ -6,15 +6,16 @@ import os
 from importlib import resources
 from pathlib import Path
 
-from fpa.errors import DamagedError, InputError, differences, warn
+from fpa.errors import DamagedError, InputError, warn
 from fpa.evaluation.examples import read_examples
 from fpa.evaluation.result import Result, Results
 from fpa.evaluation.shards import DESCRIPTION, load_result, read_evaluation
 from fpa.files import file_checksum, file_texts, read_json
-from fpa.schema import checked
 from fpa.scores.fidelity import common_images
 from fpa.study.folder import StudyFolder, check_format, stored_recipe
 from fpa.study.recipe import Recipe, load_recipe, recipe_names
+from fpa.training.differences import differences
+from fpa.values import checked
 
 
 @checked

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from fpa.errors import InputError, at_least, one_of, printable, shortened, unknown
-from fpa.schema import check_types, checked
 from fpa.training.settings import FPASettings, RectangleSettings, TrainingSettings
+from fpa.values import check_types, checked
 
 if TYPE_CHECKING:
     from fpa.data.normalisation import Normalisation

@@ -20,11 +20,11 @@ from fpa.evaluation.shards import DESCRIPTION, EvaluationFolder, read_evaluation
 from fpa.files import folder_lock
 from fpa.models.saved import fingerprint, load_model
 from fpa.progress import Display, curves_stage, training_stage
-from fpa.schema import checked
 from fpa.study.folder import SHOWN, Manifest, StudyFolder
 from fpa.study.read import read_results, read_study
 from fpa.study.recipe import Recipe
 from fpa.study.trainings import check_data, load_recipe_data, train
+from fpa.values import checked
 
 
 @checked

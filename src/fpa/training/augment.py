@@ -22,8 +22,8 @@ from torchvision.transforms.v2.functional import is_pure_tensor
 from fpa.data.loaders import check_plain
 from fpa.errors import InputError, at_least
 from fpa.masking import MaskingLike, get_masking
-from fpa.schema import checked
 from fpa.seeds import generator as seeded
+from fpa.values import checked
 
 Draws = dict[str, Tensor]
 Shape = tuple[int, int, int]

@@ -19,8 +19,6 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from fpa.data.crops import RandomCrop, resized_crops
-from fpa.data.jpegs import ReadImages, decoded_crops, decodes
-from fpa.data.kept import KeptPhotos
 from fpa.data.splits import (
     UNREADABLE,
     ArraySplit,
@@ -33,6 +31,8 @@ from fpa.data.splits import (
 )
 from fpa.errors import InputError
 from fpa.seeds import Stream, derive, generator
+from fpa.training.jpegs import ReadImages, decoded_crops, decodes
+from fpa.training.kept import KeptPhotos
 
 REMEDY = "give class_index, or targets='model' to do without labels"
 """What helps where the labels of the images are not the model's classes."""

@@ -40,13 +40,13 @@ from fpa.masking import get_masking, masking_json
 from fpa.models.saved import ModelCard, fingerprint
 from fpa.models.wrap import class_count, classifier, input_channels, unwrapped
 from fpa.progress import Display
-from fpa.schema import checked
 from fpa.seeds import Stream, derive
 from fpa.training.augment import FPA, Cell
 from fpa.training.batches import REMEDY, LoaderBatches
 from fpa.training.run import Job
 from fpa.training.settings import FPASettings, TrainingSettings, suggested_fpa
 from fpa.training.trainer import predictions, train_jobs
+from fpa.values import checked
 
 Targets = Literal["auto", "labels", "model"]
 ClassIndex = Mapping[str, int] | Sequence[int]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from fpa.errors import InputError, at_least
-from fpa.schema import check_types, checked
+from fpa.values import check_types, checked
 
 WARM = 0.1
 """The share of a training over which the learning rate of the schedule `warm-cosine` rises."""

@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fpa.data.kept import KeptPhotos, keep_images, keep_photos
 from fpa.data.splits import UNREADABLE, ArraySplit, FileSplit, ImageData, read_batches
 from fpa.engine.devices import arithmetic_on, check_device
 from fpa.engine.forms import out_of_memory
@@ -27,6 +26,7 @@ from fpa.models.saved import read_card, read_tensors, save_model
 from fpa.models.wrap import class_count, untouched
 from fpa.progress import Display
 from fpa.training.batches import Batches, FileBatches, LoaderBatches, training_batches
+from fpa.training.kept import KeptPhotos, keep_images, keep_photos
 from fpa.training.run import Job, Run, Trained, write_history
 from fpa.training.settings import TrainingSettings
 from fpa.training.steps import CapturedSteps, EagerSteps, batches_of

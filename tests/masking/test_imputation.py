@@ -13,8 +13,8 @@ import fpa
 from fpa.engine import Engine
 from fpa.errors import InputError
 from fpa.explanation.baselines import blurred
-from fpa.imputation import harmonic
 from fpa.masking import Road, fully_masked, noise_by_image
+from fpa.masking.imputation import harmonic
 
 WEIGHTS = {
     (a, b): 1 / 6 if a * b == 0 else 1 / 12 for a in (-1, 0, 1) for b in (-1, 0, 1) if (a, b) != (0, 0)

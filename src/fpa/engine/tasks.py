@@ -1,0 +1,77 @@
+"""The task of explaining or perturbing images: all that the results depend on, in one place."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from fpa.engine.engine import Engine
+from fpa.engine.outputs import explained_output
+from fpa.errors import InputError
+from fpa.masking import Masking, MaskingLike, get_masking
+
+Model = nn.Module | Engine
+"""A classifier; an engine has it ready for many passes."""
+
+Targets = Tensor | Sequence[int] | int | None
+"""The classes to explain: [N], one for all images, or those predicted."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """All that a map or a curve may depend on besides its own settings."""
+
+    engine: Engine
+    images: Tensor
+    """[N, C, H, W], on the engine's device."""
+    targets: Tensor
+    """[N], on the engine's device: the classes explained."""
+    indices: Sequence[int]
+    """[N]: the numbers of the images in their data set."""
+    seed: int
+    masking: Masking
+    output: str = "logit"
+    """What the maps explain, a name in `OUTPUTS`."""
+
+
+def make_task(
+    model: Model,
+    images: Tensor,
+    targets: Targets = None,
+    *,
+    masking: MaskingLike | None = None,
+    seed: int = 0,
+    indices: Sequence[int] | None = None,
+    output: str = "logit",
+) -> tuple[Task, Tensor]:
+    """The task of arguments that a user gave, and the logits [N, classes] of the images."""
+    engine, output = Engine.of(model, images), explained_output(output, ())
+    images = engine.images(images)
+    numbers, removal = check_indices(indices, len(images)), get_masking(masking)
+    logits = engine.predict(images)
+    classes = engine.explained(logits, targets)
+    return Task(engine, images, classes, numbers, seed=seed, masking=removal, output=output), logits
+
+
+def check_indices(indices: Sequence[int] | Tensor | None, count: int) -> list[int]:
+    """The numbers of the images in their data set: those given, or 0, 1, ..."""
+    numbers = list(range(count)) if indices is None else [int(index) for index in indices]
+    if len(numbers) != count:
+        raise InputError(f"there are {count} images but {len(numbers)} indices")
+    return numbers
+
+
+def problems(not_finite: Mapping[tuple[str, str], Tensor], indices: Sequence[int]) -> list[str]:
+    """What is not finite, bool [N] by (what, estimator), in words: how many of what, of which images.
+
+    >>> problems({("map", "vg_sum"): torch.tensor([True, False, True])}, [3, 4, 5])
+    ['estimator vg_sum: 2 maps (images 3, 5) are not finite']
+    """
+    lines = []
+    for (what, name), bad in not_finite.items():
+        if rows := bad.nonzero().flatten().tolist():
+            shown = ", ".join(str(indices[row]) for row in rows[:5]) + ", ..." * (len(rows) > 5)
+            s, are = ("", "is") if len(rows) == 1 else ("s", "are")
+            of = f"estimator {name}: " if name else ""
+            lines.append(f"{of}{len(rows)} {what}{s} (image{s} {shown}) {are} not finite")
+    return lines

@@ -1,0 +1,110 @@
+"""Maskings by name, as JSON, and what an evaluation asks of them."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fpa.errors import InputError, unknown
+from fpa.masking.fills import Blur, Bokeh, Constant, Fill, Maximum, Mean, Minimum, Uniform, black
+from fpa.masking.masking import Channels, FunctionMasking, Masking, MaskingLike
+from fpa.masking.road import Road
+from fpa.plugins import load_object
+from fpa.seeds import Stream, generator
+from fpa.values import checked, described_fields, name_of
+
+_KINDS = (Constant, black, Mean, Minimum, Maximum, Uniform, Blur, Bokeh, Road)
+MASKINGS: dict[str, Callable[..., Masking]] = {make.__name__.lower(): make for make in _KINDS}
+"""What makes a masking of its parameters, by name; add yours."""
+
+
+ALIASES = {"zero": "constant", "noise": "uniform"}
+"""Names people use for two of them."""
+
+
+@checked
+def get_masking(
+    masking: MaskingLike | None = None, mean: Channels | None = None, std: Channels | None = None
+) -> Masking:
+    """A masking by name, by name and parameters, or the masking or function itself; without any, 0.
+
+    Besides the names in `MASKINGS`, `module:Class` is a masking of your own; `black` needs the normalisation
+    of the images.
+
+    >>> get_masking("blur"), get_masking({"name": "blur", "sigma": 4})
+    (Blur(sigma=None), Blur(sigma=4.0))
+    >>> get_masking("zero") == get_masking("constant") == get_masking()
+    True
+    """
+    if masking is None or isinstance(masking, Masking):
+        return Constant() if masking is None else masking
+    if callable(masking):
+        return FunctionMasking(masking)
+    parameters = {"name": masking} if isinstance(masking, str) else dict(masking)
+    name = parameters.pop("name", None)
+    if not isinstance(name, str):
+        raise InputError(f"a masking must have a name, got {masking}")
+    name = ALIASES.get(name, name)
+    if name == "black" and not parameters:
+        if mean is None or std is None:
+            raise InputError("masking 'black' needs the mean and std the images were normalised with")
+        return black(mean, std)
+    if name not in MASKINGS and ":" not in name:
+        raise unknown("masking", name, [*MASKINGS, *ALIASES, "module:Class"])
+    make: Any = MASKINGS.get(name) or load_object(name, "masking")
+    maker = isinstance(make, type) or make in MASKINGS.values()  # else it is a function of images and mask
+    try:
+        accepted = list(inspect.signature(make).parameters)[0 if maker else 2 :]
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must be a masking or a function of images and mask: {error}") from error
+    taken = ", ".join(accepted)
+    if not set(parameters) <= set(accepted):
+        given = ", ".join(map(str, parameters))
+        raise InputError(f"the masking {name} takes {taken or 'no parameters'}, got {given}")
+    if not maker:
+        return get_masking(partial(make, **parameters) if parameters else make)
+    try:
+        return get_masking(make(**parameters))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the masking {name} ({taken}): {error}") from error
+
+
+def masking_json(masking: MaskingLike | None) -> dict[str, Any]:
+    """The one JSON form of a masking; `get_masking` reads it again where its name says where it is.
+
+    >>> masking_json("blur"), masking_json({"name": "blur", "sigma": 4})
+    ({'name': 'blur', 'sigma': None}, {'name': 'blur', 'sigma': 4.0})
+    """
+    masking = get_masking(masking)
+    if hasattr(masking, "described"):
+        return dict(masking.described())
+    name = next((name for name, kind in MASKINGS.items() if kind is type(masking)), name_of(masking))
+    return {"name": name, **(described_fields(masking) if hasattr(masking, "__dataclass_fields__") else {})}
+
+
+def fully_masked(masking: MaskingLike, images: Tensor, noise: Tensor | None = None) -> Tensor:
+    """The images with every pixel removed, [N, C, H, W]; 0 for a masking that must leave some."""
+    masking = get_masking(masking)
+    if masking.most < 1:
+        return torch.zeros_like(images)
+    if isinstance(masking, Fill):
+        return masking.fill(images, noise).expand_as(images)
+    return masking(images, torch.ones_like(images[:, 0], dtype=torch.bool), noise)
+
+
+def noise_by_image(masking: Masking, images: Tensor, seed: int, indices: Sequence[int]) -> Tensor | None:
+    """The noise of `masking` for these images, each drawn from the seed and the index of its image.
+
+    >>> noise_by_image(Constant(), torch.ones(1, 3, 2, 2), 0, [5]) is None
+    True
+    """
+    rows = []
+    for image, index in zip(torch.split(images, 1), indices, strict=True):
+        noise = masking.noise(image, generator(images.device, seed, index, Stream.MASKING))
+        if noise is None:
+            return None
+        rows.append(noise)
+    return torch.cat(rows) if rows else None

@@ -64,6 +64,7 @@ def check_indices(indices: Sequence[int] | Tensor | None, count: int) -> list[in
 def problems(not_finite: Mapping[tuple[str, str], Tensor], indices: Sequence[int]) -> list[str]:
     """What is not finite, bool [N] by (what, estimator), in words: how many of what, of which images.
 
+    >>> import torch
     >>> problems({("map", "vg_sum"): torch.tensor([True, False, True])}, [3, 4, 5])
     ['estimator vg_sum: 2 maps (images 3, 5) are not finite']
     """

@@ -5,6 +5,7 @@ import json
 import re
 import shlex
 from dataclasses import replace
+from functools import partial
 from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,7 +29,7 @@ from fpa.cli.main import main
 from fpa.data.sets import load_data
 from fpa.evaluation import loop
 from fpa.explanation import PAPER, Label, Settings
-from fpa.masking import Blur
+from fpa.masking import Blur, Constant
 from fpa.models.architectures import build_model
 from fpa.statistics.contradictions import opposite_by_chance
 from fpa.statistics.intervals import Estimate
@@ -368,11 +369,19 @@ class TestMeasurement:
         for names, points, said in (
             (["vg_abs", "vgx_sum"], 21, "an audit needs random, a signed and an unsigned estimator"),
             (["vg_abs", "random"], 21, "an audit needs random, a signed and an unsigned estimator"),
+            (["random~", "vgx_sum", "vg_abs"], 21, "an audit needs random, a signed and an unsigned"),
             (["vg_abs", "vgx_sum", "random"], 5, "an audit needs points at 10 % of the features"),
         ):
             made = fpa.evaluate(Linear(weights()), data, names, points=points, **how)
             with pytest.raises(fpa.InputError, match=said):
                 fpa.audit_result(made)
+
+    def test_random_masking_is_found_beside_a_blurred_random_map(self):
+        how = {"settings": QUICK["settings"], "progress": False}
+        names = ["random", "vgx_sum", "vg_abs"]
+        plain = fpa.evaluate(Linear(weights()), pictures(), names, **how)
+        beside = fpa.evaluate(Linear(weights()), pictures(), ["random~", *names], **how)
+        assert fpa.audit_result(beside).evidence == fpa.audit_result(plain).evidence
 
     def test_an_estimator_without_a_finite_map_is_named_and_the_rest_is_judged(self):
         def broken(model, images, targets):
@@ -552,6 +561,36 @@ class TestAdvice:
         assert all(name in said[0] for name in differ)
 
 
+def dimmed(images, mask, by=1.0):
+    return torch.where(mask[:, None], images - by, images)
+
+
+@pytest.mark.parametrize(
+    ("maskings", "names"),
+    [
+        (["constant", Blur(1.0), Blur(4.0)], ("constant", "blur sigma=1", "blur sigma=4")),
+        (["constant", "blur", Blur(1.5)], ("constant", "blur", "blur sigma=1.5")),
+        ([Blur(1.0), {"name": "blur", "sigma": 4}], ("blur", "blur sigma=4")),
+        ([Constant(), Constant(1.0)], ("constant value=0", "constant value=1")),
+        ([partial(dimmed, by=1.0), partial(dimmed, by=2.0)], ("dimmed by=1", "dimmed by=2")),
+        (
+            [lambda images, mask: dimmed(images, mask), lambda images, mask: dimmed(images, mask, 2.0)],
+            ("<lambda>", "<lambda> (2)"),
+        ),
+    ],
+)
+def test_maskings_that_differ_in_their_settings_are_different(maskings, names):
+    """Each gives under its own name what it gives alone."""
+    how = {"estimators": ["vgx_sum", "vg_abs"], **QUICK}
+    model, data = Linear(weights()), pictures(20)
+    audit = fpa.audit(model, data, maskings=maskings, **how)
+    assert audit.maskings == names
+    for name, masking in zip(names[1:], maskings[1:], strict=True):
+        pair = fpa.audit(model, data, maskings=[maskings[0], masking], **how)
+        assert audit.areas[name] == pair.areas[pair.maskings[1]]
+    assert len({str(areas) for areas in audit.areas.values()}) == len(names)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -564,6 +603,9 @@ class TestAdvice:
         ({"count": 0}, "the number of images must be at least 1, got 0"),
         ({"maskings": []}, "one or more, all different, got none"),
         ({"maskings": ["blur", "blur"]}, "got blur, blur"),
+        ({"maskings": ["constant", "zero"]}, "all different, got constant, zero"),
+        ({"maskings": [Blur(2), {"name": "blur", "sigma": 2}]}, "all different, got blur, blur sigma=2"),
+        ({"maskings": [partial(dimmed, by=2.0), partial(dimmed, by=2.0)]}, "got dimmed, dimmed"),
         ({"maskings": ["blurr"]}, "did you mean 'blur'"),
         ({"points": 1}, "at least 2 points"),
     ],

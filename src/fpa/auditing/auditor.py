@@ -5,13 +5,14 @@ The rule (`rule.judge`) sees only what the model says to images, masked and unma
 
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from fpa.auditing.evidence import gather
+from fpa.auditing.evidence import gather, random_maps
 from fpa.auditing.rule import MASKED, SAME_RANKING, Evidence, Verdict, in_words, judge, stops
 from fpa.auditing.verdict import Audit
 from fpa.data.normalisation import Normalisation, as_normalisation
@@ -24,7 +25,7 @@ from fpa.evaluation.plan import make_plan
 from fpa.evaluation.result import Evaluation, Result, signs
 from fpa.evaluation.shards import load_result, read_evaluation
 from fpa.explanation import Estimator, Estimators, Label, Settings, get_estimators
-from fpa.masking import Constant, get_masking, masking_json
+from fpa.masking import Channels, Constant, FunctionMasking, Masking, get_masking, masking_json
 from fpa.perturbation import check_fractions, features_of
 from fpa.progress import Tell
 from fpa.statistics import Reliability
@@ -70,7 +71,8 @@ def audit(
       the paper's ten, the model-free maps and the blurred twins.
     - `count`: use only the first `count` images; default: all.
     - `maskings`: what removing a pixel means. The first is judged; the others, with the same maps, show
-      whether the ranking of the estimators survives another masking.
+      whether the ranking of the estimators survives another masking. Several of a kind must differ in their
+      settings, which are then part of their names ("blur sigma=4").
     - `points`: how many points a perturbation curve has.
     - `features`: what is removed, "pixels", the side of square patches (16 for most vision transformers), or
       "segments" of each image.
@@ -91,7 +93,7 @@ def audit(
     named = _with_random(get_estimators(estimators, settings))
     known = as_normalisation(normalisation)
     scale = (known.mean, known.std) if known else (None, None)
-    by_name = {name: get_masking(each, *scale) for name, each in _by_name(maskings).items()}
+    by_name = _by_name(maskings, *scale)
     judged, *others = by_name
     plan = make_plan(
         named,
@@ -151,8 +153,7 @@ def audit_result(result: Result | Path | str) -> Audit:
 def lacking(plan: Mapping[str, Any]) -> str | None:
     """What the plan of an evaluation, as it is stored, lacks for an audit; None: nothing."""
     signs_known = {each["sign"] for each in plan["estimators"].values()}
-    is_random = any(each.get("raw", {}).get("name") == "random" for each in plan["estimators"].values())
-    if not is_random or not {"signed", "unsigned"} <= signs_known:
+    if not random_maps(plan) or not {"signed", "unsigned"} <= signs_known:
         needed = "random, a signed and an unsigned estimator (as in the set paper)"
         return f"an audit needs {needed}: the evaluation has {', '.join(plan['estimators'])}"
     if shares := [str(share) for share in MASKED if share / 100 not in plan["fractions"]]:
@@ -286,13 +287,24 @@ def _check_enough(features: str | int, images: Tensor) -> None:
         )
 
 
-def _by_name(maskings: Sequence[Any]) -> dict[str, Any]:
-    """Each masking by a name of its own."""
+def _by_name(
+    maskings: Sequence[Any], mean: Channels | None = None, std: Channels | None = None
+) -> dict[str, Masking]:
+    """Each masking by a name of its own: with its settings where others have the same name."""
     listed = [maskings] if isinstance(maskings, (str, Mapping)) or callable(maskings) else list(maskings)
     names = [_called(each) for each in listed]
-    if not listed or len(set(names)) < len(names):
+    made = [get_masking(each, mean, std) for each in listed]
+    ways = [_way_of(each) for each in made]
+    if not made or any(way in ways[:place] for place, way in enumerate(ways)):
         raise InputError(f"maskings must be one or more, all different, got {', '.join(names) or 'none'}")
-    return dict(zip(names, listed, strict=True))
+    longer = [
+        name if names.count(name) == 1 else _with_settings(name, masking)
+        for name, masking in zip(names, made, strict=True)
+    ]
+    # Two lambdas have no settings that tell them apart either: they are numbered.
+    before = [longer[:place].count(name) for place, name in enumerate(longer)]
+    told = [f"{name} ({count + 1})" if count else name for name, count in zip(longer, before, strict=True)]
+    return dict(zip(told, made, strict=True))
 
 
 def _called(masking: Any) -> str:
@@ -301,4 +313,22 @@ def _called(masking: Any) -> str:
         return " ".join([str(masking.get("name")), *settings])
     if isinstance(masking, str):
         return masking
-    return str(getattr(masking, "__name__", type(masking).__name__)).lower()
+    named = masking.func if isinstance(masking, partial) else masking
+    return str(getattr(named, "__name__", type(named).__name__)).lower()
+
+
+def _with_settings(name: str, masking: Masking) -> str:
+    """A name and the settings that are not left open.
+
+    >>> _with_settings("blur", get_masking({"name": "blur", "sigma": 4}))
+    'blur sigma=4'
+    """
+    settings = {key: value for key, value in masking_json(masking).items() if key != "name"}
+    words = {key: f"{value:g}" if isinstance(value, float) else value for key, value in settings.items()}
+    return " ".join([name, *(f"{key}={word}" for key, word in words.items() if word is not None)])
+
+
+def _way_of(masking: Masking) -> tuple[Any, ...]:
+    """Equal for maskings that remove pixels in the same way; functions that share a name do not."""
+    function = masking.function if isinstance(masking, FunctionMasking) else None
+    return masking_json(masking), id(function.func if isinstance(function, partial) else function)

@@ -1,6 +1,6 @@
 """What an audit measures: from the curves of an evaluation to the evidence that the rule judges."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,10 +32,7 @@ def _gathered(evaluation: Evaluation, about: dict[str, Any], judged: str) -> tup
     plan, under = about["plan"], {judged: evaluation, **evaluation.under}
     fractions, dead = plan["fractions"], evaluation.never_finite
     signed = {name: sign for name, sign in signs(plan).items() if name not in dead}
-    is_random = {name: each["raw"].get("name") == "random" for name, each in plan["estimators"].items()}
-    baseline = next(
-        name for name, each in plan["estimators"].items() if is_random[name] and "blur" not in each
-    )
+    baseline = random_maps(plan)[0]
     known, finite = evaluation.labels >= 0, np.isfinite(evaluation.unmasked)
     usable = finite & (evaluation.unmasked > 0)
     for part in under.values():
@@ -113,6 +110,15 @@ def _gathered(evaluation: Evaluation, about: dict[str, Any], judged: str) -> tup
         "beats": beats(fidelity[judged], signed, model_free, twins),
     }
     return evidence, figures
+
+
+def random_maps(plan: Mapping[str, Any]) -> list[str]:
+    """The random maps of a stored plan. A blurred one removes patches together: that is no random masking."""
+    return [
+        name
+        for name, each in plan["estimators"].items()
+        if each.get("raw", {}).get("name") == "random" and "blur" not in each
+    ]
 
 
 def _random(part: Evaluation, baseline: str, fractions: Sequence[float]) -> NDArray[Any]:

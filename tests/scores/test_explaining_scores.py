@@ -9,7 +9,8 @@ from torch import nn
 
 import fpa
 from blocks import block_of, images, linear, scored
-from fpa.scores import SCORES, Given
+from fpa.scores import SCORES, Given, Score
+from fpa.scores.correlation import falls, random_subsets
 from fpa.scores.explaining import noisy, spans
 from fpa.scores.max_sensitivity import MaxSensitivity
 from fpa.scores.parameter_randomisation import SmoothMprt, entropy, randomised
@@ -139,3 +140,76 @@ def test_maps_from_before_cannot_be_explained_again(net, batch):
     values = scored("max_sensitivity", block)
     assert np.isnan(values["stored"]).all()
     assert np.isfinite(values["vg_sum"]).all()
+
+
+class Witness(Score):
+    """Everything that a score is given, in one number an image: a difference anywhere changes it."""
+
+    title = "a number of all that is known of an image"
+    source = "these tests"
+    higher_is_better = True
+
+    def __init__(self, *needs):
+        self.name = "witness_" + "_".join(need.replace(" ", "_") for need in needs)
+        self._needs = frozenset({"explain", *needs})
+
+    @property
+    def needs(self):
+        return self._needs
+
+    def __call__(self, block):
+        again = block.explain()
+        assert block.output == "logit"
+        values = {}
+        for name in block.estimators:
+            parts = [again[name].flatten(1)]
+            if "curves" in self.needs:
+                for curves in block.curves.values():
+                    parts += [
+                        curves.mif[name],
+                        curves.lif[name],
+                        curves.unmasked[:, None],
+                        curves.targets[:, None],
+                    ]
+                    sides = (curves.shares_mif, curves.shares_lif)
+                    parts += [shares[name] for shares in sides if shares is not None]
+            if "forwards" in self.needs:
+                parts.append(falls(block, random_subsets(block, [5], 3, stream=99), self.name))
+                parts.append(block.curves_under(block.task.masking, [0, 0.5, 1], "logit").mif[name])
+            if "raw maps" in self.needs:
+                parts.append(block.raw_maps[name].flatten(1))
+            every = torch.cat([part.double() for part in parts], 1)
+            values[name] = (every * torch.arange(1, every.shape[1] + 1).sqrt()).sum(1)
+        return values
+
+
+@pytest.mark.parametrize("features", ["pixels", 4, "segments:4"])
+@pytest.mark.parametrize(
+    "needs", [("curves",), ("forwards",), ("raw maps",), ("curves", "forwards", "raw maps")]
+)
+def test_chosen_images_come_with_all_that_a_score_needs(net, needs, features):
+    """Some images, in blocks with none, one or several of them, get what they get where all are chosen."""
+    many = images(40, channels=2, side=6).float()
+    how = {
+        "points": 3,
+        "examples": 0,
+        "features": features,
+        "settings": fpa.Settings(2, 2),
+        "progress": False,
+    }
+    witness = Witness(*needs)
+
+    def values(count):
+        result = fpa.evaluate(
+            net.float(), many, ["vg_sum", "sg_abs"], scores=[witness], score_images=count, **how
+        )
+        return result.evaluation.values[witness.name]
+
+    every = values(40)
+    for count in (1, 7, 39):
+        some = values(count)
+        places = np.linspace(0, 39, count).round().astype(int)
+        for name in ("vg_sum", "sg_abs"):
+            assert np.flatnonzero(np.isfinite(some[name])).tolist() == places.tolist()
+            np.testing.assert_allclose(some[name][places], every[name][places], rtol=1e-5)
+    net.double()

@@ -255,10 +255,11 @@ def _scored(plan: Plan, block: Block, chosen: Sequence[int]) -> dict[tuple[str, 
     scored = dict[tuple[str, str], Tensor]()
     lost = ~block.task.images.isfinite().flatten(1).all(1)
     bad = {name: lost | ~maps.isfinite().flatten(1).all(1) for name, maps in block.maps.items()}
-    few = block.at(chosen) if len(chosen) < len(block.labels) else block
+    explaining = any("explain" in score.needs for score in plan.scores)
+    few = block.at(chosen) if explaining and 0 < len(chosen) < len(block.labels) else block
     for score in plan.scores:
         part = few if "explain" in score.needs else block
-        count = len(part.labels)
+        count = len(chosen) if "explain" in score.needs else len(block.labels)
         values = score(part) if count else {}
         for name in block.estimators:
             whole = block.logits.new_full((len(block.labels),), torch.nan, dtype=torch.float64)

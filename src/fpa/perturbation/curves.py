@@ -46,6 +46,24 @@ class Curves:
     others: dict[str, "Curves"] = field(default_factory=dict)
     """The curves of other outputs asked for: "centred", "margin", "log_odds", "probability", "accuracy"."""
 
+    def at(self, rows: Sequence[int]) -> "Curves":
+        """The curves of some of the images."""
+        chosen = torch.tensor(rows, dtype=torch.long, device=self.unmasked.device)
+
+        def some(by_map: Mapping[str, Tensor]) -> dict[str, Tensor]:
+            return {name: values[chosen] for name, values in by_map.items()}
+
+        return Curves(
+            self.fractions,
+            some(self.mif),
+            some(self.lif),
+            unmasked=self.unmasked[chosen],
+            targets=self.targets[chosen],
+            shares_mif=None if self.shares_mif is None else some(self.shares_mif),
+            shares_lif=None if self.shares_lif is None else some(self.shares_lif),
+            others={name: each.at(rows) for name, each in self.others.items()},
+        )
+
 
 @checked
 @torch.inference_mode(False)

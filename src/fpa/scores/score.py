@@ -88,7 +88,7 @@ class Block:
     _shared: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def at(self, rows: Sequence[int]) -> "Block":
-        """Some of its images: with all that is known of them but the curves."""
+        """Some of its images, with all that is known of them."""
 
         def some(values: Any) -> Any:
             return values[torch.tensor(rows, dtype=torch.long, device=values.device)]
@@ -97,18 +97,19 @@ class Block:
             numbers = [task.indices[row] for row in rows]
             return replace(task, images=some(task.images), targets=some(task.targets), indices=numbers)
 
+        raws = self.known_raw_maps
         return replace(
             self,
             task=of_task(self.task),
             labels=some(self.labels),
             logits=some(self.logits),
             maps={name: some(values) for name, values in self.maps.items()},
-            curves={},
+            curves={output: curves.at(rows) for output, curves in self.curves.items()},
             masks=None if self.masks is None else some(self.masks),
             features=self.features.at(rows) if hasattr(self.features, "at") else self.features,
             explained=None if self.explained is None else of_task(self.explained),
-            known_raw_maps=None,
-            _shared={},
+            known_raw_maps=None if raws is None else {name: some(raw) for name, raw in raws.items()},
+            _shared={},  # what was made for all images does not fit some of them
         )
 
     @property

@@ -166,3 +166,12 @@ def test_without_a_score_nothing_has_moved(images):
     head = head_of(result.evaluation, {}, result.reliability, {})
     assert head.offset == result.head.offset
     assert head.moved == ()
+
+
+def test_an_estimator_that_is_there_twice_counts_in_no_pair_of_the_centred_logit_either(images):
+    twice = {"again": fpa.Estimator(fpa.explanation.IntegratedGradients(steps=8), "sum")}
+    twice["mine"] = fpa.Estimator(absolute_gradient, kind="unsigned")
+    once = fpa.evaluate(Shifted(50.0, 92.0), images, NAMES, **QUICK)
+    result = fpa.evaluate(Shifted(50.0, 92.0), images, {**{name: name for name in NAMES}, **twice}, **QUICK)
+    assert set(result.reliability.duplicates) == {"again", "mine"}
+    assert result.head.opposite == once.head.opposite

@@ -71,6 +71,8 @@ def head_of(
     least = MOVED * max((abs(area) for areas in both.values() for area in areas), default=0.0)
     widths = {name: min(scores[name].interval, centred[name].interval) for name in both}
     moved = [name for name, (logit, other) in both.items() if abs(logit - other) > max(least, widths[name])]
-    other = reliability(centred, signed).opposite["signed-unsigned"]
+    # Both must count the same pairs: what said the same as another by the logit enters none by either.
+    counted = {name: sign for name, sign in signed.items() if name not in agreement.duplicates}
+    other = reliability(centred, counted).opposite["signed-unsigned"]
     pairs = agreement.opposite["signed-unsigned"], other
     return Head(offset(evaluation.unmasked, beside.unmasked), both, tuple(moved), opposite=pairs)

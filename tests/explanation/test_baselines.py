@@ -124,3 +124,51 @@ def test_in_an_evaluation(net):
     plan = fpa.make_plan(named, maskings={"mean": "mean"}, points=3, settings=FEW)
     assert plan.varied == ["noise", "mine", "other"]
     assert plan.passes == 3 + 2 * (5 + 3)
+
+
+def first_and_second():
+    """Two functions that nothing but their code tells apart."""
+    return (lambda model, images, targets: images.mean(1)), (lambda model, images, targets: -images.amax(1))
+
+
+class Attribution:
+    """As Captum's objects are: what it does is not in its class."""
+
+    def __init__(self, sign):
+        self.sign = sign
+
+    def attribute(self, images, target):
+        return self.sign * images
+
+
+@pytest.mark.parametrize("pair", [first_and_second(), (Attribution(1), Attribution(-1))])
+def test_an_explanation_is_compared_with_its_own_twin_alone(net, tmp_path, pair):
+    named = {"one": pair[0], "two": pair[1], "t": "twins"}
+    result = fpa.evaluate(net, some(12), named, points=3, progress=False, folder=tmp_path)
+    expected = {"one": ["one~"], "two": ["two~"]}
+    assert rivals(result.plan)[1] == expected == rivals(fpa.load_result(tmp_path).plan)[1]
+    assert {name: rival.name for name, rival in result.beats.twin.items()} == {"one": "one~", "two": "two~"}
+    audit = fpa.audit(
+        net, some(12), {**named, "vg": "vg_abs"}, maskings=["constant"], points=3, progress=False
+    )
+    assert {name: audit.beats.twin[name].name for name in expected} == {"one": "one~", "two": "two~"}
+    by_hand = {"one": pair[0], "two": pair[1], "soft": Estimator(pair[1]).twin(2)}
+    assert rivals(fpa.evaluate(net, some(4), by_hand, points=3, progress=False).plan)[1] == {"two": ["soft"]}
+    renamed = get_estimators(named)
+    swapped = {"two": renamed["one"], "one": renamed["two"], "soft": renamed["one~"]}
+    assert get_estimators(swapped)["soft"].twin_of == "two"
+
+
+def test_plans_that_describe_every_map_are_stored_as_before(net):
+    """Named estimators, even twice, and a single function: nothing is added that old evaluations lack."""
+    engine = fpa.Engine(net)
+    for named in (
+        ["paper", "baselines", "twins"],
+        {"one": "vg_abs", "two": "vg_abs", "t": "twins"},
+        [brightness, "vg_abs", "twins"],
+    ):
+        stored = fpa.make_plan(named).to_json(engine)["estimators"]
+        keys = {"raw", "reduction", "times_input", "sign", "label"}
+        assert {frozenset(each) for each in stored.values()} <= {frozenset(keys), frozenset(keys | {"blur"})}
+    old = {"estimators": {name: dict(each) for name, each in stored.items()}}
+    assert rivals(old)[1] == {"brightness": ["brightness~"], "vg_abs": ["vg_abs~"]}

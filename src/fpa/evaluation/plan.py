@@ -55,7 +55,12 @@ class Plan:
         """The one JSON form: plain values that differ where the numbers would, for this engine."""
         return {
             "estimators": {
-                name: {**each.described(), "sign": each.sign, "label": asdict(each.label(name))}
+                name: {
+                    **each.described(),
+                    **self._twin_of(each),
+                    "sign": each.sign,
+                    "label": asdict(each.label(name)),
+                }
                 for name, each in self.estimators.items()
             },
             "masking": masking_json(self.masking),
@@ -75,6 +80,14 @@ class Plan:
             "precision": asdict(engine.precision),
             **({} if self.targets == "predicted" else {"targets": self.targets}),
         }
+
+    def _twin_of(self, estimator: Estimator) -> dict[str, str]:
+        """Whose twin it is, where its description would fit another explanation as well."""
+        if estimator.twin_of is None:
+            return {}
+        unblurred = replace(estimator, blur=None).described()
+        fitting = sum(each.explains and each.described() == unblurred for each in self.estimators.values())
+        return {"twin_of": estimator.twin_of} if fitting > 1 else {}
 
     def _images(self, score: Score) -> dict[str, int]:
         return {"images": self.score_images} if "explain" in score.needs else {}

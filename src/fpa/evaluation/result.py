@@ -384,7 +384,11 @@ def rivals(plan: Mapping[str, Any]) -> tuple[list[str], dict[str, list[str]]]:
     def map_of(name: str) -> list[Any]:
         return [estimators[name].get(part) for part in ("raw", "reduction", "times_input")]
 
+    def fits(twin: str, name: str) -> bool:
+        # Two functions may be described alike: then it is stored whose twin it is.
+        return estimators[twin].get("twin_of", name) == name and map_of(twin) == map_of(name)
+
     free = [name for name, each in estimators.items() if each["sign"] == "baseline"]
     twins = [name for name, each in estimators.items() if each["sign"] == "twin"]
-    own = {name: [twin for twin in twins if map_of(twin) == map_of(name)] for name in signs(plan)}
+    own = {name: [twin for twin in twins if fits(twin, name)] for name in signs(plan)}
     return free, {name: found for name, found in own.items() if found}

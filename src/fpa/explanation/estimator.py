@@ -65,6 +65,9 @@ class Estimator:
     """The label it has under the name it was made by."""
     blur: float | str | None = None
     """Of a *blurred twin*: sigma of the Gaussian in pixels, or "side/16", a sixteenth of the shorter side."""
+    twin_of: str | None = field(default=None, compare=False, repr=False)
+    """Of the twin of a function: the name of the estimator, among those it was made with, whose twin it is.
+    Other maps are known by their description; that of two functions may be the same."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "raw", as_raw_map(self.raw))
@@ -298,8 +301,33 @@ def get_estimators(
     named = {name: _estimator(source, settings) for name, source in members}
     # only where it matters: files of maps are read to know whether they explain
     explanations = {name: each for name, each in named.items() if widths and each.explains}
-    twins = {f"{name}{_tilde(w)}": each.twin(w) for w in widths for name, each in explanations.items()}
-    return {**named, **{name: twin for name, twin in twins.items() if name not in named}}
+    twins = {
+        f"{name}{_tilde(width)}": replace(each.twin(width), twin_of=name)
+        for width in widths
+        for name, each in explanations.items()
+    }
+    every = {**named, **{name: twin for name, twin in twins.items() if name not in named}}
+    return {
+        name: each if each.blur is None else replace(each, twin_of=_owner(each, every))
+        for name, each in every.items()
+    }
+
+
+def _owner(twin: Estimator, estimators: Mapping[str, Estimator]) -> str | None:
+    """The name of the estimator whose function the twin calls too; None where that is not one alone."""
+    if not isinstance(twin.raw, Function):
+        return None
+    same = [
+        name
+        for name, each in estimators.items()
+        if each.blur is None
+        and isinstance(each.raw, Function)
+        and each.raw.function is twin.raw.function
+        and (each.reduction, each.times_input) == (twin.reduction, twin.times_input)
+    ]
+    if twin.twin_of in same:
+        return twin.twin_of
+    return same[0] if len(same) == 1 else None
 
 
 def _estimator(source: Any, settings: Settings | None) -> Estimator:

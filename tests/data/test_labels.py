@@ -1,7 +1,9 @@
 """Which output of a model stands for which class, and folders without training images."""
 
 import json
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -29,7 +31,7 @@ def test_which_output_stands_for_which_class(tmp_path):
     for given, said in (
         ("[0]", "must be 2 whole numbers"),
         ("[0, 1000]", "1000 is not among the model's 1000 outputs"),
-        ("3", "does not name the class"),
+        ("3", "must be like .* or a JSON file, got '3'"),
         ("tench", "must be like .* or a JSON file"),
         ('{"n01440764": 0}', "does not name the class 'n03000684'"),
     ):
@@ -160,3 +162,43 @@ def test_a_class_index_of_other_things_than_numbers_and_names_is_refused(index):
 def test_a_class_index_may_be_longer_than_the_name_of_a_file():
     classes, numbers = [f"class {number}" for number in range(300)], [*range(299, -1, -1)]
     assert class_numbers(classes, 300, class_index=json.dumps(numbers)) == numbers
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        [2, 1, 0],
+        (2, 1, 0),
+        range(2, -1, -1),
+        list(np.array([2, 1, 0])),
+        np.array([2, 1, 0], dtype=np.uint8),
+        np.array([0, 1, 2])[::-1],
+        torch.tensor([2, 1, 0]),
+        [torch.tensor(2), np.array(1), np.int16(0)],
+        {"cat": np.int64(2), "dog": torch.tensor(1), "eel": 0},
+        {2: "cat", np.int64(1): ["dog", "hound"], "0": ("eel",)},
+    ],
+)
+def test_a_class_index_takes_whole_numbers_of_any_type(index):
+    found = class_numbers(["cat", "dog", "eel"], 3, class_index=index)
+    assert found == [2, 1, 0]
+    assert {type(number) for number in found} == {int}
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        *(3, 2.5, True, b"[0]", {0, 1, 2}, [0, 1], [0.0, 1.0, 2.0], [True, False, True], ["0", "1", "2"]),
+        *(object(), iter([0, 1, 2]), np.array([0.0, 1.0, 2.0]), np.array(3), torch.eye(3).long()),
+        *(torch.tensor([True, False, True]), np.array(["a", "b", "c"]), torch.empty(3, device="meta")),
+        *({"cat": 1.5}, {"cat": 0}, Path("nowhere.json"), [torch.empty((), device="meta")] * 3),
+    ],
+)
+def test_any_other_class_index_is_refused_in_words(index):
+    with pytest.raises(InputError, match="the class index"):
+        class_numbers(["cat", "dog", "eel"], 3, class_index=index)
+
+
+def test_a_class_index_in_a_file_may_be_given_as_a_path(tmp_path):
+    (tmp_path / "index.json").write_text('{"cat": 1, "dog": 0}')
+    assert class_numbers(["cat", "dog"], 2, class_index=tmp_path / "index.json") == [1, 0]

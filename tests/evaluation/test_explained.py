@@ -124,10 +124,14 @@ def test_labels_of_other_classes_are_translated_or_unknown(images):
         assert fpa.evaluate(Small(5), part, NAMES, **how).accuracy is None
     named = ["dog", "fox", "eel", "owl", "cat"]
     assert labels_of(fpa.evaluate(Small(5), Folders(images), NAMES, classes=named, **how)) == expected
-    for index in ([4, 0, 2], {"cat": 4, "dog": 0, "eel": 2}):
+    numbers = np.array([4, 0, 2])
+    for index in ([4, 0, 2], {"cat": 4, "dog": 0, "eel": 2}, list(numbers), numbers, torch.tensor(numbers)):
         assert labels_of(fpa.evaluate(Small(5), Folders(images), NAMES, class_index=index, **how)) == expected
-    plain = fpa.evaluate(Small(5), (images, LABELS), NAMES, class_index=[4, 0, 2], **how)
-    assert labels_of(plain) == expected
+    for index in ([4, 0, 2], list(numbers), numbers, {0: 4, 1: np.int64(0), 2: 2}):
+        plain = fpa.evaluate(Small(5), (images, LABELS), NAMES, class_index=index, **how)
+        assert labels_of(plain) == expected
+    with pytest.raises(fpa.InputError, match="the class index must be like"):
+        fpa.evaluate(Small(5), (images, LABELS), NAMES, class_index=3, **how)
     own = Folders(images, target_transform=lambda label: [4, 0, 2][label])
     assert labels_of(fpa.evaluate(Small(5), own, NAMES, **how)) == expected
     with pytest.raises(fpa.InputError, match="class index 5 is not among the model's 5 outputs"):

@@ -320,9 +320,10 @@ class TestTargets:
         images, labels = torch.randn(12, 3, 8, 8), torch.arange(12) % 2
         index = torch.tensor([3, 1])
         run = partial(finetune, linear(), device="cpu")
-        mapped = run(DataLoader(TensorDataset(images, labels), batch_size=4), class_index=[3, 1])
         direct = run(DataLoader(TensorDataset(images, index[labels]), batch_size=4), targets="labels")
-        assert same(mapped, direct)
+        for given in ([3, 1], list(index.numpy()), index):
+            mapped = run(DataLoader(TensorDataset(images, labels), batch_size=4), class_index=given)
+            assert same(mapped, direct)
 
     def test_classes_of_a_data_set_are_found_by_name_by_index_or_not_at_all(self, tmp_path):
         folder = write_image_folder(tmp_path / "photos", ("sea_lion", "dog"), train=4, val=2)

@@ -2,27 +2,33 @@
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from numbers import Integral
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
+from fpa.data.loaders import as_tensor
 from fpa.data.splits import ImageData
 from fpa.errors import InputError, shortened
 
 
 def class_numbers(
-    classes: Sequence[str], outputs: int, names: Sequence[str] | None = None, class_index: str | None = None
+    classes: Sequence[str], outputs: int, names: Sequence[str] | None = None, class_index: Any = None
 ) -> list[int] | None:
     """For every class of the data the output of the model that stands for it; None where that is not known.
 
-    It is known if `class_index` says it: a list "[0,217]", or a JSON file of a mapping from the names of the
-    classes to numbers, or the other way round ({"0": ["n01440764", "tench"], ...}). It is known too if all
-    names are among the `names` of the model's outputs; if they are WordNet ids (n01440764) of ImageNet and
-    the model has its 1,000 outputs; if they are numbers of outputs, and the outputs have no such names; or,
-    where the outputs have no names, if there are as many classes as outputs, in the same order.
+    It is known if `class_index` says it: a list or an array of numbers, a mapping from the names of the
+    classes to numbers or the other way round ({"0": ["n01440764", "tench"], ...}), or one of these as JSON,
+    in a file or as text ("[0,217]"). It is known too if all names are among the `names` of the model's
+    outputs; if they are WordNet ids (n01440764) of ImageNet and the model has its 1,000 outputs; if they are
+    numbers of outputs, and the outputs have no such names; or, where the outputs have no names, if there are
+    as many classes as outputs, in the same order.
 
     >>> class_numbers(["french_horn", "tench"], 3, ["tench", "goldfish", "French horn"])
     [2, 0]
@@ -78,7 +84,7 @@ def labels_for(
     classes: Sequence[str],
     outputs: int,
     names: Sequence[str] | None = None,
-    class_index: str | None = None,
+    class_index: Any = None,
     *,
     right: Callable[[list[int]], int] = lambda numbers: 0,
 ) -> tuple[list[int] | None, str | None]:
@@ -145,26 +151,61 @@ def _plain(name: str) -> str:
     return name.lower().replace("_", " ").replace("-", " ").strip()
 
 
-def _indexed_numbers(classes: Sequence[str], index: str) -> list[int]:
-    try:
-        content = json.loads(Path(index).read_text(encoding="utf-8") if os.path.isfile(index) else index)
-    except (OSError, ValueError, RecursionError) as error:
-        shown = shortened(repr(index))
-        raise InputError(f"the class index must be like [0,217] or a JSON file, got {shown}") from error
+def whole_number(value: Any) -> int | None:
+    """A whole number, whoever's type it is of; None for anything else.
+
+    >>> whole_number(torch.tensor(3)), whole_number(3.0), whole_number(True)
+    (3, None, None)
+    """
+    if isinstance(value, Tensor | np.ndarray) and value.ndim == 0 and not getattr(value, "is_meta", False):
+        value = value.item()
+    if isinstance(value, bool):
+        return None
+    return int(value) if isinstance(value, Integral) else None
+
+
+def _indexed_numbers(classes: Sequence[str], index: Any) -> list[int]:
+    """The numbers that an index of any accepted form has for the classes."""
+    content = read_class_index(index)
+    told = shortened(str(index))
     if isinstance(content, list):
-        if len(content) != len(classes) or not all(type(number) is int for number in content):
+        numbers = [whole_number(each) for each in content]
+        known = [number for number in numbers if number is not None]
+        if not len(known) == len(numbers) == len(classes):
             raise InputError(f"the class index must be {len(classes)} whole numbers, one for each class")
-        return content
-    numbers: dict[str, int] = {}
-    for key, value in content.items() if isinstance(content, dict) else ():
+        return known
+    by_name: dict[str, int] = {}
+    for key, value in content.items():
+        name = str(key)
+        number = whole_number(value)
         words = [value] if isinstance(value, str) else value
-        if type(value) is int:
-            numbers[_plain(key)] = value
-        elif key.isdecimal() and isinstance(words, list) and all(isinstance(word, str) for word in words):
-            numbers |= {_plain(word): int(key) for word in words}
+        texts = isinstance(words, list | tuple) and all(isinstance(word, str) for word in words)
+        if number is not None:
+            by_name[_plain(name)] = number
+        elif name.isdecimal() and texts:
+            by_name |= {_plain(word): int(name) for word in words}
         else:
             expected = "numbers by names, or names by numbers"
-            raise InputError(f"the class index {index} must hold {expected}: {key!r} is {value!r:.80}")
-    if missing := [name for name in classes if _plain(name) not in numbers]:
-        raise InputError(f"the class index {index} does not name the class {missing[0]!r}")
-    return [numbers[_plain(name)] for name in classes]
+            raise InputError(f"the class index {told} must hold {expected}: {key!r} is {value!r:.80}")
+    if missing := [name for name in classes if _plain(name) not in by_name]:
+        raise InputError(f"the class index {told} does not name the class {missing[0]!r}")
+    return [by_name[_plain(name)] for name in classes]
+
+
+def read_class_index(index: Any) -> list[Any] | Mapping[Any, Any]:
+    """A list or a mapping, from what holds it: a path, JSON, a sequence, an array; all else is refused."""
+    shown = shortened(repr(index))
+    wanted = f"the class index must be like [0,217], a mapping, or a JSON file, got {shown}"
+    if isinstance(index, str | os.PathLike):
+        path = os.fspath(index)
+        try:
+            index = json.loads(Path(path).read_text(encoding="utf-8") if os.path.isfile(path) else path)
+        except (OSError, TypeError, ValueError, RecursionError) as error:
+            raise InputError(wanted) from error
+    if isinstance(index, Tensor | np.ndarray):
+        index = as_tensor("the class index", index).tolist()  # a number, where there is but one
+    if isinstance(index, Mapping):
+        return index
+    if not isinstance(index, Sequence) or isinstance(index, str | bytes):
+        raise InputError(wanted)
+    return list(index)

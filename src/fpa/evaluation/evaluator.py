@@ -1,6 +1,5 @@
 """From a model and images to an answer: `evaluate`."""
 
-import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fpa.data.labels import labels_for, other_classes
+from fpa.data.labels import labels_for, other_classes, read_class_index
 from fpa.data.normalisation import Normalisation
 from fpa.data.source import ImageSource, image_source
 from fpa.engine.engine import Engine
@@ -69,8 +68,8 @@ def evaluate(
       (which class is explained) and `precision`: see `fpa.make_plan`.
     - `normalisation`: how the model's images are normalised: needed for bytes and for images in 0..1.
     - `classes`: their names, in the order of the logits.
-    - `class_index`: which output of the model each class of the data stands for: a list [0, 217], a mapping
-      of names to numbers, or a JSON file of one.
+    - `class_index`: which output of the model each class of the data stands for: a list [0, 217] or an array,
+      a mapping of names to numbers, or a JSON file of one.
     - `count`: use only the first `count` images.
     - `device`: where to work; by default where the model is.
     - `judge`: another model with the same classes, for example one fine-tuned with FPA: the maps and the
@@ -163,13 +162,12 @@ def _assign_labels(
 ) -> None:
     """Turn labels into the model's outputs where the data have other classes than the model, or as told."""
     outputs, known = engine.predict(source.first[:1]).shape[1], source.classes
-    if isinstance(class_index, list | tuple | Mapping):
-        known = known or [str(number) for number in range(len(class_index))]
-        class_index = json.dumps(class_index)
+    if class_index is not None and not known and not isinstance(class_index, str | Path):
+        known = [str(number) for number in range(len(read_class_index(class_index)))]
     if class_index is None and (not known or len(known) == outputs or source.own_labels):
         return
-    index = None if class_index is None else str(class_index)
-    numbers, note = labels_for(known or [], outputs, list(classes or class_names(engine.model)), index)
+    named = list(classes or class_names(engine.model))
+    numbers, note = labels_for(known or [], outputs, named, class_index)
     source.relabel([-1] * len(known or []) if numbers is None else numbers)
     if note:
         warn(note.replace("--", ""))

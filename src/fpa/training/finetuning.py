@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from fpa.data.labels import class_numbers, has_names, relabelled
+from fpa.data.labels import class_numbers, has_names, relabelled, whole_number
 from fpa.data.loaders import ImageBatches, collated, is_batch, single_images
 from fpa.data.normalisation import Normalisation, as_normalisation
 from fpa.data.sets import tuning_data
@@ -272,10 +272,11 @@ def _checked_index(class_index: ClassIndex, classes: list[str] | None, outputs: 
         if missing := [name for name in classes if name not in class_index]:
             raise InputError(f"class_index has no entry for {', '.join(missing[:5])}")
         class_index = [class_index[name] for name in classes]
-    index = list(class_index)
-    if classes is not None and len(index) != len(classes):
-        raise InputError(f"class_index must have {len(classes)} entries, one per class, got {len(index)}")
-    wrong = [value for value in index if type(value) is not int or not 0 <= value < outputs]
+    given = list(class_index)
+    index = [number for number in map(whole_number, given) if number is not None]
+    if classes is not None and len(given) != len(classes):
+        raise InputError(f"class_index must have {len(classes)} entries, one per class, got {len(given)}")
+    wrong = [each for each in given if (number := whole_number(each)) is None or not 0 <= number < outputs]
     if wrong or len(set(index)) < len(index):
         problem = f"{wrong[0]!r}" if wrong else "one of them twice"
         raise InputError(f"class_index must be different whole numbers in 0..{outputs - 1}, got {problem}")

@@ -7,10 +7,12 @@ import os
 import pickle
 import tarfile
 import warnings
+from collections.abc import Sequence
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -765,3 +767,33 @@ def test_an_image_beyond_pillows_limit_is_refused_by_name(tmp_path, monkeypatch)
     Image.new("RGB", (210, 210)).save(folder / "train/cat/huge.png")
     with pytest.raises(InputError, match=r"huge.png \(.*(Pillow's limit|exceeds limit of 40000 pixels)"):
         load_data(f"folder:{folder}", size=32)
+
+
+def test_a_smaller_training_set_looks_up_only_the_files_that_are_asked_for(tmp_path):
+    class Counted(Sequence):
+        """A million files, of which none may be looked up before it is needed."""
+
+        asked: ClassVar[list[int]] = []
+
+        def __len__(self):
+            return 1_000_000
+
+        def __getitem__(self, index):
+            self.asked.append(index)
+            return tmp_path / f"{index}.png"
+
+        def __iter__(self):
+            raise AssertionError("all files were looked up")
+
+    paths = Counted()
+    split = module.FileSplit(paths, torch.arange(1_000_000), v2.ToImage(), 8)
+    few = module.first_images(split, 600_000)
+    assert (len(few), len(few.paths), paths.asked) == (600_000, 600_000, [])
+    assert [few.paths[place].stem for place in (0, 1234, -1)] == [
+        str(int(few.labels[place])) for place in (0, 1234, -1)
+    ]
+    assert [path.stem for path in few.paths[5:8]] == [str(label) for label in few.labels[5:8].tolist()]
+    assert len(paths.asked) == 6
+    assert few.labels.diff().min() > 0
+    with pytest.raises(IndexError):
+        few.paths[600_000]

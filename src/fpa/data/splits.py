@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
@@ -81,6 +82,29 @@ class PathList(Sequence[Path]):
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         return self.folder / os.fsdecode(self._names[index])
+
+
+class ChosenPaths(Sequence[Path]):
+    """Some of many files by their places [N], looked up when they are asked for.
+
+    A list of them would undo what `PathList` is for.
+
+    >>> files = PathList(Path("data"), ["a.png", "b.png", "c.png"])
+    >>> [path.name for path in ChosenPaths(files, np.array([0, 2]))]
+    ['a.png', 'c.png']
+    """
+
+    def __init__(self, paths: Sequence[Path], places: NDArray[np.int64]):
+        self._paths = paths
+        self._places = places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return ChosenPaths(self._paths, self._places[index])
+        return self._paths[int(self._places[index])]
 
 
 @dataclass(frozen=True, eq=False)
@@ -300,5 +324,5 @@ def first_images(split: Split, images: int, seed: int = 0) -> Split:
     if isinstance(split, ArraySplit):
         foreground = None if split.foreground is None else split.foreground[chosen]
         return ArraySplit(split.images[chosen], split.labels[chosen], foreground)
-    paths = [split.paths[i] for i in chosen]
+    paths = ChosenPaths(split.paths, chosen.numpy())
     return replace(split, paths=paths, labels=split.labels[chosen], foreground=None)

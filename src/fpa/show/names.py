@@ -44,7 +44,7 @@ def markdown_text(text: str) -> str:
 
 _FORMS: dict[str, tuple[str, str, Callable[[str], str]]] = {  # the prime, the reduction, what escapes names
     "text": ("'", "_{}", str),
-    "mathtext": ("$'$", "$_\\mathrm{{{}}}$", lambda text: text.replace("$", "\\$")),
+    "mathtext": ("′", "$_\\mathrm{{{}}}$", lambda text: text.replace("$", "\\$")),
     "html": ("′", "<sub>{}</sub>", html.escape),
     "latex": ("$'$", "\\textsubscript{{{}}}", tex),
 }
@@ -91,7 +91,7 @@ def model_name(name: str) -> str:
 
 
 # The colours of Okabe and Ito, which colour-blind people can tell apart; their order is that of report.css.
-_COLOURS = ("#000000", "#E69F00", "#0072B2", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#777777")
+COLOURS = ("#000000", "#E69F00", "#0072B2", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#777777")
 _DASHES: tuple[Any, ...] = (  # likewise; solid, dashed, dotted and dash-dotted lines in four variations
     "-", (0, (3.5, 1.6)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)),
     (0, (9, 1.2)), (0, (1.8, 1.4)), (0, (1, 2.4)), (0, (2.5, 1.5, 1, 1.5)),
@@ -111,7 +111,7 @@ class Look(NamedTuple):
 
 
 def _look(colour: int, marker: str, dashes: int) -> Look:
-    return Look(_COLOURS[colour], _DASHES[dashes], marker, f"c{colour} d{dashes}")
+    return Look(COLOURS[colour], _DASHES[dashes], marker, f"c{colour} d{dashes}")
 
 
 _VARIANT_LOOKS = {"none": _look(0, "s", 1), "rectangle": _look(1, "^", 3), "fpa": _look(2, "o", 0)}

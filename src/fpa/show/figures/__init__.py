@@ -4,6 +4,7 @@
 """
 
 from fpa.show.figures.images import fpa_examples, share_carrying, sign_fluctuation, sign_panel, truncated
+from fpa.show.figures.ranks import rank_slopes
 from fpa.show.figures.results import (
     all_figures,
     definition_of_area,
@@ -11,14 +12,14 @@ from fpa.show.figures.results import (
     lif_over_scores,
     overview,
     perturbation_curves,
-    rank_slopes,
     save_figures,
     score_agreement,
 )
-from fpa.show.figures.style import save
+from fpa.show.figures.style import inline_svg, save
+from fpa.show.figures.training import histories, training_history
 
 __all__ = [
-    "all_figures", "definition_of_area", "fidelity_dots", "fpa_examples", "lif_over_scores", "overview",
-    "perturbation_curves", "rank_slopes", "save", "save_figures", "score_agreement", "share_carrying",
-    "sign_fluctuation", "sign_panel", "truncated",
+    "all_figures", "definition_of_area", "fidelity_dots", "fpa_examples", "histories", "inline_svg",
+    "lif_over_scores", "overview", "perturbation_curves", "rank_slopes", "save", "save_figures",
+    "score_agreement", "share_carrying", "sign_fluctuation", "sign_panel", "training_history", "truncated",
 ]  # fmt: skip

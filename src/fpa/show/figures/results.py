@@ -7,11 +7,9 @@ pyplot or the settings of the caller.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike
 
 from fpa.errors import InputError, one_of
@@ -20,7 +18,8 @@ from fpa.evaluation.scored import best, rank_correlations
 from fpa.show import summary
 from fpa.show.figures import style
 from fpa.show.figures.images import fpa_examples, of_model, sign_fluctuation
-from fpa.show.names import estimator_looks, estimator_names, model_looks, model_name
+from fpa.show.figures.ranks import rank_slopes
+from fpa.show.names import estimator_looks, model_looks, model_name
 
 LABELS = ("Pixels masked", "Normalised logit")
 
@@ -40,8 +39,9 @@ def definition_of_area(
     figure = Figure(figsize=(3.4, 2.7))
     axis = figure.subplots()
     axis.fill_between(x, low, high, where=high >= low, interpolate=True, color="#D6E6F2", lw=0)
-    negative: dict[str, Any] = {"fc": style.PALE, "ec": style.GREY, "hatch": "////", "lw": 0}
-    axis.fill_between(x, low, high, where=high < low, interpolate=True, **negative)
+    axis.fill_between(
+        x, low, high, where=high < low, interpolate=True, fc=style.PALE, ec=style.GREY, hatch="////", lw=0
+    )
     style.mif_and_lif(axis, x, low, high)
     gap = int(np.argmax(np.abs(high - low)))
     if abs(high[gap] - low[gap]) > 0.2 * (max(high.max(), low.max()) - min(high.min(), low.min())):
@@ -70,7 +70,7 @@ def perturbation_curves(results: Results, signed: bool | None = True) -> Figure:
         row[0].set_ylabel(f"{side.upper()}\n{_y_label(results)}")
     style.finish(axes)
     labelled = {style.plain_model(name): look for name, look in looks.items()}
-    style.legend(figure, _legend_title(results), labelled)
+    style.legend(figure, style.legend_title(results), labelled)
     return figure
 
 
@@ -193,56 +193,7 @@ def fidelity_dots(results: Results) -> Figure:
     axis.spines["left"].set_visible(False)
     axis.set(ylim=(place - 0.4, -0.6), xlabel=f"Fidelity A in percent, with 95% interval{hollow}")
     dots = {style.plain_model(name): look._replace(dashes="none") for name, look in looks.items()}
-    style.legend(figure, _legend_title(results), dots, markers=True)
-    return figure
-
-
-@style.styled
-def rank_slopes(results: Results) -> Figure:
-    """The rank of every estimator by MIF and by LIF, joined by a line; a panel per model.
-
-    Two lines that cross are a pair that MIF and LIF rank in opposite order. Where that is significant, a
-    contradiction, the crossing has a red dot and both lines are red.
-    """
-    count = max(len(model.reliability.by_mif) for model in results.models.values())
-    counts, shown = summary.opposite_pairs(results), style.drawn_names(results)
-    longest = max(map(len, estimator_names(results, most=style.LONGEST).values()))
-    figure = Figure(figsize=(max((1.3 + 0.145 * longest) * len(results.models), 3.4), 1.05 + 0.24 * count))
-    axes = figure.subplots(1, len(results.models), squeeze=False, gridspec_kw={"wspace": 0.12})[0]
-    beside = {"textcoords": "offset points", "va": "center", "size": 8}
-    for axis, (name, model) in zip(axes, results.models.items(), strict=True):
-        by_mif, by_lif = model.reliability.by_mif, model.reliability.by_lif
-        ranks = {each: (rank, by_lif.index(each) + 1) for rank, each in enumerate(by_mif, 1)}
-        pairs = [(pair.first, pair.second) for pair in model.reliability.contradictions]
-        red = {estimator for pair in pairs for estimator in pair}
-        for estimator, ends in ranks.items():
-            signed = results.signed.get(estimator)
-            colour, width = (style.RED, 1.4) if estimator in red else (style.GREY, 0.9)
-            axis.plot(
-                (0, 1), ends, marker="o" if signed else "s", markersize=4.5, label=estimator, color=colour,
-                markerfacecolor=None if signed else "white", linewidth=width, clip_on=False,
-            )  # fmt: skip
-            for x, rank, align, gap in ((0, ends[0], "right", -6), (1, ends[1], "left", 6)):
-                axis.annotate(shown[estimator], (x, rank), (gap, 0), ha=align, **beside)
-        for first, second in pairs:
-            (start, end), (other_start, other_end) = ranks[first], ranks[second]
-            cross = (start - other_start) / (start - other_start - end + other_end)
-            height = start + cross * (end - start)
-            axis.plot(cross, height, "o", color=style.RED, markeredgecolor="white", markersize=4.5, zorder=4)
-        title = f"{style.plain_model(name)}: {len(pairs)} contradiction{'' if len(pairs) == 1 else 's'}"
-        title += f"\nin {len(model.reliability.pairs)} pairs"
-        if counts[name].pairs:  # what tables and report count
-            title += f"\n(signed-unsigned: {counts[name].significant} of {counts[name].pairs})"
-        axis.set(title=title, xlim=(-0.05, 1.05), ylim=(count + 0.5, 0.5), yticks=[])
-        axis.set_xticks((0, 1), ("Rank by MIF", "Rank by LIF"))
-        axis.tick_params(length=0)
-        axis.spines[:].set_visible(False)
-    handles = [
-        Line2D([], [], color=style.GREY, marker="o", ls="none", label="signed"),
-        Line2D([], [], color=style.GREY, marker="s", mfc="white", ls="none", label="unsigned"),
-        Line2D([], [], color=style.RED, marker="o", markersize=4.5, label="contradiction"),
-    ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=8, columnspacing=1.2)
+    style.legend(figure, style.legend_title(results), dots, markers=True)
     return figure
 
 
@@ -288,7 +239,7 @@ def all_figures(results: Results) -> dict[str, Figure]:
         figures["fpa-examples"] = fpa_examples(images, FPA(**settings), fill=fill, names=names, seed=seed)
     finest, labels = best(model), (_x_label(results), _y_label(results))
     curves = [evaluation.fractions, *(summary.mean_curve(model, side, finest)[0] for side in ("mif", "lif"))]
-    title = f"{style.drawn_names(results)[finest]}, {_legend_title(results).lower()}: "
+    title = f"{style.drawn_names(results)[finest]}, {style.legend_title(results).lower()}: "
     title += style.plain_model(shown)
     figures["definition-of-area"] = definition_of_area(*curves, title=title, labels=labels)
     for sign, group in ((True, "signed"), (False, "unsigned")):
@@ -335,7 +286,3 @@ def _x_label(*several: Results) -> str:
 def _y_label(results: Results) -> str:
     name = summary.output_name(results)
     return f"Normalised {name}" if results.first.evaluation.divided else name.capitalize()
-
-
-def _legend_title(results: Results) -> str:
-    return "Trained with" if results.recipe is not None else "Model"

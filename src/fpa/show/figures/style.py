@@ -1,9 +1,11 @@
 """What all figures share: fonts, lines, axes, and how they are saved."""
 
 import logging
+import re
 from collections.abc import Mapping
 from contextlib import ExitStack
-from io import BytesIO
+from html import escape
+from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +63,45 @@ def save(figure: Figure, stem: str | Path) -> list[Path]:
             with replacing(paths[-1]) as temporary:
                 temporary.write_bytes(content.getvalue())
     return paths
+
+
+_CSS_COLOURS = {
+    INK: "ink", "#000000": "ink", GREY: "soft", PALE: "edge", "#B5B5B5": "soft", "#FFFFFF": "paper",
+    RED: "against", "#E69F00": "orange", "#0072B2": "blue", "#009E73": "green", "#CC79A7": "purple",
+    "#D55E00": "red", "#56B4E9": "sky", "#777777": "grey",
+}  # fmt: skip
+"""The colours of figures by the names that report.css has for them, light and dark."""
+
+
+def inline_svg(figure: Figure, described: str) -> str:
+    """A figure as SVG for a page that includes report.css: its colours follow the page's, its text is text.
+
+    `described` is what a screen reader says. The same figure gives the same characters.
+    """
+    settings = {
+        **_STYLE,
+        "svg.fonttype": "none",
+        # Marks are named by their shape and this salt: the same names in two figures are the same shapes.
+        "svg.hashsalt": "fpa",
+        "font.family": "sans-serif",
+        "mathtext.fontset": "dejavusans",
+    }
+    content = StringIO()
+    with style.context(["default", settings]):
+        figure.draw_without_rendering()
+        figure.savefig(content, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    drawing = content.getvalue()
+    drawing = drawing[drawing.index("<svg") :]
+    for colour, name in _CSS_COLOURS.items():
+        drawing = re.sub(rf"(: ?){colour}\b", rf"\1var(--{name})", drawing, flags=re.IGNORECASE)
+    inches = figure.get_figwidth()
+    # As wide as it was drawn, or a little wider; on a small screen it is scrolled before it gets too small.
+    size = f"width: {inches * 108:.0f}px; max-width: max(100%, {inches * 76:.0f}px)"
+    box = re.search(r'viewBox="[^"]*"', drawing)
+    head = f'<svg class="figure" role="img" aria-label="{escape(described)}" style="{size}" {box and box[0]}>'
+    drawing = re.sub(r"<svg .*?>", lambda _: head, drawing, count=1, flags=re.DOTALL)
+    metadata = re.compile(r"\s*<metadata>.*?</metadata>", re.DOTALL)
+    return metadata.sub("", drawing).strip()
 
 
 def plain(text: str, most: int = 60) -> str:
@@ -156,3 +197,8 @@ def legend(figure: Figure, title: str, looks: Mapping[str, Look], markers: bool 
     columns = min(len(handles), 4)
     figure.set_figheight(figure.get_figheight() + 0.2 * ((len(handles) - 1) // columns))  # panels keep theirs
     figure.legend(handles=handles, loc="outside upper center", ncols=columns, handlelength=2.8, title=title)
+
+
+def legend_title(results: Results) -> str:
+    """What the models of a legend are: trainings of one study, or any models."""
+    return "Trained with" if results.recipe is not None else "Model"

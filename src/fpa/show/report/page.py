@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from fpa.errors import percent
 from fpa.evaluation.result import Result, Results
 from fpa.evaluation.scored import best, rank_correlations, worse_than_best
 from fpa.progress import duration
 from fpa.show import rivals, scope, summary
 from fpa.show.families import explained, symbols
+from fpa.show.figures import histories, inline_svg, perturbation_curves, training_history
 from fpa.show.names import estimator_looks, estimator_names, model_looks, model_name
 from fpa.show.rendering import write_page
 from fpa.show.report.explorer import explorer_data, numbers
@@ -19,7 +19,6 @@ from fpa.show.tables import column_of
 from fpa.statistics.contradictions import KINDS
 from fpa.study.folder import SHOWN
 
-_HISTORY = {"loss": "Training loss", "accuracy": "Training accuracy", "test_accuracy": "Test accuracy"}
 _SETTINGS = ("masking", "features", "outputs", "seed")
 _MADE_WITH = ("versions", "device", "precision", "threads", "seeds")
 
@@ -34,26 +33,12 @@ def write_report(results: Results, path: str | Path, command: str | None = None)
     from jinja2.utils import htmlsafe_json_dumps
     from markupsafe import Markup
 
-    models, evaluation, explorer = results.models, results.first.evaluation, explorer_data(results)
-
-    def curves(model: str, estimator: str) -> dict[str, list[list[float | None]]]:
-        sides = {side: summary.mean_curve(models[model], side, estimator) for side in ("mif", "lif")}
-        return {side: [numbers(part) for part in parts] for side, parts in sides.items()}
-
+    models = results.models
+    explorer = explorer_data(results)
     data = {
-        "fractions": numbers(evaluation.fractions),
+        "fractions": numbers(results.first.evaluation.fractions),
         "unit": summary.removed_unit(results),
         "output": summary.output_name(results),
-        "divided": evaluation.divided,
-        "curves": [[curves(name, estimator) for estimator in results.estimators] for name in models],
-        "history": [
-            {
-                key: _history(key, column)
-                for key, column in model.history.items()
-                if key in {"epoch", *_HISTORY}
-            }
-            for model in models.values()
-        ],
         "explorer": explorer,
     }
     timings = _facts(results.about.get("timings", {}))
@@ -84,7 +69,8 @@ def write_report(results: Results, path: str | Path, command: str | None = None)
         rivals=rivals.beaten(results),
         model_looks=model_looks(models),
         estimator_looks=estimator_looks(results),
-        history=[(c, t) for c, t in _HISTORY.items() if any(m.history.get(c) for m in models.values())],
+        curves={title: Markup(drawing) for title, drawing in _curves(results).items()},
+        history=Markup(_history(results)),
         explorer=explorer,
         facts=list(_facts(_made_with(results))),
         # The stages that show results take another time whenever a report is made.
@@ -140,11 +126,23 @@ def _agreement(model: Result) -> tuple[list[str], list[list[float | None]]]:
     return names, [numbers(row) for row in matrix]
 
 
-def _history(column: str, values: Any) -> list[float | None]:
-    """A column of a training's history; accuracies in percent, as they are rounded everywhere."""
-    if "accuracy" not in column:
-        return numbers(values)
-    return [None if value is None else float(percent(value).removesuffix(" %")) for value in values]
+def _curves(results: Results) -> dict[str, str]:
+    """By group of estimators: their mean curves as SVG; all in one where they are of no kind."""
+    groups = summary.groups(results)
+    kinds = {"Signed": True, "Unsigned": False}
+    shown: dict[str, bool | None] = {title: sign for title, sign in kinds.items() if title in groups}
+    unit = summary.removed_unit(results)
+    return {
+        title: inline_svg(perturbation_curves(results, sign), f"Mean curves along which {unit} are removed")
+        for title, sign in (shown or {"All": None}).items()
+    }
+
+
+def _history(results: Results) -> str:
+    """Loss and accuracies of the trainings as SVG; empty where the models were trained elsewhere."""
+    if not histories(results):
+        return ""
+    return inline_svg(training_history(results), "Loss and accuracy after every epoch of training")
 
 
 def _disagreements(results: Results) -> dict[str, tuple[list[str], dict[tuple[str, str], dict[str, str]]]]:

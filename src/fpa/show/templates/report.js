@@ -4,13 +4,6 @@
   const one = (selector, root = document) => root.querySelector(selector);
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
   const namespace = one("#svg").namespaceURI;
-  const names = (list) => all(`#${list} .chip`).map((chip) => ({
-    line: one(".swatch", chip).getAttribute("class").replace("swatch ", ""),
-    name: () => one(".name", chip).cloneNode(true),
-    text: one(".name", chip).textContent,
-  }));
-  const models = names("models"), estimators = names("estimators");
-
   function make(parent, tag, attributes = {}, text = "") {
     const inSvg = parent.namespaceURI === namespace || tag === "svg";
     const element = inSvg ? document.createElementNS(namespace, tag) : document.createElement(tag);
@@ -38,17 +31,17 @@
     return [low - room, high + room];
   }
 
-  /* A line chart over shared x values; lines have a `line` style and, for this chart, {y, half}. */
+  /* Curves over shared x values with a cursor, and a table of the values there. A line: {key, line, dot, text, y}. */
   class Chart {
-    constructor(parent, { title, unit, describe, format, xTicks, xLabel, height, drag, onPoint }) {
-      Object.assign(this, { format, xTicks, xLabel, height, lines: [], position: 0, range: [0, 1] });
-      const box = make(parent, "div", { class: "chart" });
-      const heading = make(box, "div", { class: "chart-title" }, title);
-      if (unit) make(heading, "span", {}, unit);
-      this.svg = make(box, "svg", { height, role: "slider", "aria-label": describe, "aria-valuemin": 0, tabindex: 0 });
+    constructor(parent, { title, xText, xTicks, xLabel, format, digits, height, onPoint }) {
+      Object.assign(this, { title, xText, xTicks, xLabel, format, digits, height, lines: [], position: 0, range: [0, 1] });
+      const box = make(parent, "figure", { class: "chart" });
+      make(box, "figcaption", { class: "chart-title" }, title);
+      this.svg = make(box, "svg", { height, role: "slider", "aria-label": title, "aria-valuemin": 0, tabindex: 0 });
+      this.table = make(box, "table", { class: "values" });
       new ResizeObserver(() => this.svg.clientWidth !== this.width && this.draw()).observe(this.svg);
       const point = (event) => onPoint(this.nearest(event.clientX - this.svg.getBoundingClientRect().left));
-      this.svg.addEventListener("pointermove", (event) => (event.buttons || !drag) && point(event));
+      this.svg.addEventListener("pointermove", (event) => event.buttons && point(event));
       this.svg.addEventListener("pointerdown", point);
       this.svg.addEventListener("keydown", (event) => {
         const last = this.x.length - 1, here = Math.round(this.position);
@@ -60,6 +53,16 @@
     }
     show(x, lines, range) {
       Object.assign(this, { x, lines, range });
+      this.table.replaceChildren();
+      this.where = make(this.table, "caption");
+      const body = make(this.table, "tbody");
+      this.cells = lines.map(({ key, line, text }) => {
+        const row = make(body, "tr", { "data-row": key }), label = make(row, "th", { scope: "row" });
+        const swatch = make(label, "svg", { class: `swatch ${line}`, viewBox: "0 0 28 10", "aria-hidden": "true" });
+        make(swatch, "line", { x1: 1, y1: 5, x2: 27, y2: 5 });
+        label.append(text);
+        return make(row, "td");
+      });
       this.draw();
     }
     left(value) {
@@ -93,7 +96,6 @@
       const middle = (this.margin + this.width - 10) / 2;
       make(this.svg, "text", { x: middle, y: this.height - 6, "text-anchor": "middle" }, this.xLabel);
       this.rule = make(this.svg, "line", { class: "rule", y1: 6, y2: this.height - 38 });
-      for (const { line, y, half } of this.lines) this.drawBand(line, y, half);
       for (const { key, line, y } of this.lines) {
         make(this.svg, "path", { class: `line ${line}`, "data-line": key, d: `M${this.places(y).join("L")}` });
       }
@@ -101,12 +103,6 @@
         class: `dot ${line} ${dot || ""}`, "data-dot": key, r: 4.5,
       }));
       this.move(this.position);
-    }
-    drawBand(line, y, half) {
-      if (!half || !half.some(isNumber)) return;
-      const shifted = (value, i, sign) => isNumber(value) && isNumber(half[i]) ? value + sign * half[i] : null;
-      const edge = (sign) => this.places(y.map((value, i) => shifted(value, i, sign)));
-      make(this.svg, "path", { class: `band ${line}`, d: `M${[...edge(1), ...edge(-1).reverse()].join("L")}Z` });
     }
     /* Where the values that are there lie, as in a path. */
     places(y) {
@@ -116,6 +112,7 @@
     /* To a place among the x values, which may lie between two of them. */
     move(position) {
       this.position = Math.min(position, this.x.length - 1);
+      if (!this.rule) return;
       const x = this.left(between(this.x, this.position));
       this.rule.setAttribute("x1", x);
       this.rule.setAttribute("x2", x);
@@ -126,6 +123,15 @@
         dot.setAttribute("cx", x);
         dot.setAttribute("cy", this.top(value));
       });
+      this.where.textContent = this.xText(between(this.x, this.position));
+      this.lines.forEach(({ y }, row) => {
+        const value = between(y, this.position);
+        this.cells[row].textContent = isNumber(value) ? this.digits(value) : "–";
+      });
+      const read = this.lines.map(({ text }, row) => `${text} ${this.cells[row].textContent}`);
+      this.svg.setAttribute("aria-valuemax", this.x.length - 1);
+      this.svg.setAttribute("aria-valuenow", this.position);
+      this.svg.setAttribute("aria-valuetext", `${this.where.textContent} ${read.join(", ")}`);
     }
   }
   function between(values, position) {
@@ -134,107 +140,10 @@
     return isNumber(values[i]) && isNumber(values[i + 1]) ? values[i] + share * (values[i + 1] - values[i]) : null;
   }
 
-  /* Charts side by side with one cursor, and a table of the values there. A line: {key, line, name, charts: [{y, half}]}. */
-  class Board {
-    constructor(parent, { title, titles, units, subject, xText, xLabel, format, digits, xTicks, height, drag, onPoint }) {
-      Object.assign(this, { xText, format, digits, titles, position: 0 });
-      const root = make(parent, "figure", { class: "board" });
-      if (title) make(root, "figcaption", { class: "board-title" }).append(title);
-      const charts = make(root, "div", { class: "charts", style: `--columns:${titles.length}` });
-      this.charts = titles.map((name, i) => new Chart(charts, {
-        title: name, unit: units && units[i], describe: `${name}${subject ? `, ${subject}` : ""}`,
-        format: format[i], xTicks, xLabel, height, drag, onPoint: onPoint || ((place) => this.move(place)),
-      }));
-      this.table = make(root, "table", { class: "values" });
-    }
-    show(x, lines, ranges) {
-      Object.assign(this, { x, lines });
-      this.charts.forEach((chart, i) => chart.show(x, lines.map((line) => ({ ...line, ...line.charts[i] })), ranges[i]));
-      this.table.replaceChildren();
-      this.where = make(this.table, "caption");
-      const head = make(make(this.table, "thead"), "tr");
-      make(head, "td");
-      for (const title of this.titles) make(head, "th", { scope: "col" }, title.split(/[:,]/)[0]);
-      const body = make(this.table, "tbody");
-      this.cells = lines.map((line) => {
-        const row = make(body, "tr", { "data-row": line.key }), label = make(row, "th", { scope: "row" });
-        const swatch = make(label, "svg", { class: `swatch ${line.line}`, viewBox: "0 0 28 10", "aria-hidden": "true" });
-        make(swatch, "line", { x1: 1, y1: 5, x2: 27, y2: 5 });
-        label.append(line.name());
-        return line.charts.map(() => make(row, "td"));
-      });
-      this.move(this.position);
-    }
-    move(position) {
-      this.position = Math.min(position, this.x.length - 1);
-      this.where.textContent = this.xText(between(this.x, this.position));
-      this.charts.forEach((chart) => chart.rule && chart.move(this.position));
-      this.lines.forEach((line, row) => line.charts.forEach(({ y, half }, column) => {
-        const cell = this.cells[row][column], value = between(y, this.position);
-        cell.textContent = isNumber(value) ? this.digits[column](value) : "–";
-        const width = half && half[this.position];
-        if (isNumber(value) && isNumber(width)) make(cell, "span", { class: "half" }, ` ± ${this.digits[column](width)}`);
-      }));
-      this.charts.forEach(({ svg }, column) => {
-        const read = this.lines.map((line, row) => `${line.text} ${this.cells[row][column].textContent}`);
-        svg.setAttribute("aria-valuemax", this.x.length - 1);
-        svg.setAttribute("aria-valuenow", this.position);
-        svg.setAttribute("aria-valuetext", `${this.where.textContent} ${read.join(", ")}`);
-      });
-    }
-  }
-
   const shares = (x, width) => (width < 260 ? [0, 0.5, 1] : [0, 0.25, 0.5, 0.75, 1])
     .filter((value) => value <= x[x.length - 1] + 1e-9).map((value) => [value, `${100 * value} %`]);
   const removedLabel = `${data.unit} removed`;
   const output = data.output[0].toUpperCase() + data.output.slice(1);
-  const unit = data.divided ? "in % of the unmasked one" : "in %", measured = `${data.output}${data.divided ? ", % of unmasked" : " in %"}`.replace("_", " ");
-  const checked = (selector) => all(`${selector} input:checked`).map((input) => Number(input.value));
-
-  function curves() {
-    const form = one("#curve-controls"), place = one("#curve-boards"), button = one("#all-estimators");
-    let boards = [], cursor = Math.round((data.fractions.length - 1) / 4);
-    const moveAll = (position) => { cursor = position; boards.forEach((board) => board.move(position)); };
-
-    function draw() {
-      const chosen = [checked("#models"), checked("#estimators")];
-      const linesAreEstimators = form.elements.lines.value === "estimators";
-      const [panels, lines] = linesAreEstimators ? chosen : [chosen[1], chosen[0]];
-      const [panelNames, lineNames] = linesAreEstimators ? [models, estimators] : [estimators, models];
-      const curve = (panel, line) => linesAreEstimators ? data.curves[panel][line] : data.curves[line][panel];
-      const seen = panels.flatMap((panel) => lines.flatMap((line) => ["mif", "lif"].flatMap((side) => {
-        const [mean, half] = curve(panel, line)[side];
-        return mean.flatMap((value, i) => [value - (half[i] || 0), value + (half[i] || 0)]);
-      })));
-      const range = rangeOf([0, 1, ...seen]);
-      place.replaceChildren();
-      if (!panels.length || !lines.length) make(place, "p", {}, "Choose at least one estimator and one model.");
-      boards = !lines.length ? [] : panels.map((panel) => {
-        const board = new Board(place, {
-          title: panelNames[panel].name(), titles: ["MIF: most important first", "LIF: least important first"],
-          units: [measured, measured], subject: panelNames[panel].text, height: 250, xTicks: shares, xLabel: removedLabel, onPoint: moveAll,
-          format: [0, 1].map(() => (value) => `${percent(value, 0)} %`), digits: [0, 1].map(() => (value) => percent(value)),
-          xText: (value) => `${output} ${unit}, `
-            + `${percent(value, 0)} % of the ${removedLabel}:`,
-        });
-        board.position = cursor;
-        board.show(data.fractions, lines.map((line) => ({
-          ...lineNames[line], key: line,
-          charts: ["mif", "lif"].map((side) => ({ y: curve(panel, line)[side][0], half: curve(panel, line)[side][1] })),
-        })), [range, range]);
-        return board;
-      });
-      button.textContent = chosen[1].length === estimators.length ? "Clear" : "All";
-    }
-    form.addEventListener("change", draw);
-    button.addEventListener("click", () => {
-      const every = button.textContent === "All";
-      all("#estimators input").forEach((input) => { input.checked = every; });
-      draw();
-    });
-    draw();
-  }
-
   function explorer(found) {
     const { width, height, steps } = found, pixels = width * height;
     const form = one("#explorer-controls"), controls = form.elements;
@@ -274,9 +183,9 @@
     }
 
     const short = (value) => fixed(value, Math.abs(value) < 10 ? 2 : 1);
-    const board = new Board(one("#example-board"), {
-      titles: [`${output} of the explained class`], height: 240, xTicks: shares, xLabel: removedLabel, drag: true,
-      format: [(value) => String(Number(value.toPrecision(3))).replace("-", "−")], digits: [short],
+    const chart = new Chart(one("#example-board"), {
+      title: `${output} of the explained class`, height: 240, xTicks: shares, xLabel: removedLabel,
+      format: (value) => String(Number(value.toPrecision(3))).replace("-", "−"), digits: short,
       xText: (value) => `With ${percent(value)} % of the ${removedLabel}:`,
       onPoint: (i) => { controls.position.value = positionOf(data.fractions[i]); remove(); },
     });
@@ -326,14 +235,13 @@
       controls.position.setAttribute("aria-valuetext", text);
       one("#masked").setAttribute("aria-label", `The image with ${text} removed, ${mif ? "most" : "least"} important first`);
       if (redraw) {
-        const line = (key, style, name) => ({
-          key, line: style, dot: (key === "mif") === mif ? "" : "other", charts: [{ y: curves[key] }],
-          name: () => document.createTextNode(name), text: name,
+        const line = (key, style, text) => ({
+          key, line: style, text, dot: (key === "mif") === mif ? "" : "other", y: curves[key],
         });
-        board.show(data.fractions, [line("mif", "mif d1", "MIF"), line("lif", "lif d0", "LIF")],
-          [rangeOf([0, ...curves.mif, ...curves.lif])]);
+        chart.show(data.fractions, [line("mif", "mif d1", "MIF"), line("lif", "lif d0", "LIF")],
+          rangeOf([0, ...curves.mif, ...curves.lif]));
       }
-      board.move(placeOf(shareAt(position)));
+      chart.move(placeOf(shareAt(position)));
     }
     /* The share of the pixels or patches that is gone at a position of the slider, and the other way round. */
     const shareAt = (position) => found.shares ? found.shares[position] : position / steps;
@@ -376,30 +284,5 @@
     choose();
   }
 
-  function history() {
-    const place = one("#history-board");
-    const columns = place.dataset.columns.split(";").filter(Boolean).map((column) => column.split("="));
-    const x = data.history.map((each) => each.epoch || []).reduce((a, b) => b.length > a.length ? b : a, []);
-    const share = columns.map(([column]) => column !== "loss");
-    const board = new Board(place, {
-      titles: columns.map(([, title]) => title), units: share.map((is) => is ? "in %" : "cross-entropy"),
-      height: 220, xLabel: "epoch", format: share.map((is) => (value) => `${Number(value.toPrecision(3))}${is ? " %" : ""}`),
-      digits: share.map((is) => (value) => fixed(value, is ? 1 : 3)),  /* in percent, rounded like all accuracies */
-      xTicks: (values) => ticks(values[0], Math.max(values[values.length - 1], values[0] + 1), 5)
-        .filter((value) => Number.isInteger(value) && value <= values[values.length - 1]).map((value) => [value, value]),
-      xText: (epoch) => `After epoch ${epoch}:`,
-    });
-    const values = (model, column) => x.map((epoch) => (model[column] || [])[(model.epoch || []).indexOf(epoch)] ?? null);
-    board.position = Math.max(0, x.length - 1);
-    const ranges = columns.map(([column]) => rangeOf(data.history.flatMap((model) => values(model, column))));
-    const draw = () => board.show(x, checked("#history-controls").map((i) => ({
-      ...models[i], key: i, charts: columns.map(([column]) => ({ y: values(data.history[i], column) })),
-    })), ranges);
-    one("#history-controls").addEventListener("change", draw);
-    draw();
-  }
-
-  curves();
   if (data.explorer) explorer(data.explorer);
-  if (one("#history-board")) history();
 })();

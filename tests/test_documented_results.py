@@ -18,7 +18,7 @@ RESULTS = ROOT / "docs" / "results" / "cifar10"
 
 @pytest.fixture(scope="module")
 def checked():
-    sys.path.insert(0, str(ROOT / "benchmarks"))
+    sys.path.insert(0, str(ROOT / "research"))
     try:
         import cifar10_conclusions
     finally:
@@ -79,7 +79,7 @@ def test_food101_shows_what_its_page_says(checked, tmp_path, monkeypatch, capsys
 
 
 def test_the_page_of_audits_shows_the_stored_ones_by_the_rule_of_now(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.syspath_prepend(str(ROOT / "research"))
     from audit_table import row
 
     page = (ROOT / "docs" / "results" / "audit.md").read_text(encoding="utf-8")
@@ -116,7 +116,7 @@ def test_the_page_of_audits_shows_the_stored_ones_by_the_rule_of_now(monkeypatch
     ],
 )
 def test_the_pages_of_fine_tuning_show_the_stored_tables(stored, monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.syspath_prepend(str(ROOT / "research"))
     from finetuning import write_tables
 
     folder = ROOT / "docs" / "results"
@@ -125,32 +125,46 @@ def test_the_pages_of_fine_tuning_show_the_stored_tables(stored, monkeypatch, tm
     assert (tmp_path / "table.md").read_text() in page
 
 
-def test_the_pages_show_the_stored_audits_of_imagenet_networks_and_earlier_defaults():
+def test_the_page_of_audits_shows_the_stored_audits_of_imagenet_networks():
     folder = ROOT / "docs" / "results"
     page = (folder / "audit.md").read_text(encoding="utf-8")
     paths = list((folder / "imagenet" / "audits").glob("*.json"))
     assert len(paths) == 18
     for path in paths:
         stored = json.loads(path.read_text(encoding="utf-8"))
-        opposite, kept = stored["evidence"]["opposite"], stored["evidence"]["kept"]["10"]["value"]
+        opposite = stored["evidence"]["opposite"]
+        kept = stored["evidence"]["kept"]["10"]["value"]
         pairs = f"{opposite['value']:.0f} of 18 | {opposite['low']:.0f} to {opposite['high']:.0f}"
         assert f"| {path.stem} | {stored['verdict']} | {pairs} | {100 * kept:.0f} |" in page
+
+
+def test_the_defaults_of_now_stand_beside_the_earlier_ones_as_they_are_stored():
+    folder = ROOT / "docs" / "results"
     page = (folder / "imagenet.md").read_text(encoding="utf-8")
-    titles = {"mobilenet_v2": "MobileNetV2"}
-    titles |= {f"efficientnet-lite{number}": f"EfficientNet-Lite{number}" for number in (0, 2)}
     lines = {line.split("|")[1].strip(): line for line in page.splitlines() if line.startswith("| ")}
-    places = {"sgd": 1, "sgd-30": 1, "adamw": 2, "": 3}
-    tables = {(name, ""): folder / "imagenet" / f"{name}.csv" for name in titles}
-    for path in (folder / "imagenet" / "earlier").glob("*.csv"):
-        name = next(name for name in titles if path.stem.startswith(name))
-        if "judges" not in path.stem:
-            tables[name, path.stem.removeprefix(f"{name}-")] = path
-    assert len(tables) == 3 + 6
-    for (name, way), path in tables.items():
-        for row in pd.read_csv(path).iloc[1:].itertuples():
-            cell = f"{row[-3]:+.1f}, {row.contradictions} ({row.significant}), {row.audit}"
-            line = lines[f"{titles[name]}, {row.model}"].strip("| ").split(" | ")
-            assert line[places[way]] == cell
+    titles = {
+        "mobilenet_v2": "MobileNetV2",
+        "efficientnet-lite0": "EfficientNet-Lite0",
+        "efficientnet-lite2": "EfficientNet-Lite2",
+    }
+    for name, title in titles.items():
+        table = pd.read_csv(folder / "imagenet" / f"{name}.csv")
+        assert len(table) == 6  # untouched, and after 1, 2, 5, 10 and 60 epochs
+        for row in table.iloc[1:].to_dict("records"):
+            change = f"{row['accuracy change']:+.1f}"
+            today = f"{change}, {row['contradictions']} ({row['significant']}), {row['audit']}"
+            assert lines[f"{title}, {row['model']}"].strip("| ").split(" | ")[-1] == today
+
+
+def test_the_page_of_the_experiments_names_every_script_and_pages_that_exist():
+    folder = ROOT / "research"
+    page = (folder / "README.md").read_text(encoding="utf-8")
+    for script in folder.glob("*.py"):
+        assert f"`{script.name}`" in page
+    for script in re.findall(r"python (research/\S+)", page):
+        assert (ROOT / script).exists()
+    for target in re.findall(r"\]\((.*?)\)", page):
+        assert (folder / target).exists()
 
 
 def test_the_page_of_speed_and_the_readme_show_the_stored_timings():

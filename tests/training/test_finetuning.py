@@ -649,7 +649,7 @@ class TestExperiments:
 
     @pytest.fixture(autouse=True)
     def _scripts(self, monkeypatch):
-        monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+        monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "research"))
 
     def test_cifar10(self, tmp_path):
         import finetune_cifar10

@@ -225,9 +225,9 @@ def get_scores(scores: "str | Score | Iterable[str | Score]" = ("A",)) -> tuple[
     >>> [score.name for score in get_scores(["srg", "deletion"])]
     ['A', 'deletion']
     """
-    import fpa.scores
+    import fpa.scores as room
 
-    fpa.scores.SCORES  # noqa: B018 (all scores that come with fpa are known from here on)
+    room.SCORES  # noqa: B018 (all scores that come with fpa are known from here on)
     chosen: dict[str, Score] = {}
     for entry in [scores] if isinstance(scores, (str, Score)) else scores:
         if isinstance(entry, str) and entry == ALL:

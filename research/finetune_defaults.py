@@ -1,11 +1,11 @@
 """What makes a model fit for evaluation: its own predictions or labels, which epochs and learning rates?
 
     fpa train digits --augment none && fpa train cifar10 --data.root data --augment none
-    python benchmarks/finetune_defaults.py shapes-none runs/digits/none/model.safetensors --output OUTPUT
-    python benchmarks/finetune_defaults.py runs/cifar10/none/model.safetensors --data data --output OUTPUT
-    python benchmarks/finetune_defaults.py mobilenet_v2 --weights mobilenet_v2-b0353104.pth \
+    python research/finetune_defaults.py shapes-none runs/digits/none/model.safetensors --output OUTPUT
+    python research/finetune_defaults.py runs/cifar10/none/model.safetensors --data data --output OUTPUT
+    python research/finetune_defaults.py mobilenet_v2 --weights mobilenet_v2-b0353104.pth \
         --photos imagenet-val --output OUTPUT
-    python benchmarks/finetune_defaults.py --shown --output docs/results/finetuning/defaults.csv
+    python research/finetune_defaults.py --shown --output docs/results/finetuning/defaults.csv
 
 Every model is audited as it is and after fine-tuning with each of `--targets`, `--epochs`, `--rates` and
 `--shares` (largest shares of selected pixels), always from its own weights; 0 stands for the default of `fpa

@@ -1,7 +1,7 @@
 """Does the verdict depend on the output that is followed? Five outputs, maps and curves of the same one.
 
-    python benchmarks/outputs.py runs/cifar10 runs/cifar10-seed1 --data data [--count 2000]
-    python benchmarks/outputs.py --shown
+    python research/outputs.py runs/cifar10 runs/cifar10-seed1 --data data [--count 2000]
+    python research/outputs.py --shown
 
 Every model of every study folder is evaluated once for each output, with maps of that output, over the first
 `--count` test images. What was measured is kept in `docs/results/outputs.csv`, a row for each estimator;

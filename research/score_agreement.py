@@ -2,11 +2,11 @@
 
     fpa evaluate shapes-none --scores all --count 200 --ig_steps 50 --output runs/scores-none
     fpa evaluate shapes-fpa --scores all --count 200 --ig_steps 50 --output runs/scores-fpa
-    python benchmarks/score_agreement.py runs/scores-none runs/scores-fpa --output docs/results/scores/shapes
+    python research/score_agreement.py runs/scores-none runs/scores-fpa --output docs/results/scores/shapes
 
     fpa run cifar10 --data.root data --augmentations none,fpa --evaluation.scores all \
         --data.evaluation_images 1000 --output runs/scores-cifar10
-    python benchmarks/score_agreement.py runs/scores-cifar10 --output docs/results/scores/cifar10
+    python research/score_agreement.py runs/scores-cifar10 --output docs/results/scores/cifar10
 
 Writes agreement-MODEL.csv (rank correlations), scores.md (score x estimator for every model) and
 score-agreement.png into OUTPUT, and prints what the page quotes. Only pairs of scores that both rank all

@@ -1,12 +1,12 @@
 """Which way of fine-tuning a published network towards its own predictions keeps what it knows?
 
-    python benchmarks/finetune_ways.py --weights mobilenet_v2-b0353104.pth --photos imagenet-val \
+    python research/finetune_ways.py --weights mobilenet_v2-b0353104.pth --photos imagenet-val \
         --ways untouched 10 "frozen adam 1e-4 30" --output runs/ways
 
 The networks and photos of finetune_imagenet.py: the last photo of every class is for judging, the others are
 for fine-tuning. Or a saved or shipped model and `--images` of the training images of its own data set:
 
-    python benchmarks/finetune_ways.py --network cifar10-small-none --images 400 --ways 10 --output runs/ways
+    python research/finetune_ways.py --network cifar10-small-none --images 400 --ways 10 --output runs/ways
 
 A plain loop, so that ways can be tried which `fpa.finetune` does not have. A
 way is a line of words, each of which changes one thing of the default:

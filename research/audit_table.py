@@ -1,6 +1,6 @@
 """The verdicts and the evidence of several audits as one table.
 
-    python benchmarks/audit_table.py docs/results/audit/*.json --before docs/results/audit/before
+    python research/audit_table.py docs/results/audit/*.json --before docs/results/audit/before
 
 Each file is an audit.json that `fpa audit` wrote; its name is that of the row. With `--before` a column has
 the verdict of the file of the same name there.

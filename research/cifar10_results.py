@@ -1,7 +1,7 @@
 """Put the results of studies into a folder of small files: no weights, no images but in figures.
 
-    python benchmarks/cifar10_results.py runs/cifar10 runs/cifar10-seed1 --commit $(git rev-parse HEAD)
-    python benchmarks/cifar10_results.py runs/food101-64 runs/food101-64-seed1 --commit FIRST SECOND \
+    python research/cifar10_results.py runs/cifar10 runs/cifar10-seed1 --commit $(git rev-parse HEAD)
+    python research/cifar10_results.py runs/food101-64 runs/food101-64-seed1 --commit FIRST SECOND \
         --output docs/results/food101
 
 For every study: recipe, manifest, tables, training histories, mean curves with intervals, and each image's

@@ -1,6 +1,6 @@
 """Where numbers of Quantus, Captum, torch-cam and grad-cam agree with ours, and where they do not: each run.
 
-    python benchmarks/peers.py
+    python research/peers.py
 
 Every line is one statement of docs/howto/coming-from.md with the numbers that show it, measured now.
 Libraries that are not installed are left out. torch-cam, grad-cam and the authors' code of single deletion

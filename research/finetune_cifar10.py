@@ -1,7 +1,7 @@
 """How many epochs of fine-tuning with FPA does a CIFAR-10 model trained without it need?
 
     fpa train cifar10 --data.root data --augment none,fpa
-    python benchmarks/finetune_cifar10.py --model runs/cifar10/none/model.safetensors --data data \
+    python research/finetune_cifar10.py --model runs/cifar10/none/model.safetensors --data data \
         --scratch runs/cifar10/fpa --epochs 1 2 5 10 --output runs/finetune-cifar10
 
 Fine-tunes the model for each number of epochs (each a run of its own with its own schedule) and evaluates the

@@ -1,6 +1,6 @@
 """The picture of the README: curves of two estimators without and with FPA, from stored CIFAR-10 results.
 
-    python benchmarks/readme_picture.py
+    python research/readme_picture.py
 
 Reads docs/results/cifar10/seed-0/curves.csv, writes docs/images/curves.png.
 """

@@ -1,6 +1,6 @@
 """How often do the 95 % intervals contain what they should? Simulated from populations that are known.
 
-    python benchmarks/coverage.py [--draws 2000] [--page docs/fidelity.md]
+    python research/coverage.py [--draws 2000] [--page docs/fidelity.md]
 
 The population is measured: the 10,000 images of the CIFAR-10 study (its areas, `docs/results/cifar10`) and
 for the share of a logit kept under random masking the test images of shapes. From it so many images are

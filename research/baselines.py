@@ -1,13 +1,13 @@
 """Does FPA make the test harder to fool? Explanations against model-free maps and blurred twins.
 
-    python benchmarks/baselines.py shapes-none shapes-fpa --count 500 --output runs/baselines-shapes
+    python research/baselines.py shapes-none shapes-fpa --count 500 --output runs/baselines-shapes
 
     fpa train cifar10 --data.root data --augment none,fpa
-    python benchmarks/baselines.py runs/cifar10/none/model.safetensors runs/cifar10/fpa/model.safetensors \
+    python research/baselines.py runs/cifar10/none/model.safetensors runs/cifar10/fpa/model.safetensors \
         --data_root data --count 2000 --output runs/baselines-cifar10
 
     fpa finetune torchvision:mobilenet_v2 --weights FILE --data folder:PHOTOS --output runs/mobilenet-fpa
-    python benchmarks/baselines.py torchvision:mobilenet_v2@FILE runs/mobilenet-fpa/model.safetensors \
+    python research/baselines.py torchvision:mobilenet_v2@FILE runs/mobilenet-fpa/model.safetensors \
         --data folder:PHOTOS --count 500 --output runs/baselines-photos
 
 MODEL@FILE is a model and its weights; PHOTOS has train/CLASS and val/CLASS. Evaluates every model with

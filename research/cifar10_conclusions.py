@@ -1,7 +1,7 @@
 """Check each conclusion of the paper over the stored results of studies.
 
-    python benchmarks/cifar10_conclusions.py [docs/results/cifar10]
-    python benchmarks/cifar10_conclusions.py docs/results/food101
+    python research/cifar10_conclusions.py [docs/results/cifar10]
+    python research/cifar10_conclusions.py docs/results/food101
 
 Prints every conclusion for every seed and puts all tables into the page beside the folder (cifar10.md, at
 its marks). The accuracies asked for are those of CIFAR-10. Exit code 1 if a conclusion does not hold for a

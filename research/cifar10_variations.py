@@ -1,8 +1,8 @@
 """Which of the paper's open choices move which numbers of the CIFAR-10 study.
 
-    python benchmarks/cifar10_variations.py runs/cifar10 --data data
-    python benchmarks/cifar10_variations.py runs/cifar10 --data data --train everywhere no-crop 90-epochs
-    python benchmarks/cifar10_variations.py runs/cifar10 --data data --only "public code"
+    python research/cifar10_variations.py runs/cifar10 --data data
+    python research/cifar10_variations.py runs/cifar10 --data data --train everywhere no-crop 90-epochs
+    python research/cifar10_variations.py runs/cifar10 --data data --only "public code"
 
 Evaluated anew with the study's own models (without augmentation and with FPA): the noise of SmoothGrad, its
 number of samples, the reference of integrated gradients, the mean of the curves before the division, and

@@ -35,12 +35,12 @@ def random_masking(audit: Audit) -> Figure:
     """How logit and accuracy fall under random masking, with the limit of the rule for what is kept."""
     figure = Figure(figsize=(_WIDTH, 3.0))
     axis = figure.subplots()
-    _draw_estimates(
-        axis, audit.fractions, audit.kept, COLOURS[2], "-", f"{rule.in_words(audit.evidence.output)} kept"
-    )
+    kept = f"{rule.in_words(audit.evidence.output)} kept"
+    _draw_estimates(axis, audit.fractions, audit.kept, label=kept, colour=COLOURS[2], dashes="-")
     if audit.right:
         right = "same class" if audit.evidence.accuracy is None else "accuracy"
-        _draw_estimates(axis, audit.fractions, audit.right, COLOURS[1], (0, (3.5, 1.6)), right)
+        dashes = (0, (3.5, 1.6))
+        _draw_estimates(axis, audit.fractions, audit.right, label=right, colour=COLOURS[1], dashes=dashes)
     judged = rule.MASKED[0] / 100
     axis.plot(
         (judged - 0.04, judged + 0.04), (rule.LEAST_KEPT, rule.LEAST_KEPT), color="black", linewidth=2.2
@@ -58,9 +58,10 @@ def _draw_estimates(
     axis: Axes,
     fractions: Sequence[float],
     values: Sequence[Estimate],
+    *,
+    label: str,
     colour: str,
     dashes: object,
-    label: str,
 ) -> None:
     """A line through estimates, with their intervals as a band."""
     low = [each.low for each in values]

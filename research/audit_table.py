@@ -15,8 +15,10 @@ MASKINGS = ("mean", "blur", "uniform")
 
 
 def row(path: Path, before: Path | None = None) -> list[str]:
+    """The cells of one audit."""
     audit = json.loads(path.read_text(encoding="utf-8"))
-    evidence, cells = audit["evidence"], [path.stem]
+    evidence = audit["evidence"]
+    cells = [path.stem]
     if before is not None:
         old = before / path.name
         cells.append(json.loads(old.read_text(encoding="utf-8"))["verdict"] if old.exists() else "")
@@ -34,10 +36,12 @@ def row(path: Path, before: Path | None = None) -> list[str]:
 
 
 def percent(found: dict[str, Any]) -> str:
+    """A share with its interval as a whole number of percent."""
     return f"{100 * found['value']:.0f}"
 
 
 def table(paths: list[Path], before: Path | None = None) -> list[str]:
+    """The lines of the table, a row an audit."""
     new = json.loads(paths[0].read_text(encoding="utf-8"))["format"] > 1
     head = ["model", *(["before"] if before else []), "verdict"]
     head += ["by the raw logit", "offset of the head"] if new else []

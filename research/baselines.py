@@ -31,14 +31,17 @@ from fpa.statistics import holm, paired_test
 
 
 def evaluated(model: str, folder: Path, options: argparse.Namespace) -> Result:
+    """The evaluation of MODEL or MODEL@FILE in a folder: made, continued, or read if it is there."""
     name, _, weights = model.partition("@")
     given = {
         "count": options.count,
         "data": options.data,
         "device": options.device,
         "ig_steps": options.ig_steps,
+        "weights": weights or None,
+        "data_root": options.data_root,
+        "output": str(folder),
     }
-    given |= {"weights": weights or None, "data_root": options.data_root, "output": str(folder)}
     words = [word for key, value in given.items() if value is not None for word in (f"--{key}", str(value))]
     estimators = ["--estimators", "paper,baselines,twins", "--examples", "0", "--quiet"]
     if code := fpa_command(["evaluate", name, *words, *estimators]):
@@ -48,8 +51,10 @@ def evaluated(model: str, folder: Path, options: argparse.Namespace) -> Result:
 
 def rows(result: Result) -> dict[str, str]:
     """The lines of the table for one model, by their heading."""
-    names, (free, twins) = estimator_names(result.results), rivals(result.plan)
-    fidelity, beats = result.fidelity, result.beats
+    names = estimator_names(result.results)
+    free, twins = rivals(result.plan)
+    fidelity = result.fidelity
+    beats = result.beats
     shown: dict[str, str] = {"accuracy": "" if result.accuracy is None else f"{100 * result.accuracy:.1f} %"}
     for name in free:
         shown[f"A of {names[name]}"] = f"{fidelity[name].area:.1f} ± {fidelity[name].interval:.1f}"
@@ -57,16 +62,26 @@ def rows(result: Result) -> dict[str, str]:
         marks = "" if beats.model_free[name].beaten else " °"
         areas = f"{fidelity[name].area:.1f} ± {fidelity[name].interval:.1f}"
         shown[f"A of {names[name]} (its twin)"] = f"{areas}{marks} ({fidelity[twin].area:.1f})"
-    strongest, best = (max(group, key=lambda name: fidelity[name].area) for group in (free, result.signed))
-    smaller = [paired_test(fidelity[name], fidelity[twin]).p_smaller for name, (twin, *_) in twins.items()]
-    total, found = len(result.signed), beats.model_free.values()
+    strongest = max(free, key=lambda name: fidelity[name].area)
+    best = max(result.signed, key=lambda name: fidelity[name].area)
     share = 100 * fidelity[strongest].area / fidelity[best].area
     shown["strongest model-free map, of the best A"] = f"{names[strongest]}, {share:.0f} %"
-    shown["beat every model-free map"] = f"{sum(rival.beaten for rival in found)} of {total}"
+    beaten = sum(rival.beaten for rival in beats.model_free.values())
+    shown["beat every model-free map"] = f"{beaten} of {len(result.signed)}"
     shown["beat their own twin"] = f"{sum(rival.beaten for rival in beats.twin.values())} of {len(twins)}"
+    # One-sided the other way round: is the A of an estimator smaller than that of its blurred twin?
+    smaller = [paired_test(fidelity[name], fidelity[twin]).p_smaller for name, (twin, *_) in twins.items()]
     shown["twin beats its original"] = f"{(holm(smaller) < 0.05).sum()} of {len(twins)}"
     shown["images"] = str(min(each.used for each in fidelity.values()))
     return shown
+
+
+def short_name(model: str) -> str:
+    """What a model is called in the table: the folder of a file, or its name without weights."""
+    path = Path(model)
+    if path.suffix == ".safetensors":
+        return path.parent.name
+    return model.partition("@")[0].replace(":", "-")
 
 
 def main() -> None:
@@ -79,12 +94,10 @@ def main() -> None:
     parser.add_argument("--device")
     parser.add_argument("--output", type=Path, required=True)
     options = parser.parse_args()
-    columns, tables = {}, []
+    columns = {}
+    tables = []
     for model in options.models:
-        path = Path(model)
-        name = (
-            path.parent.name if path.suffix == ".safetensors" else model.partition("@")[0].replace(":", "-")
-        )
+        name = short_name(model)
         result = evaluated(model, options.output / name, options)
         columns[name] = rows(result)
         tables.append(results_table(result.results).assign(model=name))

@@ -14,6 +14,7 @@ import json
 import math
 import re
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,6 +75,7 @@ class Finding:
 
 
 def read_results(folder: Path) -> Results:
+    """The results of one seed, from the files that cifar10_results.py wrote."""
     areas = pd.read_parquet(folder / "areas.parquet")
 
     def score(augmentation: str, estimator: str) -> Fidelity:
@@ -87,76 +89,109 @@ def read_results(folder: Path) -> Results:
     recipe = yaml.safe_load((folder / "recipe.yaml").read_text())
     scores = {name: {one: score(name, one) for one in PAPER} for name in recipe["augmentations"]}
     seed = json.loads((folder / "manifest.json").read_text())["seeds"]["seed"]
-    table, curves = pd.read_csv(folder / "table.csv"), pd.read_csv(folder / "curves.csv")
-    reliable = {name: reliability(scores[name], KINDS) for name in scores}
-    return Results(seed, recipe["data"]["name"], table, curves, scores, reliability=reliable)
+    return Results(
+        seed=seed,
+        data=recipe["data"]["name"],
+        table=pd.read_csv(folder / "table.csv"),
+        curves=pd.read_csv(folder / "curves.csv"),
+        scores=scores,
+        reliability={name: reliability(scores[name], KINDS) for name in scores},
+    )
 
 
 def conclusions(results: Results) -> list[Finding]:
     """What the paper concludes and the stored results must show."""
-    found = []
+    return [
+        *accuracies(results),
+        *order_with_fpa(results),
+        *rises_of_a(results),
+        *signed_lif_curves(results),
+        random_area(results),
+        *published_ranking(results),
+        *contradictions(results),
+    ]
+
+
+def accuracies(results: Results) -> Iterator[Finding]:
+    """Is every model about as good as the paper's?"""
     table = results.table
     for name, least in LEAST_ACCURACY.get(results.data, {}).items():
         accuracy = float(table[table.augmentation == name].accuracy.iloc[0])
         statement = f"accuracy, {model_name(name)}: at least {100 * least:.1f} %"
-        found.append(Finding(statement, accuracy >= least, f"{100 * accuracy:.2f} %"))
-    fpa = {name: results.area("fpa", name) for name in PAPER}
-    lowest, highest = min(SIGNED, key=fpa.__getitem__), max(UNSIGNED, key=fpa.__getitem__)
-    found.append(
-        Finding(
-            "with FPA every signed estimator beats every unsigned one",
-            fpa[lowest] > fpa[highest],
-            f"lowest signed {_a(lowest, fpa)}, highest unsigned {_a(highest, fpa)}",
-        )
+        yield Finding(statement, accuracy >= least, f"{100 * accuracy:.2f} %")
+
+
+def order_with_fpa(results: Results) -> Iterator[Finding]:
+    """Which estimators lead and which are last on the model trained with FPA?"""
+    areas = {name: results.area("fpa", name) for name in PAPER}
+    lowest = min(SIGNED, key=areas.__getitem__)
+    highest = max(UNSIGNED, key=areas.__getitem__)
+    yield Finding(
+        "with FPA every signed estimator beats every unsigned one",
+        areas[lowest] > areas[highest],
+        f"lowest signed {_a(lowest, areas)}, highest unsigned {_a(highest, areas)}",
     )
-    leaders = sorted(PAPER, key=fpa.__getitem__)[-2:]
-    found.append(
-        Finding(
-            "SG'_sum and IG_sum lead with FPA",
-            set(leaders) == {"sgx_sum", "ig_sum"},
-            ", ".join(_a(name, fpa) for name in reversed(leaders)),
-        )
+    leaders = sorted(PAPER, key=areas.__getitem__)[-2:]
+    yield Finding(
+        "SG'_sum and IG_sum lead with FPA",
+        set(leaders) == {"sgx_sum", "ig_sum"},
+        ", ".join(_a(name, areas) for name in reversed(leaders)),
     )
-    worst = min(UNSIGNED, key=fpa.__getitem__)
-    found.append(Finding("VG_abs is the worst unsigned one with FPA", worst == "vg_abs", _a(worst, fpa)))
+    worst = min(UNSIGNED, key=areas.__getitem__)
+    yield Finding("VG_abs is the worst unsigned one with FPA", worst == "vg_abs", _a(worst, areas))
+
+
+def rises_of_a(results: Results) -> Iterator[Finding]:
+    """By how much does FPA raise the A of signed estimators?"""
     for name, least in LEAST_RATIO.items():
-        ratio = fpa[name] / results.area("none", name)
+        ratio = results.area("fpa", name) / results.area("none", name)
         statement = f"FPA raises A of {estimator_name(name)} at least {least:g}-fold"
-        found.append(Finding(statement, ratio >= least, f"{ratio:.2f}-fold"))
+        yield Finding(statement, ratio >= least, f"{ratio:.2f}-fold")
+
+
+def signed_lif_curves(results: Results) -> Iterator[Finding]:
+    """Does the logit rise when the pixels that speak against the class are masked first?"""
     for name in results.scores:
         first = {one: results.curve(name, one, "lif").iloc[1] for one in SIGNED}
-        rises = name == "fpa"
-        holds = all(
-            row["mean"] - row.interval > 1 if rises else row["mean"] + row.interval < 1
-            for row in first.values()
-        )
-        statement = "LIF curves of signed estimators " + (
-            "rise above 1 first with FPA" if rises else f"fall at once, {model_name(name)}"
-        )
+        if name == "fpa":
+            statement = "LIF curves of signed estimators rise above 1 first with FPA"
+            holds = all(row["mean"] - row.interval > 1 for row in first.values())
+        else:
+            statement = f"LIF curves of signed estimators fall at once, {model_name(name)}"
+            holds = all(row["mean"] + row.interval < 1 for row in first.values())
         seen = ", ".join(f"{estimator_name(one)} {row['mean']:.3f}" for one, row in first.items())
-        found.append(Finding(statement, holds, f"at 5 %: {seen}"))
-    random = {name: results.area(name, "random") for name in results.scores}
-    found.append(
-        Finding(
-            "A of random is within 0.5 of 0",
-            max(map(abs, random.values())) < 0.5,
-            ", ".join(f"{model_name(name)} {area:+.2f}" for name, area in random.items()),
-        )
+        yield Finding(statement, holds, f"at 5 %: {seen}")
+
+
+def random_area(results: Results) -> Finding:
+    """Is a random order worth nothing?"""
+    areas = {name: results.area(name, "random") for name in results.scores}
+    return Finding(
+        "A of random is within 0.5 of 0",
+        max(map(abs, areas.values())) < 0.5,
+        ", ".join(f"{model_name(name)} {area:+.2f}" for name, area in areas.items()),
     )
+
+
+def published_ranking(results: Results) -> Iterator[Finding]:
+    """Do the estimators come in the published order?"""
     for name in ("none", "fpa"):
         published = results.published(name)
         ours = [results.area(name, one) for one in PAPER]
         correlation = float(spearman(ours, [published[one] for one in PAPER]))
         statement = f"rank correlation with the published A at least 0.9, {model_name(name)}"
-        found.append(Finding(statement, correlation >= 0.9, f"{correlation:.3f}"))
+        yield Finding(statement, correlation >= 0.9, f"{correlation:.3f}")
+
+
+def contradictions(results: Results) -> Iterator[Finding]:
+    """Do MIF and LIF contradict each other without FPA, and hardly ever with it?"""
     for name in results.scores:
         pairs = [pair for pair in results.reliability[name].pairs if pair.kind == "signed-unsigned"]
         count = sum(pair.contradiction for pair in pairs)
         holds = count <= 2 if name == "fpa" else count >= 12
         limit = "at most 2" if name == "fpa" else "at least 12"
         statement = f"signed-unsigned contradictions, {model_name(name)}: {limit} of 18"
-        found.append(Finding(statement, holds, f"{count} of {len(pairs)}"))
-    return found
+        yield Finding(statement, holds, f"{count} of {len(pairs)}")
 
 
 def claims(results: Results) -> list[Finding]:

@@ -43,14 +43,14 @@ def mean_curves(study: Results) -> pd.DataFrame:
 
 def image_areas(study: Results) -> pd.DataFrame:
     """The areas in percent of the images used, one row per image, columns augmentation.estimator.order."""
-    first = next(iter(next(iter(study.models.values())).fidelity.values()))
-    columns = {
-        "index": next(iter(study.models.values())).evaluation.indices[first.kept].astype(np.int32),
-    }
+    # All models of a study leave out the same images, so any of them says which are kept.
+    first_model = next(iter(study.models.values()))
+    kept = next(iter(first_model.fidelity.values())).kept
+    columns = {"index": first_model.evaluation.indices[kept].astype(np.int32)}
     for augmentation, model in study.models.items():
         for estimator, score in model.fidelity.items():
             for order, areas in (("mif", score.mif_areas), ("lif", score.lif_areas)):
-                columns[f"{augmentation}.{estimator}.{order}"] = areas[first.kept].astype(np.float32)
+                columns[f"{augmentation}.{estimator}.{order}"] = areas[kept].astype(np.float32)
     return pd.DataFrame(columns)
 
 
@@ -65,7 +65,8 @@ def published_areas(data: str) -> dict[str, dict[str, float]]:
 
 def spread(studies: list[Results]) -> pd.DataFrame:
     """A of every seed, its spread (standard deviation over seeds) and the distance to the published A."""
-    rows, known = [], published_areas(studies[0].recipe["data"]["name"])
+    rows = []
+    known = published_areas(studies[0].recipe["data"]["name"])
     for augmentation in studies[0].models:
         for estimator in studies[0].estimators:
             there = [study for study in studies if augmentation in study.models]
@@ -90,6 +91,32 @@ def spread(studies: list[Results]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def write_study(study: Results, folder: Path, place: Path, commit: str) -> None:
+    """The small files of one study, read from its folder."""
+    place.mkdir(parents=True, exist_ok=True)
+    manifest = {"commit": commit, **study.about}
+    manifest.pop("files", None)
+    (place / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
+    here = load_recipe(str(folder / "recipe.yaml"), {"data.root": "data"})  # not where it was run
+    (place / "recipe.yaml").write_text(here.to_yaml())
+    for name in ("table.csv", "table.md"):
+        shutil.copyfile(folder / name, place / name)
+    histories = [
+        pd.read_csv(folder / name / "training.csv").assign(augmentation=name) for name in study.models
+    ]
+    pd.concat(histories).to_csv(place / "training.csv", index=False)
+    mean_curves(study).to_csv(place / "curves.csv", index=False, float_format="%.6g")
+    areas = image_areas(study)
+    # Areas hardly repeat: bytes of equal place side by side are smaller than any dictionary.
+    areas.to_parquet(
+        place / "areas.parquet",
+        index=False,
+        compression="zstd",
+        use_dictionary=False,
+        column_encoding=dict.fromkeys(areas.columns, "BYTE_STREAM_SPLIT"),
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("studies", nargs="+", type=Path)
@@ -99,25 +126,7 @@ def main() -> None:
     studies = [read_study(folder) for folder in chosen.studies]
     commits = chosen.commit * len(studies) if len(chosen.commit) == 1 else chosen.commit
     for folder, study, commit in zip(chosen.studies, studies, commits, strict=True):
-        place = chosen.output / f"seed-{study.recipe['seed']}"
-        place.mkdir(parents=True, exist_ok=True)
-        manifest = {"commit": commit, **study.about}
-        manifest.pop("files", None)
-        (place / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
-        here = load_recipe(str(folder / "recipe.yaml"), {"data.root": "data"})  # not where it was run
-        (place / "recipe.yaml").write_text(here.to_yaml())
-        for name in ("table.csv", "table.md"):
-            shutil.copyfile(folder / name, place / name)
-        histories = [
-            pd.read_csv(folder / name / "training.csv").assign(augmentation=name) for name in study.models
-        ]
-        pd.concat(histories).to_csv(place / "training.csv", index=False)
-        mean_curves(study).to_csv(place / "curves.csv", index=False, float_format="%.6g")
-        areas = image_areas(study)
-        areas.to_parquet(
-            place / "areas.parquet", index=False, compression="zstd", use_dictionary=False,
-            column_encoding=dict.fromkeys(areas.columns, "BYTE_STREAM_SPLIT"),
-        )  # fmt: skip
+        write_study(study, folder, chosen.output / f"seed-{study.recipe['seed']}", commit)
     spread(studies).to_csv(chosen.output / "spread.csv", index=False, float_format="%.4f")
     for name in FIGURES:
         for source in (chosen.studies[0] / "figures").glob(f"{name}.png"):

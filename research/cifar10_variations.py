@@ -53,7 +53,10 @@ class Variations:
     def __init__(self, data: ImageData, count: int, device: str, tiny: bool, output: Path) -> None:
         self.images = data.normalisation(data.test.images[:count])
         self.labels = data.test.labels[:count]
-        self.data, self.device, self.tiny, self.output = data, device, tiny, output
+        self.data = data
+        self.device = device
+        self.tiny = tiny
+        self.output = output
         self.rows: list[dict[str, Any]] = []
         if output.exists():
             self.rows = pd.read_csv(output).to_dict("records")
@@ -65,12 +68,22 @@ class Variations:
         settings: Settings,
         shares: list[float] | None = None,
     ) -> Evaluation:
+        """The curves of some estimators with these settings, at these shares of masked pixels."""
         if self.tiny:
             settings = replace(settings, ig_steps=3, sg_samples=2)
-        how: dict[str, Any] = {"settings": settings, "fractions": shares, "examples": 0, "progress": False}
-        return fpa.evaluate(engine, (self.images, self.labels), estimators, **how).evaluation
+        result = fpa.evaluate(
+            engine,
+            (self.images, self.labels),
+            estimators,
+            settings=settings,
+            fractions=shares,
+            examples=0,
+            progress=False,
+        )
+        return result.evaluation
 
     def add(self, variation: str, augmentation: str, found: Evaluation, began: float) -> None:
+        """Add a row for each estimator, and write all rows so far."""
         scores = {
             name: Fidelity.from_curves(found.mif[name], found.lif[name], found.fractions)
             for name in found.mif
@@ -107,6 +120,7 @@ class Variations:
                 self.add(variation, augmentation, found, began)
 
     def settings(self) -> Iterator[tuple[str, str | list[str], Settings, list[float] | None]]:
+        """Name, estimators, their settings and the shares of masked pixels (None: the default) of each."""
         normalisation = self.data.normalisation
         black: Any = get_masking("black", normalisation.mean, normalisation.std)
         yield "default", "paper", Settings(), None

@@ -32,10 +32,12 @@ def of_areas(mif: np.ndarray, lif: np.ndarray) -> Fidelity:
 
 
 def taken(fidelities: dict[str, Fidelity], rows: np.ndarray) -> dict[str, Fidelity]:
+    """The fidelities of a sample: those images, some of them several times."""
     return {name: of_areas(each.mif_areas[rows], each.lif_areas[rows]) for name, each in fidelities.items()}
 
 
 def contains(estimate: tuple[float, float, float], truth: float) -> bool:
+    """Is the truth in the interval of (value, low, high)? Rounding does not count."""
     return bool(estimate[1] - 1e-9 <= truth <= estimate[2] + 1e-9)
 
 
@@ -46,8 +48,11 @@ def cifar10(folder: Path, draws: int) -> Iterator[tuple[str, int, bool]]:
         results = read_results(folder)
         nine = {name: results.scores[variant][name] for name in PAPER if name != "random"}
         other = {name: results.scores["rectangle"][name] for name in nine}
-        whole, agreement = reliability(nine, KINDS, draws=2), ranking_agreement(nine, other, draws=2)
-        area, images = nine["ig_sum"].area, nine["ig_sum"].used
+        # The population's own numbers; their intervals are not used, so two draws are enough.
+        whole = reliability(nine, KINDS, draws=2)
+        agreement = ranking_agreement(nine, other, draws=2)
+        area = nine["ig_sum"].area
+        images = nine["ig_sum"].used
         for size in SIZES:
             for draw in range(draws):
                 rows = rng.integers(images, size=size)
@@ -72,12 +77,23 @@ def cifar10(folder: Path, draws: int) -> Iterator[tuple[str, int, bool]]:
 def kept(images: int, draws: int) -> Iterator[tuple[str, int, bool]]:
     """The share of the centred logit kept with 10 % of the pixels masked at random, and a ratio of means."""
     rng = np.random.default_rng(1)
-    how = {"fractions": [0, 0.1], "count": images, "examples": 0, "progress": False, "outputs": "centred"}
     for variant in ("none", "fpa"):
-        result = fpa.evaluate(fpa.load_model(f"shapes-{variant}"), "shapes", ["random", "vg_abs"], **how)
+        result = fpa.evaluate(
+            fpa.load_model(f"shapes-{variant}"),
+            "shapes",
+            ["random", "vg_abs"],
+            fractions=[0, 0.1],
+            count=images,
+            examples=0,
+            progress=False,
+            outputs="centred",
+        )
         found = result.evaluation
-        left, start = found.mif["random"][:, 1:].astype(float), found.unmasked.astype(float)
-        truth, mif, lif = left.mean() / start.mean(), found.mif["vg_abs"], found.lif["vg_abs"]
+        left = found.mif["random"][:, 1:].astype(float)
+        start = found.unmasked.astype(float)
+        truth = left.mean() / start.mean()
+        mif = found.mif["vg_abs"]
+        lif = found.lif["vg_abs"]
         whole = result.fidelity["vg_abs"]
         for size in SIZES:
             for draw in range(draws):

@@ -14,23 +14,26 @@ does the same with the models of shapes in a minute or two on a CPU, to see that
 import argparse
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from finetuning import Measured, draw, measure, tabulate, timed, write_tables
 from fpa import finetune, load_model
 from fpa.data.sets import load_data
-from fpa.data.splits import first_images
+from fpa.data.splits import ImageData, first_images
 from fpa.engine.devices import chosen_device
 from fpa.models.saved import model_path
 from fpa.progress import Display
 
-SCRATCH, UNTOUCHED = "FPA from scratch", "untouched"
+SCRATCH = "FPA from scratch"
+UNTOUCHED = "untouched"
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The options, with those that `--tiny` makes small."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--model", default="shapes-none", help="the model trained without FPA")
     parser.add_argument("--scratch", default="shapes-fpa", help="the model trained with FPA, or its folder")
@@ -44,49 +47,74 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--device")
     parser.add_argument("--tiny", action="store_true")
     options = parser.parse_args(arguments)
-    device = chosen_device(options.device)
-    folder = options.output
-    folder.mkdir(parents=True, exist_ok=True)
-    batch_size = 64
+    options.batch_size = 64
     if options.tiny:
-        options.count, options.ig_steps, batch_size = 8, 2, 32
+        options.count = 8
+        options.ig_steps = 2
+        options.batch_size = 32
+    return options
+
+
+def images_of(options: argparse.Namespace) -> tuple[ImageData, Tensor, Tensor]:
+    """The data, and the normalised images and labels that the curves are of."""
+    if options.tiny:
         data = load_data("shapes", evaluation_images=options.count)
         data = replace(data, train=first_images(data.train, 96), evaluation=torch.arange(40))
     else:
         data = load_data("cifar10", options.data)
+    # The data set's own fixed choice, while accuracy is over all test images of `data`.
     chosen = load_data(data.name, options.data, evaluation_images=options.count).evaluation
-    images = data.normalisation(data.test.images[chosen]).to(device)
-    labels = data.test.labels[chosen]
+    images = data.normalisation(data.test.images[chosen]).to(chosen_device(options.device))
+    return data, images, data.test.labels[chosen]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = parsed(arguments)
+    folder = options.output
+    folder.mkdir(parents=True, exist_ok=True)
+    data, images, labels = images_of(options)
     scratch = Path(options.scratch)
     scratch = scratch / "model.safetensors" if scratch.is_dir() else model_path(options.scratch)
+    original = load_model(options.model)
 
     found: list[Measured] = []
     with Display() as display:
-        common = {"data": data, "images": images, "labels": labels}
-        common |= {"ig_steps": options.ig_steps, "display": display}
 
-        def add(name: str, model: nn.Module, place: Path, **more: float) -> None:
-            found.append(measure(name, model, place, **common, **more))
+        def add(
+            name: str, model: nn.Module, place: Path, epochs: int | None = None, seconds: float | None = None
+        ) -> None:
+            measured = measure(
+                name,
+                model,
+                place,
+                data=data,
+                images=images,
+                labels=labels,
+                ig_steps=options.ig_steps,
+                display=display,
+                epochs=epochs,
+                seconds=seconds,
+            )
+            found.append(measured)
 
-        original = load_model(options.model)
+        def finetuned(epochs: int, place: Path) -> nn.Module:
+            return finetune(
+                original,
+                data,
+                epochs=epochs,
+                learning_rate=options.learning_rate,
+                batch_size=options.batch_size,
+                targets="labels",
+                seed=options.seed,
+                device=chosen_device(options.device),
+                output=place,
+                display=display,
+            )
+
         add(UNTOUCHED, load_model(options.model), folder / "untouched")
         for epochs in options.epochs:
             place = folder / f"epochs-{epochs}"
-            tuned, seconds = timed(
-                place,
-                lambda epochs=epochs, place=place: finetune(
-                    original,
-                    data,
-                    epochs=epochs,
-                    learning_rate=options.learning_rate,
-                    batch_size=batch_size,
-                    targets="labels",
-                    seed=options.seed,
-                    device=device,
-                    output=place,
-                    display=display,
-                ),
-            )
+            tuned, seconds = timed(place, partial(finetuned, epochs, place))
             add(f"{epochs} epochs" if epochs > 1 else "1 epoch", tuned, place, epochs=epochs, seconds=seconds)
         add(SCRATCH, load_model(scratch), folder / "scratch")
     table = tabulate(found, SCRATCH)

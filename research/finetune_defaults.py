@@ -16,8 +16,9 @@ test images. OUTPUT gets a table for each model; run again, it continues. `--sho
 
 import argparse
 import itertools
+import math
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,14 @@ def start(name: str, options: argparse.Namespace) -> tuple[Any, ImageData]:
     """The model to begin with, and its data."""
     if name in finetune_imagenet.NETWORKS:
         model = finetune_imagenet.network(name, options.weights, 224)
-        how = {"workers": options.workers, "few": 8 if options.tiny else None, "crops": True}
-        data = finetune_imagenet.photos(options.photos, options.output / "photos", 224, **how)
+        data = finetune_imagenet.photos(
+            options.photos,
+            options.output / "photos",
+            224,
+            workers=options.workers,
+            few=8 if options.tiny else None,
+            crops=True,
+        )
         return model, replace(data, normalisation=Normalisation(model.card.mean, model.card.std))
     model = fpa.load_model(name)
     data = load_data(model.card.recipe["data"]["name"], options.data)
@@ -72,6 +79,62 @@ def measure(model: Any, data: ImageData, options: argparse.Namespace) -> dict[st
     }
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What a model learns, and how; 0 stands for the default of `fpa finetune`."""
+
+    targets: str = "none"
+    epochs: int = 0
+    rate: float = 0.0
+    share: float = 0.0
+
+    @property
+    def numbers(self) -> str:
+        """How the table names it, beside the targets."""
+        return f"{self.epochs} {self.rate} {self.share}"
+
+    def is_in(self, rows: list[dict[str, Any]]) -> bool:
+        """Was it measured already?"""
+        mine = (self.targets, float(self.epochs), self.rate, self.share)
+        return any((row["targets"], *map(float, str(row["asked"]).split())) == mine for row in rows)
+
+
+def measured(model: Any, data: ImageData, asked: Asked, options: argparse.Namespace) -> dict[str, Any]:
+    """A row of the table: the model is fine-tuned as asked, and audited."""
+    began = time.perf_counter()
+    tuned = model
+    used = asked
+    if asked.targets != "none":
+        tuned = fpa.finetune(
+            model,
+            data,
+            epochs=asked.epochs or None,
+            learning_rate=asked.rate or None,
+            targets=asked.targets,
+            fpa={"p1_max": asked.share} if asked.share else None,
+            workers=options.workers,
+            device=options.device,
+        )
+        # The table has what the defaults came to.
+        recipe = tuned.card.recipe
+        used = Asked(
+            targets=asked.targets,
+            epochs=recipe["training"]["epochs"],
+            rate=recipe["training"]["learning_rate"],
+            share=recipe["fpa"]["p1_max"],
+        )
+    seconds = time.perf_counter() - began
+    return {
+        "targets": used.targets,
+        "asked": asked.numbers,
+        "epochs": used.epochs,
+        "rate": used.rate,
+        "share": used.share,
+        **measure(tuned, data, options),
+        "seconds": round(seconds),
+    }
+
+
 def show(rows: pd.DataFrame) -> None:
     """A table for each model: a row for each number of epochs, a column for each way of the rest."""
     for name, model in rows.groupby("model", sort=False):
@@ -79,15 +142,30 @@ def show(rows: pd.DataFrame) -> None:
         print(f"\n{name}: {before.accuracy:.1f} %, {before.opposite:.0f} of 18, {before.verdict} as it is\n")
         print("| learns | epochs | rate | share | verdict | pairs | kept | change of accuracy | seconds |")
         print("|---|---|---|---|---|---|---|---|---|")
-        for one in model[model.targets != "none"].itertuples():
-            change, kept = one.accuracy - before.accuracy, one[model.columns.get_loc("kept at 10 %") + 1]
-            share = f"{one.share:g}" if "share" in model and one.share == one.share else ""
-            pairs = f"{one.opposite:.0f} of 18"
-            cells = [one.targets, one.epochs, f"{one.rate:g}", share, one.verdict, pairs]
-            print("|", " | ".join(map(str, [*cells, f"{kept:.0f} %", f"{change:+.1f}", one.seconds])), "|")
+        for row in model[model.targets != "none"].to_dict("records"):
+            share = row.get("share", math.nan)  # tables of before have none
+            cells = [
+                row["targets"],
+                row["epochs"],
+                f"{row['rate']:g}",
+                "" if math.isnan(share) else f"{share:g}",
+                row["verdict"],
+                f"{row['opposite']:.0f} of 18",
+                f"{row['kept at 10 %']:.0f} %",
+                f"{row['accuracy'] - before.accuracy:+.1f}",
+                row["seconds"],
+            ]
+            print("|", " | ".join(map(str, cells)), "|")
 
 
-def main() -> None:
+def label_of(name: str, model: Any, data: ImageData) -> str:
+    """What a model is called in the tables."""
+    if name in (*finetune_imagenet.NETWORKS, "shapes-none"):
+        return name
+    return f"{data.name}, {model.card.architecture}"
+
+
+def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("models", nargs="*", help="a shipped name, a model file, mobilenet_v2, ...")
     parser.add_argument("--data", default="data", help="folder that holds the data sets")
@@ -105,7 +183,11 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--shown", action="store_true")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = parsed()
     if options.shown:
         rows = pd.read_csv(options.output)
         if "targets" not in rows:  # before there was a choice
@@ -120,31 +202,15 @@ def main() -> None:
         if options.tiny:
             few = torch.arange(min(40, len(data.test)))
             data = replace(data, train=first_images(data.train, 96), evaluation=few)
-        card = model.card
-        label = f"{data.name}, {card.architecture}"
-        if name in (*finetune_imagenet.NETWORKS, "shapes-none"):
-            label = name
+        label = label_of(name, model, data)
         table = options.output / f"{label.replace(', ', '-').replace(':', '-')}.csv"
         rows = pd.read_csv(table).to_dict("records") if table.exists() else []
-        cells = itertools.product(options.targets, options.epochs, options.rates, options.shares)
-        for asked in [("none", 0, 0.0, 0.0), *cells]:
-            if any((row["targets"], *map(float, str(row["asked"]).split())) == asked for row in rows):
-                continue
-            began, tuned = time.perf_counter(), model
-            targets, epochs, rate, share = asked
-            if targets != "none":
-                how = {"epochs": epochs or None, "learning_rate": rate or None, "targets": targets}
-                how |= {"fpa": {"p1_max": share} if share else None, "workers": options.workers}
-                tuned = fpa.finetune(model, data, device=options.device, **how)
-                training, share = tuned.card.recipe["training"], tuned.card.recipe["fpa"]["p1_max"]
-                epochs, rate = training["epochs"], training["learning_rate"]
-            seconds = time.perf_counter() - began
-            what = {"targets": targets, "asked": f"{asked[1]} {asked[2]} {asked[3]}"}
-            what |= {"epochs": epochs, "rate": rate, "share": share}
-            found = {"model": label, **what, **measure(tuned, data, options)}
-            rows.append(found | {"seconds": round(seconds)})
-            pd.DataFrame(rows).to_csv(table, index=False, float_format="%.6g")
-            print(rows[-1], flush=True)
+        ways = itertools.product(options.targets, options.epochs, options.rates, options.shares)
+        for asked in [Asked(), *itertools.starmap(Asked, ways)]:
+            if not asked.is_in(rows):
+                rows.append({"model": label, **measured(model, data, asked, options)})
+                pd.DataFrame(rows).to_csv(table, index=False, float_format="%.6g")
+                print(rows[-1], flush=True)
     return show(pd.concat([pd.read_csv(path) for path in sorted(options.output.glob("*.csv"))]))
 
 

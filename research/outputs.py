@@ -39,7 +39,8 @@ def measure(engine: Engine, data: Any, output: str, settings: Settings) -> list[
     result = fpa.evaluate(
         engine, data, "paper", outputs=output, settings=settings, examples=0, progress=False
     )
-    table, counts = result.reliability.table(), {}
+    table = result.reliability.table()
+    counts = {}
     for kind in KINDS:
         counts[f"{kind} opposite"] = int(table.opposite[kind])
         counts[f"{kind} significant"] = int(table.contradictions[kind])
@@ -106,6 +107,7 @@ def rank_table(rows: pd.DataFrame) -> list[str]:
 
 
 def show(table: Path, page: Path) -> None:
+    """Print the tables, and put them into the page."""
     rows = pd.read_csv(table)
     tables = {"opposite": opposite_table(rows), "ranks": rank_table(rows), "areas": area_table(rows)}
     for lines in tables.values():
@@ -128,7 +130,8 @@ def main() -> None:
     rows = pd.read_csv(chosen.output).to_dict("records") if chosen.output.exists() else []
     if not chosen.shown:
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        loaded, count = load_data("cifar10", chosen.data), 8 if chosen.tiny else chosen.count
+        loaded = load_data("cifar10", chosen.data)
+        count = 8 if chosen.tiny else chosen.count
         data = loaded.normalisation(loaded.test.images[:count]), loaded.test.labels[:count]
         settings = Settings(ig_steps=3, sg_samples=2) if chosen.tiny else Settings()
         for study in chosen.studies:

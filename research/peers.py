@@ -24,7 +24,8 @@ import fpa
 from fpa.masking import Blur
 from fpa.scores import SCORES, Block
 
-SIDE, COUNT = 32, 6
+SIDE = 32
+COUNT = 6
 
 
 def network(channels: int = 3) -> nn.Module:
@@ -52,12 +53,13 @@ def block_of(model: nn.Module, images: Tensor, maps: Tensor, points: int = 17) -
     return Block(task, task.targets, logits, named, {"map": maps}, curves=curves, fractions=shares)
 
 
-MODEL, IMAGES = network(), pictures()
+MODEL = network()
+IMAGES = pictures()
 TARGETS = MODEL(IMAGES).argmax(1)
 MAPS = fpa.explain(MODEL, IMAGES, "vgx_sum")["vgx_sum"]
-INPUTS: dict[str, Any] = {"x_batch": IMAGES.numpy(), "y_batch": TARGETS.numpy(), "device": "cpu"}
-PLAIN: dict[str, Any] = {"disable_warnings": True, "display_progressbar": False}
-RAW: dict[str, Any] = {"abs": False, "normalise": False, **PLAIN}
+PLAIN: dict[str, bool] = {"disable_warnings": True, "display_progressbar": False}
+RAW: dict[str, bool] = {"abs": False, "normalise": False, **PLAIN}
+"""Settings of Quantus: as it is, and without its own changes to the maps."""
 
 
 def quiet(run: Callable[[], Any]) -> Any:
@@ -75,9 +77,42 @@ def changes(seen: list[Any]) -> str:
     return f"{int((changed > 0).sum())} pixels changed, {int((changed == 3).sum())} in all three channels"
 
 
+def scored(
+    metric: Any,
+    maps: Tensor,
+    *,
+    model: nn.Module = MODEL,
+    images: Tensor = IMAGES,
+    masks: Tensor | None = None,
+    batch_size: int = 64,
+) -> Any:
+    """What a metric of Quantus says of maps [N, C, H, W]."""
+    return quiet(
+        lambda: metric(
+            model,
+            x_batch=images.numpy(),
+            y_batch=(TARGETS if images is IMAGES else model(images).argmax(1)).numpy(),
+            a_batch=maps.numpy(),
+            s_batch=None if masks is None else masks.numpy(),
+            device="cpu",
+            batch_size=batch_size,
+        )
+    )
+
+
 def quantus_statements() -> Iterator[str]:
     import quantus
 
+    yield from quantus_defaults(quantus)
+    yield from quantus_failures(quantus)
+    yield from quantus_batches(quantus)
+    yield from quantus_monotonicity(quantus)
+    yield from quantus_perturbations(quantus)
+    yield from quantus_localisation(quantus)
+
+
+def quantus_defaults(quantus: Any) -> Iterator[str]:
+    """In how many metrics maps or logits are changed by default."""
     defaults: dict[str, list[str]] = {"abs": [], "normalise": [], "softmax": []}
     for kind in quantus.AVAILABLE_METRICS.values() if hasattr(quantus, "AVAILABLE_METRICS") else ():
         for name, each in kind.items():
@@ -91,12 +126,13 @@ def quantus_statements() -> Iterator[str]:
     for setting, names in defaults.items():
         yield f"{setting}=True by default in {len(names)} metrics: {', '.join(names)}"
 
-    def run(metric: Any, maps: Tensor = MAPS, **how: Any) -> Any:
-        return quiet(lambda: metric(MODEL, a_batch=maps[:, None].numpy(), **INPUTS | how))
+
+def quantus_failures(quantus: Any) -> Iterator[str]:
+    """What does not take colours."""
 
     def fails(metric: Any) -> str:
         try:
-            run(metric)
+            scored(metric, MAPS[:, None])
         except Exception as error:
             return f"{type(error).__name__}: {str(error).splitlines()[0][:90]}"
         return "works"
@@ -104,21 +140,23 @@ def quantus_statements() -> Iterator[str]:
     yield f"ROAD on RGB images: {fails(quantus.ROAD(noise=0.1, percentages=[10, 50, 90], **PLAIN))}"
     yield f"IROF on RGB images: {fails(quantus.IROF(return_aggregate=False, **PLAIN))}"
 
-    grey, images = network(1), pictures(1)
-    maps = fpa.explain(grey, images, "vgx_sum")["vgx_sum"]
-    of_grey: dict[str, Any] = {"x_batch": images.numpy(), "y_batch": grey(images).argmax(1).numpy()}
-    of_grey |= {"a_batch": maps[:, None].numpy(), "device": "cpu"}
 
-    def counted(make: Callable[[], Any], size: int, **other: Any) -> str:
+def quantus_batches(quantus: Any) -> Iterator[str]:
+    """Which scores of an image depend on the others in its batch."""
+    grey = network(1)
+    images = pictures(1)
+    maps = fpa.explain(grey, images, "vgx_sum")["vgx_sum"][:, None]
+
+    def counted(make: Callable[[], Any], maps: Tensor, size: int) -> str:
         np.random.seed(0)
-        scores = quiet(lambda: make()(grey, **of_grey | other, batch_size=size))
+        scores = scored(make(), maps, model=grey, images=images, batch_size=size)
         if isinstance(scores, dict):
             return ", ".join(f"{share} %: {value:.2f}" for share, value in scores.items())
         return f"{len(scores)} values, {shown(scores)}"
 
     irof = partial(quantus.IROF, return_aggregate=False, **PLAIN)
     try:
-        counted(irof, COUNT)
+        counted(irof, maps, COUNT)
     except AttributeError as error:
         yield f"IROF with NumPy {np.__version__}: {error}; np.trapz is put back for what follows"
         setattr(np, "trapz", np.trapezoid)  # noqa: B010
@@ -126,58 +164,74 @@ def quantus_statements() -> Iterator[str]:
         quantus.SensitivityN, features_in_step=64, n_max_percentage=0.8, return_aggregate=False, **RAW
     )
     road = partial(quantus.ROAD, noise=0.1, percentages=[20, 40, 60, 80], **PLAIN)
-    alike = torch.rand(2, 1, SIDE, SIDE, generator=torch.Generator().manual_seed(3)).repeat(
-        COUNT // 2, 1, 1, 1
-    )
+    sufficiency = partial(quantus.Sufficiency, threshold=0.6, **PLAIN)
+    # Every second map is nearly the same: sufficiency compares the maps of a batch.
+    alike = torch.rand(2, 1, SIDE, SIDE, generator=torch.Generator().manual_seed(3))
+    alike = alike.repeat(COUNT // 2, 1, 1, 1)
     alike = alike + 0.01 * torch.rand(alike.shape, generator=torch.Generator().manual_seed(4))
-    close: dict[str, Any] = {"a_batch": alike.numpy()}  # every second map is nearly the same
-    for name, make, other in (
-        ("ROAD", road, {}), ("SensitivityN", steps, {}), ("IROF", irof, {}),
-        ("Sufficiency", partial(quantus.Sufficiency, threshold=0.6, **PLAIN), close),
-    ):  # fmt: skip
+    for name, make, explained in (
+        ("ROAD", road, maps),
+        ("SensitivityN", steps, maps),
+        ("IROF", irof, maps),
+        ("Sufficiency", sufficiency, alike),
+    ):
         for size in (COUNT, 2):
-            yield f"{name} of {COUNT} grey images in batches of {size}: {counted(make, size, **other)}"
+            yield f"{name} of {COUNT} grey images in batches of {size}: {counted(make, explained, size)}"
 
+
+def quantus_monotonicity(quantus: Any) -> Iterator[str]:
     monotone = quantus.Monotonicity(features_in_step=64, perturb_baseline="black", **RAW)
-    both = [run(monotone, maps) for maps in (MAPS, -MAPS, torch.rand_like(MAPS))]
-    yield f"Monotonicity of a map, its negative and a random one: {both[0]}, {both[1]}, {both[2]}"
+    found = [scored(monotone, maps[:, None]) for maps in (MAPS, -MAPS, torch.rand_like(MAPS))]
+    yield f"Monotonicity of a map, its negative and a random one: {found[0]}, {found[1]}, {found[2]}"
 
-    seen: list[Any] = []
 
-    class Watched(nn.Module):
-        def forward(self, rows: Tensor) -> Any:
-            seen.append(rows[0].clone())
-            return MODEL(rows)
+class Watched(nn.Module):
+    """The model, which keeps the first image of every batch that it sees."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Tensor] = []
+
+    def forward(self, rows: Tensor) -> Any:
+        self.seen.append(rows[0].clone())
+        return MODEL(rows)
+
+
+def quantus_perturbations(quantus: Any) -> Iterator[str]:
+    """What is removed, and whether it comes back."""
+    watched = Watched().eval()
     infidelity = quantus.Infidelity(n_perturb_samples=3, perturb_patch_sizes=[16], **RAW)
-    quiet(lambda: infidelity(Watched().eval(), a_batch=MAPS[:, None].numpy(), **INPUTS))
-    rounds = np.array_split(np.array([row.numpy() for row in seen[1:]]), 3)
+    scored(infidelity, MAPS[:, None], model=watched)
+    rounds = np.array_split(np.array([row.numpy() for row in watched.seen[1:]]), 3)
     same = all(np.array_equal(rounds[0], each) for each in rounds[1:])
     last = float((torch.tensor(rounds[0][-1]) == IMAGES[0]).float().mean())
+    count = len(watched.seen) - 1
     yield (
-        f"Infidelity with 3 samples: {len(seen) - 1} perturbed images, those of all samples equal: {same}; "
+        f"Infidelity with 3 samples: {count} perturbed images, those of all samples equal: {same}; "
         f"what is removed stays removed: in the last one {100 * last:.0f} % of the values are the image's"
     )
 
-    seen.clear()
     flipping = quantus.PixelFlipping(features_in_step=256, perturb_baseline=0.5, **RAW)
     raw = torch.randn(IMAGES.shape, generator=torch.Generator().manual_seed(2))
-    quiet(lambda: flipping(Watched().eval(), **INPUTS, a_batch=raw.numpy()))
-    yield f"PixelFlipping, a step of 256 features, maps [N, 3, H, W]: {changes(seen)}"
-    seen.clear()
-    quiet(lambda: flipping(Watched().eval(), **INPUTS, a_batch=MAPS[:, None].numpy()))
-    yield f"PixelFlipping, a step of 256 features, maps [N, 1, H, W]: {changes(seen)}"
+    for shape, maps in (("[N, 3, H, W]", raw), ("[N, 1, H, W]", MAPS[:, None])):
+        watched = Watched().eval()
+        scored(flipping, maps, model=watched)
+        yield f"PixelFlipping, a step of 256 features, maps {shape}: {changes(watched.seen)}"
 
+
+def quantus_localisation(quantus: Any) -> Iterator[str]:
+    """Scores against a known region, which agree."""
     masks = torch.zeros(COUNT, SIDE, SIDE, dtype=torch.bool)
     masks[:, 8:24, 4:20] = True
     block = block_of(MODEL, IMAGES, MAPS.abs())
     object.__setattr__(block, "masks", masks)
     located = {
-        "pointing_game": quantus.PointingGame, "mass_accuracy": quantus.RelevanceMassAccuracy,
+        "pointing_game": quantus.PointingGame,
+        "mass_accuracy": quantus.RelevanceMassAccuracy,
         "rank_accuracy": quantus.RelevanceRankAccuracy,
-    }  # fmt: skip
+    }
     for name, kind in located.items():
-        theirs = run(kind(**RAW), MAPS.abs(), s_batch=masks[:, None].numpy())
+        theirs = scored(kind(**RAW), MAPS.abs()[:, None], masks=masks[:, None])
         yield f"{kind.__name__}: {shown(theirs)}, ours: {shown(SCORES[name](block)['map'])}"
 
 

@@ -28,7 +28,8 @@ def main() -> None:
             chosen = curves[(curves.augmentation == training) & (curves.estimator == estimator)]
             mif, lif = (chosen[chosen.order == order].sort_values("fraction") for order in ("mif", "lif"))
             x = 100 * mif["fraction"].to_numpy()
-            low, high = mif["mean"].to_numpy(), lif["mean"].to_numpy()
+            low = mif["mean"].to_numpy()
+            high = lif["mean"].to_numpy()
             axis.plot(x, 100 * high, color=colour, lw=1.8, label=f"{label}: least important first (LIF)")
             axis.plot(x, 100 * low, color=colour, lw=1.8, ls="--", label="most important first (MIF)")
             area = np.trapezoid(high - low, x)

@@ -46,7 +46,8 @@ def counted(model: Result) -> list[tuple[str, str, float]]:
 
 def table(results: Results, name: str) -> str:
     """Score x estimator of a model, in Markdown."""
-    names, keys = estimator_names(results), ["A", *results.score_titles]
+    names = estimator_names(results)
+    keys = ["A", *results.score_titles]
     columns = {key: column_of(results, name, key).cells for key in keys}
     lines = ["| estimator | " + " | ".join(keys) + " |", "|---" * (len(keys) + 1) + "|"]
     for estimator in results.estimators:

@@ -1,5 +1,6 @@
 """Files: permissions, the lock of a folder through real processes, and objects from a user's module."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -136,6 +137,58 @@ class TestLock:
         with folder_lock(tmp_path):
             pass
         assert (tmp_path / LOCK).exists()
+
+    @pytest.mark.parametrize("link", [os.symlink, os.link])
+    def test_a_link_in_its_place_is_refused_and_not_followed(self, tmp_path, link):
+        mine = tmp_path / "mine.txt"
+        mine.write_text("a year of work")
+        (tmp_path / "study").mkdir()
+        link(mine, tmp_path / "study" / LOCK)
+        with (
+            pytest.raises(InputError, match=rf"study cannot be locked: .*{LOCK} is a link"),
+            folder_lock(tmp_path / "study"),
+        ):
+            pass
+        assert mine.read_text() == "a year of work"
+
+    def test_a_link_to_nothing_in_its_place_makes_no_file_there(self, tmp_path):
+        (tmp_path / LOCK).symlink_to(tmp_path / "elsewhere")
+        with pytest.raises(InputError, match=f"{LOCK} is a link"), folder_lock(tmp_path):
+            pass
+        assert not (tmp_path / "elsewhere").exists()
+
+    def test_a_folder_or_a_pipe_in_its_place_is_named(self, tmp_path):
+        for make, message in ((os.mkdir, "is a folder; remove it first"), (os.mkfifo, "no plain file")):
+            folder = tmp_path / make.__name__
+            folder.mkdir()
+            make(folder / LOCK)
+            with pytest.raises(InputError, match=message), folder_lock(folder):
+                pass
+
+    @pytest.mark.parametrize("code", ["ENOLCK", "ENOSYS", "EOPNOTSUPP"])
+    def test_where_the_file_system_has_no_locks_the_run_goes_on(self, tmp_path, code, monkeypatch):
+        def without(descriptor, operation):
+            raise OSError(getattr(errno, code), "no locks here")
+
+        monkeypatch.setattr("fcntl.flock", without)
+        monkeypatch.setattr("fcntl.lockf", without)
+        with folder_lock(tmp_path), folder_lock(tmp_path):
+            write_text(tmp_path / "file", "text")
+        assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+    def test_a_forked_worker_that_ends_leaves_it_to_the_run(self, tmp_path):
+        def leave():
+            with folder_lock(tmp_path):
+                worker = os.fork()
+                if worker:
+                    assert os.waitpid(worker, 0)[1] == 0
+                    assert self.refused_elsewhere(tmp_path)
+            if not worker:
+                os._exit(0)
+
+        leave()
+        assert not list(tmp_path.iterdir())
 
     @staticmethod
     def refused_elsewhere(folder):

@@ -1,6 +1,8 @@
-"""Files: permissions, the lock of a folder through real processes, and objects from a user's module."""
+"""Files: permissions, locks through real processes, stored formats, objects from a user's module."""
 
 import errno
+import hashlib
+import json
 import os
 import signal
 import subprocess
@@ -9,11 +11,29 @@ import threading
 import zipfile
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import torch
 
 import fpa
 from fpa import InputError
-from fpa.files import LOCK, folder_lock, read_arrays, write_text
+from fpa.errors import DamagedError
+from fpa.files import (
+    LOCK,
+    file_texts,
+    folder_lock,
+    open_table,
+    read_arrays,
+    read_json,
+    tensors_and_texts,
+    tensors_fingerprint,
+    write_json,
+    write_table,
+    write_tensors,
+    write_text,
+)
 from fpa.plugins import load_object
 
 HOLD = """
@@ -195,6 +215,46 @@ class TestLock:
         command = [sys.executable, "-c", HOLD, str(folder)]
         result = subprocess.run(command, input="\n", capture_output=True, text=True, check=False)
         return "is in use by" in result.stderr
+
+
+class TestStored:
+    """What people have on their disks: the checksums, written out here, are those of every version."""
+
+    def test_json(self, tmp_path):
+        path = write_json(tmp_path / "a.json", {"b": 1, "a": [2.5, None]})
+        guard = hashlib.sha256(b'{"a": [2.5, null], "b": 1}').hexdigest()[:16]
+        assert json.loads(path.read_text()) == {"b": 1, "a": [2.5, None], "checksum": guard}
+        assert read_json(path) == {"b": 1, "a": [2.5, None]}
+        path.write_text(path.read_text().replace("2.5", "2.4"))
+        with pytest.raises(
+            DamagedError, match=r"a.json is damaged \(its content does not match its checksum"
+        ):
+            read_json(path)
+
+    def test_tensors(self, tmp_path):
+        path = tmp_path / "a.safetensors"
+        write_tensors(path, {"w": torch.ones(2)}, {"b": "y", "a": "x"})
+        values = b"w torch.float32 [2]" + np.ones(2, np.float32).tobytes()
+        guard = hashlib.blake2b(b"xy" + values, digest_size=16).hexdigest()
+        assert file_texts(path) == {"a": "x", "b": "y", "fpa-checksum": guard}
+        tensors, texts = tensors_and_texts(path)
+        assert (tensors["w"].tolist(), texts) == ([1.0, 1.0], {"a": "x", "b": "y"})
+        assert tensors_fingerprint(tensors) == hashlib.sha256(values).hexdigest()[:16]
+
+    def test_a_table(self, tmp_path):
+        path = tmp_path / "a.parquet"
+        write_table(path, pa.table({"x": [1, 2]}), {"seed": 0}, "mine", [])
+        guard = hashlib.blake2b(b'mine {"seed": 0}', digest_size=16).hexdigest().encode()
+        assert pq.read_schema(path).metadata == {
+            b"notes": b'{"seed": 0}',
+            b"key": b"mine",
+            b"checksum": guard,
+        }
+        stored = open_table(path)
+        assert (stored.notes, stored.key, stored.read()["x"].to_pylist()) == ({"seed": 0}, "mine", [1, 2])
+        pq.write_table(pa.table({"x": [1, 2]}), path)
+        with pytest.raises(DamagedError, match=r"it is no table of fpa: it has no 'notes'"):
+            open_table(path)
 
 
 class TestLoadObject:

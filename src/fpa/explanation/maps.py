@@ -17,8 +17,7 @@ from fpa.data.loaders import as_tensor
 from fpa.engine.tasks import Task
 from fpa.errors import InputError, unknown
 from fpa.explanation.raw import FAMILIES, RawMap, Reduction, checked_map, in_parts, register
-from fpa.files import first_bytes, refuse_bomb
-from fpa.models.saved import read_torch
+from fpa.files import first_bytes, read_torch, refuse_bomb
 from fpa.models.wrap import untouched
 
 _FORMATS = (".npy", ".npz", ".safetensors", ".pt", ".pth")

@@ -56,14 +56,3 @@ def read_arrays(path: Path) -> dict[str, "NDArray[Any]"]:
         raise
     except Exception as error:  # damaged archives raise exceptions of many types
         raise InputError(f"{path} cannot be read as arrays, it is damaged or missing: {error}") from error
-
-
-def file_texts(path: Path) -> dict[str, str]:
-    """The texts that a safetensors file carries beside its tensors, read without torch."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="np") as file:
-            return dict(file.metadata() or {})
-    except (SafetensorError, OSError) as error:
-        raise DamagedError({path: first_line(error)}) from error

@@ -1,11 +1,9 @@
-"""Tensors in files: safetensors with texts and a checksum, and what torch.save wrote; nothing is executed.
+"""Tensors in safetensors files, with texts and a checksum.
 
 Only what gives tensors imports torch: results are read without it.
 """
 
 import hashlib
-import pickle
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 
 from fpa.errors import DamagedError, InputError, first_line
 from fpa.files.atomic import write_bytes
-from fpa.files.foreign import first_bytes, refuse_bomb
+from fpa.files.foreign import first_bytes
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -87,21 +85,3 @@ def _updated(digest: Any, tensors: Mapping[str, "Tensor"]) -> str:
         # As bytes: NumPy has no bfloat16.
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
     return str(digest.hexdigest())
-
-
-def read_torch(path: Path, kind: str) -> Any:
-    """What torch.save wrote, memory-mapped where the format allows it; nothing in the file is executed."""
-    import torch
-
-    start = first_bytes(path, kind)
-    if not start.startswith((b"PK", b"\x80")):  # neither a zip archive nor a pickle
-        raise InputError(f"{path} is not a {kind}: it begins with {start[:16]!r}")
-    refuse_bomb(path)
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-    except pickle.UnpicklingError as error:
-        problem = f"{path} was not loaded: it holds more than tensors, and reading it could execute code"
-        remedy = "save the tensors alone, as in torch.save(model.state_dict(), FILE), or as safetensors"
-        raise InputError(f"{problem}; {remedy}") from error
-    except Exception as error:  # of many types, where a file is damaged
-        raise InputError(f"{path} cannot be read as a {kind}: {first_line(error)}") from error

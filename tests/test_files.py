@@ -1,5 +1,8 @@
-"""Files: permissions, the lock of a folder through real processes, and objects from a user's module."""
+"""Files: permissions, locks through real processes, stored formats, objects from a user's module."""
 
+import errno
+import hashlib
+import json
 import os
 import signal
 import subprocess
@@ -8,11 +11,29 @@ import threading
 import zipfile
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import torch
 
 import fpa
 from fpa import InputError
-from fpa.files import LOCK, folder_lock, read_arrays, write_text
+from fpa.errors import DamagedError
+from fpa.files import (
+    LOCK,
+    file_texts,
+    folder_lock,
+    open_table,
+    read_arrays,
+    read_json,
+    tensors_and_texts,
+    tensors_fingerprint,
+    write_json,
+    write_table,
+    write_tensors,
+    write_text,
+)
 from fpa.plugins import load_object
 
 HOLD = """
@@ -137,11 +158,103 @@ class TestLock:
             pass
         assert (tmp_path / LOCK).exists()
 
+    @pytest.mark.parametrize("link", [os.symlink, os.link])
+    def test_a_link_in_its_place_is_refused_and_not_followed(self, tmp_path, link):
+        mine = tmp_path / "mine.txt"
+        mine.write_text("a year of work")
+        (tmp_path / "study").mkdir()
+        link(mine, tmp_path / "study" / LOCK)
+        with (
+            pytest.raises(InputError, match=rf"study cannot be locked: .*{LOCK} is a link"),
+            folder_lock(tmp_path / "study"),
+        ):
+            pass
+        assert mine.read_text() == "a year of work"
+
+    def test_a_link_to_nothing_in_its_place_makes_no_file_there(self, tmp_path):
+        (tmp_path / LOCK).symlink_to(tmp_path / "elsewhere")
+        with pytest.raises(InputError, match=f"{LOCK} is a link"), folder_lock(tmp_path):
+            pass
+        assert not (tmp_path / "elsewhere").exists()
+
+    def test_a_folder_or_a_pipe_in_its_place_is_named(self, tmp_path):
+        for make, message in ((os.mkdir, "is a folder; remove it first"), (os.mkfifo, "no plain file")):
+            folder = tmp_path / make.__name__
+            folder.mkdir()
+            make(folder / LOCK)
+            with pytest.raises(InputError, match=message), folder_lock(folder):
+                pass
+
+    @pytest.mark.parametrize("code", ["ENOLCK", "ENOSYS", "EOPNOTSUPP"])
+    def test_where_the_file_system_has_no_locks_the_run_goes_on(self, tmp_path, code, monkeypatch):
+        def without(descriptor, operation):
+            raise OSError(getattr(errno, code), "no locks here")
+
+        monkeypatch.setattr("fcntl.flock", without)
+        monkeypatch.setattr("fcntl.lockf", without)
+        with folder_lock(tmp_path), folder_lock(tmp_path):
+            write_text(tmp_path / "file", "text")
+        assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+    def test_a_forked_worker_that_ends_leaves_it_to_the_run(self, tmp_path):
+        def leave():
+            with folder_lock(tmp_path):
+                worker = os.fork()
+                if worker:
+                    assert os.waitpid(worker, 0)[1] == 0
+                    assert self.refused_elsewhere(tmp_path)
+            if not worker:
+                os._exit(0)
+
+        leave()
+        assert not list(tmp_path.iterdir())
+
     @staticmethod
     def refused_elsewhere(folder):
         command = [sys.executable, "-c", HOLD, str(folder)]
         result = subprocess.run(command, input="\n", capture_output=True, text=True, check=False)
         return "is in use by" in result.stderr
+
+
+class TestStored:
+    """What people have on their disks: the checksums, written out here, are those of every version."""
+
+    def test_json(self, tmp_path):
+        path = write_json(tmp_path / "a.json", {"b": 1, "a": [2.5, None]})
+        guard = hashlib.sha256(b'{"a": [2.5, null], "b": 1}').hexdigest()[:16]
+        assert json.loads(path.read_text()) == {"b": 1, "a": [2.5, None], "checksum": guard}
+        assert read_json(path) == {"b": 1, "a": [2.5, None]}
+        path.write_text(path.read_text().replace("2.5", "2.4"))
+        with pytest.raises(
+            DamagedError, match=r"a.json is damaged \(its content does not match its checksum"
+        ):
+            read_json(path)
+
+    def test_tensors(self, tmp_path):
+        path = tmp_path / "a.safetensors"
+        write_tensors(path, {"w": torch.ones(2)}, {"b": "y", "a": "x"})
+        values = b"w torch.float32 [2]" + np.ones(2, np.float32).tobytes()
+        guard = hashlib.blake2b(b"xy" + values, digest_size=16).hexdigest()
+        assert file_texts(path) == {"a": "x", "b": "y", "fpa-checksum": guard}
+        tensors, texts = tensors_and_texts(path)
+        assert (tensors["w"].tolist(), texts) == ([1.0, 1.0], {"a": "x", "b": "y"})
+        assert tensors_fingerprint(tensors) == hashlib.sha256(values).hexdigest()[:16]
+
+    def test_a_table(self, tmp_path):
+        path = tmp_path / "a.parquet"
+        write_table(path, pa.table({"x": [1, 2]}), {"seed": 0}, "mine", [])
+        guard = hashlib.blake2b(b'mine {"seed": 0}', digest_size=16).hexdigest().encode()
+        assert pq.read_schema(path).metadata == {
+            b"notes": b'{"seed": 0}',
+            b"key": b"mine",
+            b"checksum": guard,
+        }
+        stored = open_table(path)
+        assert (stored.notes, stored.key, stored.read()["x"].to_pylist()) == ({"seed": 0}, "mine", [1, 2])
+        pq.write_table(pa.table({"x": [1, 2]}), path)
+        with pytest.raises(DamagedError, match=r"it is no table of fpa: it has no 'notes'"):
+            open_table(path)
 
 
 class TestLoadObject:

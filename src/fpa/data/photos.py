@@ -1,7 +1,6 @@
 """Sets of image files: `folder:PATH`, and what published sets share: listing, checking, decoding."""
 
 import hashlib
-import json
 import math
 import os
 import sys
@@ -34,7 +33,7 @@ from fpa.data.splits import (
     next_batch_of,
 )
 from fpa.errors import InputError, warn
-from fpa.files import write_text
+from fpa.files import read_json, write_json
 
 _USUAL_IMAGES = 5000  # evaluation images of Food-101 and ImageNet, as in the paper
 
@@ -270,10 +269,10 @@ def z_score(split: FileSplit, cache: Path) -> Normalisation:
             raise UnreadableImage(path, error) from error
     key = listing.hexdigest()
     try:
-        kept = json.loads(cache.read_text(encoding="utf-8"))
+        kept = read_json(cache)
         if kept["files"] == key:
             return Normalisation(tuple(kept["mean"]), tuple(kept["std"]))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         pass  # nothing usable was kept: measured anew below
 
     totals = torch.zeros(2, 3).long()
@@ -288,7 +287,7 @@ def z_score(split: FileSplit, cache: Path) -> Normalisation:
         raise InputError(f"a channel of the {len(split)} training images is constant: it cannot be z-scored")
     result = Normalisation(tuple((mean / 255).tolist()), tuple((std / 255).tolist()))
     try:
-        write_text(cache, json.dumps({"files": key, "mean": result.mean, "std": result.std}, indent=1) + "\n")
+        write_json(cache, {"files": key, "mean": result.mean, "std": result.std})
     except (OSError, InputError) as error:
         warn(f"{cache} cannot be saved and will be measured again next time: {error}")
     return result

@@ -9,7 +9,6 @@ Every file appears whole or not at all and carries checksums. A block also carri
 weights, so that one from another evaluation is found.
 """
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -23,7 +22,7 @@ from fpa.errors import DamagedError, InputError, first_line, printable, same_for
 from fpa.evaluation.differences import plan_differences
 from fpa.evaluation.examples import EXAMPLES, key_of, read_examples, write_examples
 from fpa.evaluation.result import Evaluation, Result
-from fpa.files import read_json, refuse_links, replacing, writable_folder, write_json
+from fpa.files import open_table, read_json, refuse_links, writable_folder, write_json, write_table
 from fpa.values import check_type, checked
 
 if TYPE_CHECKING:
@@ -51,8 +50,11 @@ DESCRIPTION = "evaluation.json"
 FILES = (DESCRIPTION, "blocks/block-[0-9]*.parquet", "blocks/scores-[0-9]*.parquet", EXAMPLES)
 """The names of an evaluation's files, as patterns."""
 
-SIDES, REPEATED = ("mif", "lif"), ["score", "estimator"]
-"""The orders of a curve; the columns of texts, written as a dictionary: numbers hardly repeat."""
+SIDES = ("mif", "lif")
+"""The orders of a curve."""
+
+REPEATED = ("score", "estimator")
+"""The columns of texts."""
 
 
 class StoredBlock(NamedTuple):
@@ -114,9 +116,9 @@ class EvaluationFolder:
         """How many images a block holds, which evaluation.json would say; refuses blocks of anything else."""
         foreign, sizes = dict[Path, object](), set[int]()
         for path in map(self.file, self.blocks):
-            _, notes, key = _metadata(path)
-            sizes.add(notes.get("block", 0))
-            if key != key_of(asked) or 0 in sizes or len(sizes) > 1:
+            stored = open_table(path)
+            sizes.add(stored.notes.get("block", 0))
+            if stored.key != key_of(asked) or 0 in sizes or len(sizes) > 1:
                 foreign[path] = f"no {DESCRIPTION} describes it, and it is not of this evaluation"
         if foreign:
             raise DamagedError(foreign)
@@ -356,45 +358,12 @@ def _array(table: Any, name: str) -> NDArray[Any]:
 
 
 def _write(path: Path, table: Any, notes: Mapping[str, Any], about: Mapping[str, Any]) -> None:
-    import pyarrow.parquet as pq
-
-    text, key = json.dumps({**notes, "block": about["block"]}), key_of(about)
-    # Parquet checks its columns alone.
-    metadata = {"notes": text, "key": key, "checksum": _checksum(text, key)}
-    with replacing(path) as temporary:
-        how = {"use_dictionary": REPEATED, "compression": "zstd", "write_page_checksum": True}
-        pq.write_table(table.replace_schema_metadata(metadata), temporary, **how)
-
-
-def _metadata(path: Path) -> tuple[Any, dict[str, Any], str]:
-    """A block's file, opened, its notes, and the key of its evaluation."""
-    import pyarrow.parquet as pq
-
-    try:
-        file = pq.ParquetFile(path, page_checksum_verification=True)
-        raw = file.schema_arrow.metadata or {}
-        metadata = {name.decode(): value.decode() for name, value in raw.items()}
-        notes: dict[str, Any] = json.loads(metadata["notes"])
-    except KeyError as error:
-        raise DamagedError({path: f"it is not a block of an evaluation: it has no {error}"}) from error
-    except Exception as error:  # damaged files raise exceptions of many types
-        raise DamagedError({path: first_line(error)}) from error
-    if metadata.get("checksum") != _checksum(metadata["notes"], metadata.get("key", "")):
-        raise DamagedError({path: "its content does not match its checksum"})
-    return file, notes, metadata["key"]
+    write_table(path, table, {**notes, "block": about["block"]}, key_of(about), REPEATED)
 
 
 def _read(path: Path, key: str | None) -> tuple[Any, dict[str, Any]]:
     """The table of a block, of the evaluation with this key, and its notes."""
-    file, notes, stored = _metadata(path)
-    if key not in (None, stored):
+    stored = open_table(path)
+    if key not in (None, stored.key):
         raise DamagedError({path: "it is a block of another evaluation or another model"})
-    try:
-        with file:
-            return file.read(), notes
-    except Exception as error:  # damaged files raise exceptions of many types
-        raise DamagedError({path: first_line(error)}) from error
-
-
-def _checksum(notes: str, key: str) -> str:
-    return hashlib.blake2b(f"{key} {notes}".encode(), digest_size=16).hexdigest()
+    return stored.read(), stored.notes

@@ -2,23 +2,21 @@
 
 import hashlib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import torch
-from safetensors import safe_open
 from torch import Tensor, nn
 
 from fpa.data.loaders import as_tensor
 from fpa.engine.tasks import Task
 from fpa.errors import InputError, unknown
 from fpa.explanation.raw import FAMILIES, RawMap, Reduction, checked_map, in_parts, register
-from fpa.files import first_bytes, refuse_bomb
-from fpa.models.saved import read_torch
+from fpa.files import named_arrays
 from fpa.models.wrap import untouched
 
 _FORMATS = (".npy", ".npz", ".safetensors", ".pt", ".pth")
@@ -117,10 +115,8 @@ def _read(path: Path, array: str | None) -> Tensor:
     """One array of a file, memory-mapped where the format allows it."""
     if path.suffix not in _FORMATS:
         raise InputError(f"maps are read from {', '.join(_FORMATS)} files, got {path}")
-    first_bytes(path, "file of maps")
-    refuse_bomb(path)
     try:
-        arrays = _arrays(path)
+        arrays = named_arrays(path, "file of maps")
         if array is None and len(arrays) != 1:
             held = f"{len(arrays)} arrays ({', '.join(sorted(arrays)[:16])})"
             raise InputError(f"{path} holds {held}: name one as in maps:{path}#ARRAY")
@@ -132,25 +128,6 @@ def _read(path: Path, array: str | None) -> Tensor:
     except Exception as error:  # of many types, where a file is damaged
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"the maps in {path} cannot be read: {reason}") from error
-
-
-def _arrays(path: Path) -> Mapping[str, Callable[[], Any]]:
-    """What reads each array of a file, by its name."""
-    file: Any
-    match path.suffix:
-        case ".npy":  # copy on write: torch takes no read-only arrays
-            return {path.stem: partial(np.load, path, mmap_mode="c", allow_pickle=False)}
-        case ".npz":
-            file = np.load(path, allow_pickle=False)
-            return {name: partial(file.__getitem__, name) for name in file.files}
-        case ".safetensors":
-            file = safe_open(path, framework="pt")
-            return {name: partial(file.get_tensor, name) for name in file.keys()}  # noqa: SIM118
-    held = read_torch(path, "file of maps")
-    tensors = {path.stem: held} if isinstance(held, Tensor) else held
-    if not isinstance(tensors, dict) or not all(isinstance(value, Tensor) for value in tensors.values()):
-        raise InputError(f"{path} must hold a tensor or a dict of tensors, got {type(held).__name__}")
-    return {str(name): value.detach for name, value in tensors.items()}
 
 
 def as_raw_map(source: Any) -> RawMap:

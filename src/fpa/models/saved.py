@@ -4,11 +4,8 @@ Weights are data: safetensors, or what `torch.load` reads without executing anyt
 is refused.
 """
 
-import hashlib
 import json
 import os
-import pickle
-import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from inspect import isfunction, signature
@@ -16,14 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
 
 from fpa.data.normalisation import Normalisation
 from fpa.data.sets import is_plain_name
 from fpa.errors import InputError, first_line, shortened
-from fpa.files import first_bytes, refuse_bomb, replacing
+from fpa.files import WEIGHTS, open_tensors, read_tensors, read_torch, tensors_fingerprint, write_tensors
 from fpa.models.architectures import ModelName, build, parse_model_name, unknown_model
 from fpa.models.hubs import DEFAULT, Opened, about, open_hugging_face, open_published, published
 from fpa.models.wrap import placed
@@ -37,9 +32,6 @@ LARGEST = 65536
 """The most channels, and pixels along a side, that a model file may speak of."""
 
 PRETRAINED = Path(__file__).parent / "pretrained"
-
-CHECKSUM, WEIGHTS = "fpa-checksum", "fpa-weights"
-"""What a model file says beside its card: a checksum of everything, and the fingerprint of the weights."""
 
 # Where training scripts keep the weights in a checkpoint, and what wrappers put before their names.
 CHECKPOINT_KEYS = ("state_dict", "model_state_dict", "model", "net", "weights")
@@ -97,19 +89,13 @@ def save_model(model: nn.Module, card: ModelCard, path: Path | str, *, half: boo
     if half:
         state = {name: value.half() if value.ndim > 1 else value for name, value in state.items()}
     text = json.dumps({"format": FORMAT, **asdict(card)})
-    weights = _updated(hashlib.sha256(), _restored(state))[:16]  # as they will be when they are loaded
+    weights = tensors_fingerprint(_restored(state))  # as they will be when they are loaded
     write_tensors(Path(path), state, {"fpa": text, WEIGHTS: weights})
 
 
 def _restored(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """What was rounded to float16, in float32 again."""
     return {key: value.float() if value.dtype == torch.float16 else value for key, value in state.items()}
-
-
-def write_tensors(path: Path, tensors: dict[str, Tensor], texts: dict[str, str]) -> None:
-    """Write tensors, and texts by name, to a safetensors file with a checksum, whole or not at all."""
-    with replacing(path) as temporary:
-        temporary.write_bytes(to_safetensors(tensors, texts | {CHECKSUM: _checksum(tensors, texts)}))
 
 
 STATE_DICTS = (".pth", ".pt", ".bin", ".ckpt")
@@ -211,46 +197,9 @@ def check_same_tensors(path: Path, model: str, expected: dict[str, Any], state: 
         raise InputError(f"{path} does not hold weights of the architecture {model!r}: {'; '.join(problems)}")
 
 
-def open_tensors(path: Path) -> Any:
-    """Open a safetensors file, or say what is wrong with it."""
-    first_bytes(path, "model file")
-    try:
-        return safe_open(path, framework="pt")
-    except (SafetensorError, OSError) as error:
-        raise InputError(f"{path} is not a complete safetensors file: {error}") from error
-
-
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """All tensors of a safetensors file; where it carries a checksum, damage is refused."""
-    return tensors_and_texts(path)[0]
-
-
-def tensors_and_texts(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """All tensors of a safetensors file, and its texts; where it carries a checksum, damage is refused."""
-    with open_tensors(path) as file:
-        state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        texts: dict[str, str] = file.metadata() or {}
-    if texts.pop(CHECKSUM, None) not in (None, _checksum(state, texts)):
-        raise InputError(f"{path} is damaged: its content does not match its checksum")
-    return state, texts
-
-
-def _checksum(state: Mapping[str, Tensor], texts: Mapping[str, str]) -> str:
-    joined = "".join(text for _, text in sorted(texts.items()))
-    return _updated(hashlib.blake2b(joined.encode(), digest_size=16), state)
-
-
-def _updated(digest: Any, state: Mapping[str, Tensor]) -> str:
-    """The hash, in hexadecimal digits, with the names, kinds and values of tensors added."""
-    for name, tensor in sorted(state.items()):
-        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
-    return str(digest.hexdigest())
-
-
 def fingerprint(model: nn.Module) -> str:
     """Of the weights: two models with the same weights and names are the same."""
-    return _updated(hashlib.sha256(), model.state_dict())[:16]
+    return tensors_fingerprint(model.state_dict())
 
 
 @checked
@@ -341,22 +290,6 @@ def _state_dict(path: Path) -> dict[str, Tensor]:
         some = ", ".join(map(str, list(content)[:5]))
         raise InputError(f"{path} holds no state dict: its entries ({some}) are not tensors")
     return state
-
-
-def read_torch(path: Path, kind: str) -> Any:
-    """What torch.save wrote, memory-mapped where the format allows it; nothing in the file is executed."""
-    start = first_bytes(path, kind)
-    if not start.startswith((b"PK", b"\x80")):  # neither a zip archive nor a pickle
-        raise InputError(f"{path} is not a {kind}: it begins with {start[:16]!r}")
-    refuse_bomb(path)
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-    except pickle.UnpicklingError as error:
-        problem = f"{path} was not loaded: it holds more than tensors, and reading it could execute code"
-        remedy = "save the tensors alone, as in torch.save(model.state_dict(), FILE), or as safetensors"
-        raise InputError(f"{problem}; {remedy}") from error
-    except Exception as error:  # of many types, where a file is damaged
-        raise InputError(f"{path} cannot be read as a {kind}: {first_line(error)}") from error
 
 
 def _stripped(state: dict[str, Tensor], expected: Mapping[str, Any]) -> dict[str, Tensor]:

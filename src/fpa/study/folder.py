@@ -26,6 +26,7 @@ from fpa.files import (
     file_checksum,
     file_texts,
     read_json,
+    read_tensors,
     refuse_links,
     writable_folder,
     write_json,
@@ -92,8 +93,6 @@ class StudyFolder:
 
     def damaged(self, recipe: Recipe | None = None) -> dict[Path, object]:
         """The files that cannot be read or, in a study of `recipe`, are foreign, with the reasons."""
-        from fpa.models.saved import read_tensors
-
         for path in self.files:
             if not os.access(path, os.R_OK):  # to be read by someone else, and not to be removed
                 raise InputError(f"{path} cannot be read: you lack permission")

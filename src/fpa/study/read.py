@@ -10,7 +10,7 @@ from fpa.errors import DamagedError, InputError, warn
 from fpa.evaluation.examples import read_examples
 from fpa.evaluation.result import Result, Results
 from fpa.evaluation.shards import DESCRIPTION, load_result, read_evaluation
-from fpa.files import file_checksum, file_texts, read_json
+from fpa.files import WEIGHTS, file_checksum, file_texts, read_json
 from fpa.scores.fidelity import common_images
 from fpa.study.folder import StudyFolder, check_format, stored_recipe
 from fpa.study.recipe import Recipe, load_recipe, recipe_names
@@ -50,7 +50,7 @@ def read_study(folder: Path | str) -> Results:
         if not evaluation.complete:
             raise InputError(f"{folder / name} is not complete: run the study again to continue")
         if (model := folder / name / "model.safetensors").exists():
-            weights = file_texts(model).get("fpa-weights")  # none where an earlier version wrote it
+            weights = file_texts(model).get(WEIGHTS)  # none where an earlier version wrote it
             if weights not in (None, about["model"]):
                 wrong = "holds curves of other weights than those of its model"
                 raise InputError(f"{folder / name} {wrong}: run the study again to make them anew")

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from fpa.data.splits import ImageData
 from fpa.errors import InputError, first_line
-from fpa.files import write_text
-from fpa.models.saved import ModelCard, check_same_tensors, read_tensors, tensors_and_texts, write_tensors
+from fpa.files import read_tensors, tensors_and_texts, write_tensors, write_text
+from fpa.models.saved import ModelCard, check_same_tensors
 from fpa.progress import training_stage
 from fpa.seeds import Stream, derive
 from fpa.training.augment import FPA, Cell, Rectangle

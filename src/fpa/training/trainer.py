@@ -21,8 +21,15 @@ from fpa.data.splits import UNREADABLE, ArraySplit, FileSplit, ImageData, read_b
 from fpa.engine.devices import arithmetic_on, check_device
 from fpa.engine.forms import out_of_memory
 from fpa.errors import InputError, unknown
-from fpa.files import clear_temporaries, folder_lock, is_main_process, refuse_links, writable_folder
-from fpa.models.saved import read_card, read_tensors, save_model
+from fpa.files import (
+    clear_temporaries,
+    folder_lock,
+    is_main_process,
+    read_tensors,
+    refuse_links,
+    writable_folder,
+)
+from fpa.models.saved import read_card, save_model
 from fpa.models.wrap import class_count, untouched
 from fpa.progress import Display
 from fpa.training.batches import Batches, FileBatches, LoaderBatches, training_batches

@@ -18,7 +18,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from numpy.typing import NDArray
 
 from fpa.evaluation.result import Result, Results
-from fpa.files import replacing, writable_folder
+from fpa.files import writable_folder, write_bytes
 from fpa.progress import shortened
 from fpa.show.names import Look, estimator_names, model_name
 from fpa.show.summary import mean_curve
@@ -60,8 +60,7 @@ def save(figure: Figure, stem: str | Path) -> list[Path]:
             content = BytesIO()
             figure.savefig(content, format=kind, dpi=200, metadata=entries)
             paths.append(stem.with_name(f"{stem.name}.{kind}"))
-            with replacing(paths[-1]) as temporary:
-                temporary.write_bytes(content.getvalue())
+            write_bytes(paths[-1], content.getvalue())
     return paths
 
 

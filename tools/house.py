@@ -51,7 +51,7 @@ from house_source import (
 
 ROOT = Path(__file__).parents[1]
 ROOMS = (
-    ("errors", "values", "identity", "plugins", "files", "seeds", "progress"),
+    ("errors", "values", "notes", "showing", "identity", "plugins", "files", "seeds", "progress"),
     ("masking",),
     ("data",),
     ("models",),
@@ -71,8 +71,11 @@ ROOMS = (
 LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
 
 EXCEPTIONS = {
-    ("evaluation.result", "show"): "a result prints, plots and reports itself when it is asked to",
-    ("auditing.verdict", "show"): "an audit prints and reports itself when it is asked to",
+    ("showing", "show"): "the one way to it, for objects that print, plot and report themselves",
+    ("showing", "statistics"): "the types of what shows itself",
+    ("showing", "evaluation"): "the types of what shows itself",
+    ("showing", "auditing"): "the types of what shows itself",
+    ("auditing.verdict", "show"): "the type of the lines of the evidence",
     ("plugins", COMPUTED): "imports the module of a user, named module:NAME",
     ("models.architectures", COMPUTED): "imports the packages of models, if they are installed",
 }

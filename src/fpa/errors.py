@@ -106,7 +106,12 @@ def percent(share: float | None, sign: str = "") -> str:
     >>> percent(0.934), percent(-0.0001), percent(0.051, "+"), percent(None)
     ('93.4 %', '0.0 %', '+5.1 %', 'unknown')
     """
-    return "unknown" if share is None else f"{round(100 * share, 1) + 0.0:{sign}.1f} %"
+    return "unknown" if share is None else f"{in_percent(share):{sign}.1f} %"
+
+
+def in_percent(share: float) -> float:
+    """A share in percent, with the one digit after the point that people see; no negative zero."""
+    return round(100 * share, 1) + 0.0
 
 
 def printable(text: str) -> str:

@@ -23,14 +23,15 @@ from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
 import fpa
 from browsers import open_page
 from fpa.auditing import rule
-from fpa.auditing.auditor import _in_all
-from fpa.auditing.rule import FEWEST_IMAGES, LEAST_KEPT, Evidence, judge, most_opposite
+from fpa.auditing.auditor import REMEDIES, _in_all
+from fpa.auditing.rule import FEWEST_IMAGES, LEAST_KEPT, Evidence, judge, most_opposite, stops
 from fpa.cli.main import main
 from fpa.data.sets import load_data
 from fpa.evaluation import loop
 from fpa.explanation import PAPER, Label, Settings
 from fpa.masking import Blur, Constant
 from fpa.models.architectures import build_model
+from fpa.notes import Kind, Note, Severity
 from fpa.show.figures import style
 from fpa.show.figures.audits import areas_by_masking, audited_ranks
 from fpa.statistics.contradictions import opposite_by_chance
@@ -40,15 +41,10 @@ QUICK = {"settings": Settings(ig_steps=4, sg_samples=2), "points": 5, "progress"
 
 
 @pytest.mark.parametrize(
-    ("opposite", "said"),
-    [
-        ("ac bc", "All 2 pairs in opposite order have C' in them."),
-        ("ac bd", None),
-        ("ac", None),
-        ("", None),
-    ],
+    ("opposite", "common"),
+    [("ac bc", "c"), ("ac bd", None), ("ac", None), ("", None)],
 )
-def test_an_estimator_that_all_pairs_in_opposite_order_have_in_common_is_named(opposite, said):
+def test_an_estimator_that_all_pairs_in_opposite_order_have_in_common_is_named(opposite, common):
     pairs = [
         SimpleNamespace(first=first, second=second, kind=kind, opposite=first + second in opposite.split())
         for first, second, kind in (
@@ -56,8 +52,9 @@ def test_an_estimator_that_all_pairs_in_opposite_order_have_in_common_is_named(o
             ("a", "b", "signed-signed"),
         )
     ]
-    shown = {name: f"{name.upper()}'" for name in "abcd"}
-    assert _in_all(SimpleNamespace(pairs=pairs), shown) == (() if said is None else (said,))
+    notes = _in_all(SimpleNamespace(pairs=pairs))
+    assert [note.kind for note in notes] == ([] if common is None else [Kind.IN_ALL_OPPOSITE])
+    assert all(note.values == {"estimator": common, "pairs": 2} for note in notes)
 
 
 class Linear(nn.Module):
@@ -180,29 +177,40 @@ class TestRule:
         assert rate == pytest.approx(exact[max(allowed, 0)], abs=0.005)
 
     def test_says_why(self):
-        because = judge(evidence(opposite=Estimate(16, 15, 17), contradictions=14))[1]
-        assert because == (
-            "MIF and LIF rank 16 of 18 pairs of a signed and an unsigned estimator in opposite order"
-            " (95 % interval 15 to 17, 14 significantly; above the limit of 3.5, under which unrelated"
-            " rankings fall in 2.4 % of cases).",
-            "With 10 % of the pixels masked at random the centred logit keeps 95.0 % of its size"
-            " (94.0 % to 96.0 %; above the limit of 80.0 %).",
-        )
-        assert judge(evidence(accuracy=0.1))[1][0] == (
-            "Nothing to explain: the accuracy, 10.0 % of 500 images, is not above chance"
-            " (10.0 %, the commonest label)."
-        )
-        assert judge(evidence(change=Estimate(0.05, 0.02, 0.08)))[1][0] == (
-            "Nothing to explain: masking everything takes away 5.0 % of the centred logit"
-            " (2.0 % to 8.0 %; more than 10.0 % is needed)."
-        )
-        assert judge(evidence(used=80))[1][0] == (
-            "Too few images: 80 could be used (420 of 500 have no finite curves or no positive output),"
-            " at least 100 are needed."
-        )
-        assert judge(evidence(chance=None))[1][-1] == (
-            "The accuracy was not compared with chance: all known labels are of one class."
-        )
+        pairs, kept = judge(evidence(opposite=Estimate(16, 15, 17), contradictions=14))[1]
+        assert (pairs.kind, pairs.severity) == (Kind.OPPOSITE_PAIRS, Severity.WARNING)
+        assert pairs.values["by_chance"] == pytest.approx(0.024, abs=0.001)
+        assert {**pairs.values, "by_chance": None} == {
+            "opposite": (16, 15, 17), "pairs": 18, "significant": 14, "side": "above", "limit": 3.5,
+            "by_chance": None,
+        }  # fmt: skip
+        assert (kept.kind, kept.severity) == (Kind.OUTPUT_KEPT, Severity.INFO)
+        assert kept.values == {
+            "output": "centred", "masked": 10, "kept": (0.95, 0.94, 0.96), "side": "above", "limit": 0.8,
+        }  # fmt: skip
+
+    @pytest.mark.parametrize(
+        ("changes", "kind", "values"),
+        [
+            ({"accuracy": 0.1}, Kind.NOT_ABOVE_CHANCE, {"accuracy": 0.1, "labels": 500, "chance": 0.1}),
+            (
+                {"change": Estimate(0.05, 0.02, 0.08)},
+                Kind.LITTLE_CHANGE,
+                {"output": "centred", "change": (0.05, 0.02, 0.08), "needed": 0.1, "masked": 1.0},
+            ),
+            ({"used": 80}, Kind.TOO_FEW_IMAGES, {"images": 500, "used": 80, "needed": 100}),
+        ],
+    )
+    def test_says_first_why_there_is_no_verdict(self, changes, kind, values):
+        assert judge(evidence(**changes))[1][0] == Note(kind, Severity.BLOCKING, values)
+
+    def test_says_last_that_the_accuracy_was_not_compared(self):
+        last = judge(evidence(chance=None))[1][-1]
+        assert last == Note(Kind.CHANCE_UNKNOWN, Severity.INFO, {"labels": 500})
+
+    def test_every_reason_to_give_no_verdict_has_a_remedy(self):
+        few = evidence(accuracy=0.1, change=Estimate(0, 0, 0), used=5, signed=1, unsigned=1)
+        assert [note.kind for note in stops(few)] == list(REMEDIES)
 
 
 class TestMeasurement:
@@ -320,7 +328,8 @@ class TestMeasurement:
         # The raw logit keeps nearly all of itself then: it would not have been judged alike.
         assert found.evidence.offset > 5
         assert found.evidence.raw.kept[10].value > 0.9 > fragile.evidence.raw.kept[10].value
-        assert any(sentence.startswith("The raw logit, which") for sentence in found.because)
+        (differs,) = [note for note in found.reasons if note.kind is Kind.RAW_LOGIT_DIFFERS]
+        assert differs.values == {"verdict": judge(found.evidence.raw)[0], "offset": found.evidence.offset}
 
     def test_another_output_is_judged_if_asked_for_and_the_centred_logit_stands_beside(self):
         """Estimators that explain no particular output: what the two audits find is the same, exchanged."""
@@ -339,7 +348,9 @@ class TestMeasurement:
             for fact in ("opposite", "kept", "change", "rise"):
                 assert getattr(one.evidence, fact) == getattr(two.evidence.raw, fact)
         assert other.evidence.offset == usual.evidence.offset != 0
-        assert any("the limits are those of the centred logit" in sentence for sentence in other.because)
+        assert [note.kind for note in usual.reasons].count(Kind.OTHER_OUTPUT) == 0
+        (judged,) = [note for note in other.reasons if note.kind is Kind.OTHER_OUTPUT]
+        assert judged.values == {"output": "logit", "centred_verdict": usual.verdict}
         assert {"verdict_of_centred_logit"} == {
             key for key in other.to_dict() if key.startswith("verdict_of")
         }
@@ -360,8 +371,11 @@ class TestMeasurement:
                     assert getattr(one, fact) == getattr(two, fact)
             assert (again.verdict, again.maskings) == (sound.verdict, ("constant",))
         next(tmp_path.glob("blocks/block-000003*")).unlink()
-        assert "The evaluation was not completed." in fpa.audit_result(tmp_path).because
-        usual = fpa.audit_result(fpa.evaluate(Linear(weights()), data, "paper", **how))
+        assert fpa.audit_result(tmp_path).reasons[-1].kind is Kind.INCOMPLETE
+        made = fpa.evaluate(Linear(weights()), data, "paper", **how)
+        usual = fpa.audit_result(made)
+        assert usual.result is made  # scored over all images already
+        assert (usual.reliability, usual.beats) == (made.reliability, made.beats)
         assert (usual.evidence.output, usual.evidence.right) == ("logit", {})
         assert usual.report(tmp_path / "audit.html").exists()
         assert usual.verdict == sound.verdict
@@ -394,7 +408,7 @@ class TestMeasurement:
             found = fpa.audit(
                 Linear(weights()), (pictures(), labels), estimators={"broken": broken, **names}, **QUICK
             )
-        assert "broken has no finite curve and is left out." in found.because
+        assert Note(Kind.NEVER_FINITE, Severity.WARNING, {"estimator": "broken"}) in found.reasons
         assert found.evidence.used == 120
         assert found.evidence.pairs == 18
         assert "broken" not in found.signed
@@ -498,8 +512,9 @@ class TestMeasurement:
 class TestNothingToExplain:
     def test_few_images_are_called_too_few_and_nothing_else(self):
         found = fpa.audit(Linear(weights()), (pictures(5), torch.tensor([0, 0, 0, 0, 1])), **QUICK)
-        assert found.because[0].startswith("Too few images: 5 could be used")
-        assert not any("the accuracy" in sentence for sentence in found.because)
+        assert found.reasons[0].kind is Kind.TOO_FEW_IMAGES
+        assert found.reasons[0].values["used"] == 5
+        assert not {Kind.NOT_ABOVE_CHANCE, Kind.CHANCE_UNKNOWN} & {note.kind for note in found.reasons}
 
     def test_a_model_that_ignores_its_input(self, tmp_path):
         model = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
@@ -507,15 +522,18 @@ class TestNothingToExplain:
         nn.init.constant_(model[1].bias, 2.0)
         found = fpa.audit(model, (pictures(), torch.arange(120) % 3), **QUICK)
         assert found.verdict == "cannot tell"
-        assert found.because[0].startswith("Nothing to explain: the accuracy, 33.3 %")
-        assert found.because[1].startswith("Nothing to explain: masking everything takes away 0.0 % ")
-        assert "Check the labels" in found.advice[0]
+        assert [note.kind for note in found.reasons[:2]] == [Kind.NOT_ABOVE_CHANCE, Kind.LITTLE_CHANGE]
+        assert found.reasons[0].values["accuracy"] == pytest.approx(1 / 3)
+        assert found.reasons[1].values["change"] == (0, 0, 0)
+        advised = [note.kind for note in found.advised]
+        assert advised == [Kind.CHECK_LABELS, Kind.CHECK_MASKING, Kind.ENOUGH_IMAGES]
 
     def test_labels_that_have_nothing_to_do_with_the_images(self):
         labels = torch.randint(0, 2, (120,), generator=torch.Generator().manual_seed(0))
         found = fpa.audit(Linear(weights()), (pictures(), labels), **QUICK)
         assert found.verdict == "cannot tell"
-        assert "is not above chance (52.5 %, the commonest label)" in found.because[0]
+        assert found.reasons[0].kind is Kind.NOT_ABOVE_CHANCE
+        assert found.reasons[0].values["chance"] == 0.525
 
     def test_a_model_that_always_says_the_commonest_class(self):
         labels = torch.tensor([0] * 90 + [1] * 30)
@@ -525,9 +543,7 @@ class TestNothingToExplain:
 
     def test_labels_of_one_class_are_not_compared_with_chance(self, sound):
         assert sound.evidence.chance is None
-        assert (
-            "The accuracy was not compared with chance: all known labels are of one class." in sound.because
-        )
+        assert Note(Kind.CHANCE_UNKNOWN, Severity.INFO, {"labels": 120}) in sound.reasons
 
     def test_without_a_positive_logit_everything_still_shows(self, tmp_path):
         model = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
@@ -549,7 +565,7 @@ class Dark(fpa.masking.Constant):
 
 class TestAdvice:
     def test_to_fine_tune_with_the_masking_that_was_judged(self, fragile):
-        assert "Fine-tune it with FPA" in fragile.advice[1]
+        assert [note.kind for note in fragile.advised] == [Kind.DO_NOT_CHOOSE, Kind.FINE_TUNE]
         assert fragile.command == "tuned = fpa.finetune(model, data)"
         images, labels = pictures(100, 32), torch.zeros(100, dtype=torch.int64)
         other = fpa.audit(Fragile(weights(32)), (images, labels), maskings=[Dark()], **QUICK)
@@ -558,9 +574,8 @@ class TestAdvice:
 
     def test_says_how_far_the_verdict_reaches(self, sound):
         differ = [name for name, found in sound.evidence.agreement.items() if not found.low > 0.7]
-        said = [sentence for sentence in sound.because if "The verdict holds for" in sentence]
-        assert bool(said) == bool(differ)
-        assert all(name in said[0] for name in differ)
+        found = [note for note in sound.reasons if note.kind is Kind.OTHER_MASKINGS_DIFFER]
+        assert [note.values for note in found] == [{"judged": "constant", "others": differ}] * bool(differ)
 
 
 def dimmed(images, mask, by=1.0):
@@ -660,8 +675,8 @@ class TestShown:
         assert "LayerGradCam" in drawn
         assert "…" not in page
         assert "fpa.audit</code> with the same model" in page
-        long = {**found.labels, cam: {"name": "another <map> of a distant layer"}}
-        page = replace(found, labels=long).report(tmp_path / "audit.html").read_text(encoding="utf-8")
+        found.labels[cam]["name"] = "another <map> of a distant layer"
+        page = found.report(tmp_path / "audit.html").read_text(encoding="utf-8")
         assert ">another &lt;map&gt; o…</text>" in page
         assert page.count("another &lt;map&gt; of a distant layer") == 1  # whole, in the table
 
@@ -706,7 +721,8 @@ class TestShown:
         pairs = [*fragile.reliability.pairs]
         pairs[:2] = [replace(pair, contradiction=True) for pair in pairs[:2]]
         turned = fragile.reliability.by_mif[::-1]  # all lines cross
-        found = replace(fragile, reliability=replace(fragile.reliability, pairs=pairs, by_lif=turned))
+        crossed = replace(fragile.reliability, pairs=tuple(pairs), by_lif=turned)
+        found = replace(fragile, result=replace(fragile.result, reliability=crossed))
         (axis,) = audited_ranks(found).axes
         red = {name for pair in found.reliability.contradictions for name in (pair.first, pair.second)}
         assert len(red) > 2

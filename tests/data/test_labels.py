@@ -11,6 +11,7 @@ from fpa.data import image_source
 from fpa.data.labels import class_numbers, labels_for
 from fpa.data.sets import load_evaluation_data
 from fpa.errors import InputError
+from fpa.notes import Kind, Note, Severity
 from miniatures import write_class_folder, write_image_folder
 
 
@@ -50,20 +51,15 @@ def test_the_order_of_classes_is_not_taken_for_their_names():
 
 
 def test_an_evaluation_assumes_the_order_and_says_so():
-    for folders, names, numbers, said in (
-        (
-            ["a", "b"],
-            ["x", "y"],
-            [0, 1],
-            "assuming that the classes of the images are in the order of the model",
-        ),
-        (["a", "b"], None, [0, 1], "assuming that the classes"),
-        (["a"], ["x", "y"], None, "which of the model's 2 outputs stand for the 1 classes"),
-        ([], ["x", "y"], None, "the images have no labels"),
+    for folders, names, numbers, kind, values in (
+        (["a", "b"], ["x", "y"], [0, 1], Kind.ORDER_ASSUMED, {}),
+        (["a", "b"], None, [0, 1], Kind.ORDER_ASSUMED, {}),
+        (["a"], ["x", "y"], None, Kind.LABELS_UNKNOWN, {"outputs": 2, "classes": 1}),
+        ([], ["x", "y"], None, Kind.NO_LABELS, {}),
     ):
         found, note = labels_for(folders, 2, names)
         assert found == numbers
-        assert said in note
+        assert note == Note(kind, Severity.WARNING, values)
     assert labels_for(["y", "x"], 2, ["x", "y"]) == ([1, 0], None)
     assert labels_for(["a", "b"], 2, ["x", "y"], "[1,0]") == ([1, 0], None)
 
@@ -130,10 +126,8 @@ def test_folders_that_are_numbers_stand_for_the_outputs_of_these_numbers():
     assert class_numbers(["217", "3"], 1000, ["tench"] * 1000) == [217, 3]
     assert class_numbers(["217", "1000"], 1000) is None
     assert class_numbers(["00", "01", "02"], 3) == [0, 1, 2]
-    assert labels_for(["217", "3"], 1000)[1].startswith(
-        "the folders stand for the model's outputs with these numbers"
-    )
-    assert labels_for(["n01440764"], 1000)[1].startswith("the folders are named by WordNet ids: assuming")
+    assert labels_for(["217", "3"], 1000)[1].kind is Kind.NUMBERS
+    assert labels_for(["n01440764"], 1000)[1].kind is Kind.WORDNET_IDS
 
 
 def test_where_numbers_have_two_orders_the_images_decide():
@@ -147,8 +141,10 @@ def test_where_numbers_have_two_orders_the_images_decide():
             text, 12, ["tench"] * 12, right=lambda each, right=right: right[tuple(each)]
         )
         assert chosen == expected
-        assert "--class_index overrides it" in note
-        assert f"{max(votes)} of the images tried" in note
+        assert note.kind is Kind.NUMBERS_OR_ORDER
+        assert note.values == {
+            "in_order": expected == order, "right": max(votes), "otherwise": min(votes),
+        }  # fmt: skip
 
 
 @pytest.mark.parametrize(

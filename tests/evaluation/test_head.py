@@ -7,6 +7,7 @@ from torch import nn
 
 import fpa
 from fpa.evaluation.head import head_of
+from fpa.notes import Kind, Note, Severity
 from fpa.show.tables import notes, results_table
 
 QUICK = {"settings": fpa.Settings(ig_steps=4, sg_samples=2), "points": 5, "progress": False, "examples": 0}
@@ -117,7 +118,7 @@ def test_a_centred_head_gives_no_warning(images):
     result = fpa.evaluate(Centred(), images, NAMES, **QUICK)
     assert result.head.offset == pytest.approx(0, abs=1e-6)
     assert result.head.moved == ()
-    assert result.head.warning == ""
+    assert (result.head.facts, result.head.warning) == ((), "")
     np.testing.assert_allclose(*zip(*result.head.areas.values(), strict=True), rtol=1e-5, atol=1e-4)
 
 
@@ -153,7 +154,7 @@ def test_an_audit_counts_a_function_by_its_maps_and_names_what_is_there_twice(im
         )
 
     verdict = fpa.audit(Shifted(), images, estimators=["ig_sum", "vg_abs", own], **how)
-    assert "Near-duplicates, in no pair: own (as VG_abs)." in verdict.because
+    assert Note(Kind.NEAR_DUPLICATES, Severity.INFO, {"of": {"own": "vg_abs"}}) in verdict.reasons
 
 
 def test_two_of_the_same_are_said_to_be_so_where_no_pair_is_left(images):

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from fpa.evaluation.result import Results
 from fpa.evaluation.scored import best, worse_than_best
+from fpa.notes import Kind, Note, Severity
 from fpa.show import STAGES, scope, show_all, summary, tables, write_comparison
 from fpa.show.names import estimator_name, model_name
 from fpa.show.summary import opposite_pairs
@@ -121,10 +122,12 @@ def test_a_terminal_has_few_notes_where_files_have_all(study):
 
 
 def test_heads_that_are_not_centred_share_a_line_in_a_terminal(study):
+    values = {"offset": 0.24, "estimator": "ig_sum", "areas": (1.0, 2.0), "opposite": (3.0, 4.0)}
+    note = Note(Kind.OFFSET_MATTERS, Severity.WARNING, values)
     warning = "the mean of all logits is 24 % of the centred logit"
     off = replace(study, models={name: replace(model) for name, model in study.models.items()})
     for model in off.models.values():
-        vars(model)["head"] = SimpleNamespace(warning=warning, offset=0.24)
+        vars(model)["head"] = SimpleNamespace(facts=(note,), offset=0.24)
     said = " ".join(printed(off).split())
     assert "note: none, rectangle, fpa: A depends on a number added to all logits" in said
     assert warning not in said

@@ -12,26 +12,35 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fpa.auditing.evidence import gather, random_maps
-from fpa.auditing.rule import MASKED, SAME_RANKING, Evidence, Verdict, in_words, judge, stops
+from fpa.auditing.evidence import Findings, gather, random_maps
+from fpa.auditing.rule import (
+    COMPARED_MASKINGS,
+    FEWEST_IMAGES,
+    MASKED,
+    SAME_RANKING,
+    Evidence,
+    Verdict,
+    judge,
+    stops,
+)
 from fpa.auditing.verdict import Audit
 from fpa.data.normalisation import Normalisation, as_normalisation
 from fpa.engine import Engine
-from fpa.errors import InputError, percent
-from fpa.evaluation.evaluator import describe_subject, notes, open_subject
+from fpa.errors import InputError
+from fpa.evaluation.evaluator import describe_subject, described_notes, notes, open_subject
 from fpa.evaluation.explained import looked_at
 from fpa.evaluation.loop import evaluate_blocks
 from fpa.evaluation.plan import make_plan
-from fpa.evaluation.result import Evaluation, Result, signs
+from fpa.evaluation.result import Result
 from fpa.evaluation.shards import load_result, read_evaluation
-from fpa.explanation import Estimator, Estimators, Label, Settings, get_estimators
+from fpa.explanation import Estimator, Estimators, Settings, get_estimators
 from fpa.masking import Channels, Constant, FunctionMasking, Masking, get_masking, masking_json
+from fpa.notes import Kind, Note, Plain, Severity
 from fpa.perturbation import check_fractions, features_of
 from fpa.progress import Tell
 from fpa.statistics import Reliability
 from fpa.values import checked, described_fields
 
-MASKINGS = ("constant", "mean", "blur", "uniform")
 BESIDE = ("centred", "logit", "accuracy")
 """Outputs that are followed in any case."""
 AUDITED = ("paper", "baselines", "twins")
@@ -47,7 +56,7 @@ def audit(
     *,
     count: int | None = None,
     settings: Settings | None = None,
-    maskings: Sequence[Any] = MASKINGS,
+    maskings: Sequence[Any] = COMPARED_MASKINGS,
     points: int = 21,
     features: str | int = "pixels",
     outputs: str | Sequence[str] = ("centred",),
@@ -99,9 +108,7 @@ def audit(
         named,
         masking=by_name[judged],
         maskings={other: by_name[other] for other in others},
-        fractions=sorted(
-            {*check_fractions(points, most=by_name[judged].most), *(share / 100 for share in MASKED)}
-        ),
+        fractions=_fractions(points, by_name[judged]),
         features=features,
         outputs=[*dict.fromkeys([*([outputs] if isinstance(outputs, str) else outputs), *BESIDE])],
         targets=targets,
@@ -117,14 +124,18 @@ def audit(
     _with_random(plan.estimators)
     with tempfile.TemporaryDirectory(prefix="fpa-") as temporary:
         place = Path(folder or temporary)
-        described = describe_subject(engine, source, name) | notes(engine, plan)
+        described = describe_subject(engine, source, name) | described_notes(notes(engine, plan))
         evaluate_blocks(engine, source, plan, place, about=described, overwrite=overwrite, progress=progress)
         evaluation, about = read_evaluation(place)
     plain = plan.masking == Constant() or not plan.masking.trains
-    own = "" if plain else f", fpa={{'masking': {masking_json(plan.masking)!r}}}"
-    more = {**described_fields(settings or Settings()), "device": engine.device.type}
-    size = (source.first.shape[2], source.first.shape[3])
-    return _concluded(evaluation, about, (judged, *others), name=name, size=size, masking=own, made_with=more)
+    return conclude(
+        Result.unscored(about["name"], evaluation, about),
+        (judged, *others),
+        name=name,
+        size=source.first.shape[2:],
+        tuned_with=None if plain else masking_json(plan.masking),
+        made_with={**described_fields(settings or Settings()), "device": engine.device.type},
+    )
 
 
 @checked
@@ -138,16 +149,19 @@ def audit_result(result: Result | Path | str) -> Audit:
     maskings are not compared, and the accuracy of masked images is known only where it was followed.
     """
     made = result if isinstance(result, Result) else load_result(result)
-    plan, evaluation = made.plan, made.evaluation
-    if (problem := lacking(plan)) is not None:
+    if (problem := lacking(made.plan)) is not None:
         raise InputError(problem)
-    judged = str(plan["masking"]["name"])
-    size = None if made.examples is None else made.examples.images.shape[2:]
-    trains = ":" in judged or get_masking(plan["masking"]).trains
-    plain = plan["masking"] == masking_json(Constant()) or not trains
-    own = "" if plain else f", fpa={{'masking': {plan['masking']!r}}}"
-    about = {**made.about, "made_with": made.about.get("made_with", {})}
-    return _concluded(evaluation, about, (judged,), name=made.name, size=size, masking=own, made_with={})
+    masking = made.plan["masking"]
+    judged = str(masking["name"])
+    trains = ":" in judged or get_masking(masking).trains
+    plain = masking == masking_json(Constant()) or not trains
+    return conclude(
+        made,
+        (judged,),
+        name=made.name,
+        size=None if made.examples is None else made.examples.images.shape[2:],
+        tuned_with=None if plain else masking,
+    )
 
 
 def lacking(plan: Mapping[str, Any]) -> str | None:
@@ -161,103 +175,130 @@ def lacking(plan: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _concluded(
-    evaluation: Evaluation,
-    about: dict[str, Any],
+def conclude(
+    result: Result,
     maskings: tuple[str, ...],
     *,
     name: str,
-    size: tuple[int, ...] | None,
-    masking: str,
-    made_with: dict[str, Any],
+    size: Sequence[int] | None = None,
+    tuned_with: Mapping[str, Any] | None = None,
+    made_with: Mapping[str, Any] | None = None,
 ) -> Audit:
-    """The verdict on curves; `masking` is how to name the one judged in a call of `fpa.finetune`."""
-    judged, plan, made = maskings[0], about["plan"], about["made_with"]
-    evidence, figures = gather(evaluation, about, judged)
-    verdict, because = judge(evidence)
-    shown = {key: Label(**each["label"]).text for key, each in plan["estimators"].items()}
-    signed = {key: sign for key, sign in signs(plan).items() if key not in evaluation.never_finite}
-    advice, command = _advice(verdict, evidence, masking)
-    if doubt := evaluation.doubt():
-        advice = (f"{doubt[0].upper()}{doubt[1:]}.", *advice)
+    """The verdict on a result.
+
+    - `maskings`: the names of the masking judged, which is that of the result, and of those beside it.
+    - `size`: height and width of the images, where they are known.
+    - `tuned_with`: the masking judged, as JSON, where `fpa.finetune` has to be told which to train with.
+    - `made_with`: further facts of how the result was made.
+    """
+    found = gather(result, maskings[0])
+    verdict, reasons = judge(found.evidence)
+    unknown_masking = "" if tuned_with is None else f", fpa={{'masking': {dict(tuned_with)!r}}}"
     return Audit(
+        result=found.result,
         verdict=verdict,
-        because=(
-            *because,
-            *(_in_all(figures["reliability"], shown) if figures else ()),
-            *(figures["reliability"].scope(shown) if figures else ()),
-            *_beside(verdict, evidence),
-            *_scope(verdict, evidence, judged),
-            *(f"{note[0].upper()}{note[1:]}." for note in about.get("notes", ())),
-            *(f"{shown[key]} has no finite curve and is left out." for key in evaluation.never_finite),
-            *(() if evaluation.complete else ("The evaluation was not completed.",)),
-        ),
-        evidence=evidence,
-        advice=advice,
-        command=command,
+        evidence=found.evidence,
+        reasons=(*reasons, *_also(found, verdict, maskings[0])),
+        advised=(*result.evaluation.facts, *_advice(verdict, found.evidence)),
+        command=f"tuned = fpa.finetune(model, data{unknown_masking})" if verdict == "unreliable" else "",
         maskings=maskings,
-        signed=signed,
-        fractions=tuple(plan["fractions"]),
-        labels={key: each["label"] for key, each in plan["estimators"].items()},
+        kept=found.kept,
+        right=found.right,
+        elsewhere=found.elsewhere,
         name=name,
-        made_with={
-            **({} if size is None else {"images": f"{size[0]} x {size[1]} pixels"}),
-            "features": plan["features"],
-            "targets": plan.get("targets", "predicted"),
-            "seed": plan["seed"],
-            **made_with,
-            **plan.get("precision", {}),
-            **{fact: made[fact] for fact in ("forms",) if fact in made},
-            **{package: made["versions"][package] for package in ("fpa", "torch") if "versions" in made},
-        },
-        **figures,
+        made_with=_made_with(result, size, made_with or {}),
     )
 
 
-def _in_all(found: Reliability, shown: Mapping[str, str]) -> tuple[str, ...]:
+def _made_with(result: Result, size: Sequence[int] | None, more: Mapping[str, Any]) -> dict[str, Any]:
+    """What the numbers of a result depend on, for the page."""
+    plan = result.plan
+    made = result.about.get("made_with", {})
+    return {
+        **({} if size is None else {"images": f"{size[0]} x {size[1]} pixels"}),
+        "features": plan["features"],
+        "targets": plan.get("targets", "predicted"),
+        "seed": plan["seed"],
+        **more,
+        **plan.get("precision", {}),
+        **{fact: made[fact] for fact in ("forms",) if fact in made},
+        **{package: made["versions"][package] for package in ("fpa", "torch") if "versions" in made},
+    }
+
+
+def _also(found: Findings, verdict: Verdict, judged: str) -> list[Note]:
+    """What to know besides the reasons of the rule."""
+    evaluation = found.result.evaluation
+    agreement = found.result.reliability
+    notes: list[Note] = []
+    if found.evidence.opposite is not None:
+        notes += [*_in_all(agreement), *agreement.facts()]
+    notes += _beside(verdict, found.evidence)
+    notes += _reach(verdict, found.evidence, judged)
+    notes += found.result.noted
+    notes += [
+        Note(Kind.NEVER_FINITE, Severity.WARNING, {"estimator": name}) for name in evaluation.never_finite
+    ]
+    if not evaluation.complete:
+        notes.append(Note(Kind.INCOMPLETE, Severity.WARNING))
+    return notes
+
+
+def _in_all(found: Reliability) -> list[Note]:
     """The one estimator that all pairs in opposite order have in common, if there is one."""
     pairs = [pair for pair in found.pairs if pair.kind == "signed-unsigned" and pair.opposite]
-    common = set.intersection(*({pair.first, pair.second} for pair in pairs)) if len(pairs) > 1 else set()
-    return tuple(f"All {len(pairs)} pairs in opposite order have {shown[name]} in them." for name in common)
+    if len(pairs) < 2:
+        return []
+    common = set.intersection(*({pair.first, pair.second} for pair in pairs))
+    return [
+        Note(Kind.IN_ALL_OPPOSITE, Severity.INFO, {"estimator": name, "pairs": len(pairs)}) for name in common
+    ]
 
 
-def _advice(verdict: Verdict, evidence: Evidence, masking: str) -> tuple[tuple[str, ...], str]:
-    """What to do, in sentences, and what to type in Python."""
+REMEDIES = {
+    Kind.NOT_ABOVE_CHANCE: Kind.CHECK_LABELS,
+    Kind.LITTLE_CHANGE: Kind.CHECK_MASKING,
+    Kind.TOO_FEW_IMAGES: Kind.ENOUGH_IMAGES,
+    Kind.TOO_FEW_ESTIMATORS: Kind.MORE_ESTIMATORS,
+}
+"""What to do about each reason to give no verdict."""
+
+
+def _advice(verdict: Verdict, evidence: Evidence) -> list[Note]:
+    """What to do."""
     if verdict == "reliable":
-        return ("Evaluate explanations on this model with the masking that was judged here.",), ""
-    if verdict == "unreliable":
-        tune = "Fine-tune it with FPA and audit it again."
-        leave = "Do not choose between explanations by masking pixels of this model as it is."
-        return (leave, tune), f"tuned = fpa.finetune(model, data{masking})"
-    more = "Audit more images: four times as many halve the intervals."
-    return tuple(stops(evidence).values()) or (more,), ""
+        kinds = [Kind.EVALUATE]
+    elif verdict == "unreliable":
+        kinds = [Kind.DO_NOT_CHOOSE, Kind.FINE_TUNE]
+    else:
+        kinds = [REMEDIES[stop.kind] for stop in stops(evidence)] or [Kind.MORE_IMAGES]
+    values: dict[Kind, dict[str, Plain]] = {Kind.ENOUGH_IMAGES: {"needed": FEWEST_IMAGES}}
+    return [Note(kind, Severity.ADVICE, values.get(kind, {})) for kind in kinds]
 
 
-def _beside(verdict: Verdict, evidence: Evidence) -> tuple[str, ...]:
+def _beside(verdict: Verdict, evidence: Evidence) -> list[Note]:
     """Whether the raw logit would be judged in another way; of another output, what it is judged by."""
-    raw = judge(evidence.raw)[0] if evidence.raw is not None else verdict
+    beside = None if evidence.raw is None else judge(evidence.raw)[0]
     if evidence.output != "centred":
-        judged = f"What is judged here is the {in_words(evidence.output)}; the limits are those"
-        judged += " of the centred logit"
-        return (
-            f"{judged}." if evidence.raw is None else f"{judged}, which along the same maps gives: {raw}.",
-        )
-    if raw == verdict:
-        return ()
-    return (
-        f"The raw logit, which a number added to all logits changes, would give another verdict: {raw} "
-        f"(the mean of all logits is {percent(evidence.offset)} of the centred logit).",
-    )
+        values: dict[str, Plain] = {"output": evidence.output, "centred_verdict": beside}
+        return [Note(Kind.OTHER_OUTPUT, Severity.INFO, values)]
+    if beside in (None, verdict):
+        return []
+    values = {"verdict": beside, "offset": evidence.offset}
+    return [Note(Kind.RAW_LOGIT_DIFFERS, Severity.WARNING, values)]
 
 
-def _scope(verdict: Verdict, evidence: Evidence, judged: str) -> tuple[str, ...]:
+def _reach(verdict: Verdict, evidence: Evidence, judged: str) -> list[Note]:
     """For which maskings a good verdict does not hold."""
     differ = [name for name, same in evidence.agreement.items() if not same.low > SAME_RANKING]
     if verdict != "reliable" or not differ:
-        return ()
-    under = " and ".join(filter(None, (", ".join(differ[:-1]), differ[-1])))
-    scope = f"The verdict holds for the masking {judged}"
-    return (f"{scope}: under {under} the ranking of the estimators may be different.",)
+        return []
+    return [Note(Kind.OTHER_MASKINGS_DIFFER, Severity.WARNING, {"judged": judged, "others": differ})]
+
+
+def _fractions(points: int, masking: Masking) -> list[float]:
+    """The fractions of so many points, and those at which random masking is judged."""
+    return sorted({*check_fractions(points, most=masking.most), *(share / 100 for share in MASKED)})
 
 
 def _with_random(estimators: Mapping[str, Estimator]) -> dict[str, Estimator]:

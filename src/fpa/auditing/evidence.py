@@ -1,7 +1,7 @@
-"""What an audit measures: from the curves of an evaluation to the evidence that the rule judges."""
+"""What an audit measures: from the curves of a result to the evidence that the rule judges."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -9,107 +9,156 @@ from numpy.typing import NDArray
 
 from fpa.auditing.rule import MASKED, Evidence
 from fpa.evaluation.head import offset
-from fpa.evaluation.result import Evaluation, families, rivals, signs
+from fpa.evaluation.result import Evaluation, Result, signs
 from fpa.scores.fidelity import Fidelity
-from fpa.statistics import Estimate, beats, ranking_agreement, reliability, share_kept
+from fpa.statistics import Estimate, ranking_agreement, share_kept
+from fpa.statistics.intervals import Bools
+
+Curves = NDArray[Any]
 
 
-def gather(evaluation: Evaluation, about: dict[str, Any], judged: str) -> tuple[Evidence, dict[str, Any]]:
-    """The evidence, and the numbers of the figures; `judged` is the name of the evaluation's own masking."""
-    first, *_ = about["plan"]["outputs"]
-    every = {first: evaluation, **evaluation.others}
-    evidence, figures = _gathered(replace(evaluation, others=every), about, judged)
-    beside = "logit" if first == "centred" else "centred"
-    evidence = replace(evidence, output=first)
-    if not {"logit", "centred"} <= every.keys():
-        return evidence, figures
-    raw, _ = _gathered(replace(every[beside], others=every), about, judged)
-    shift = offset(every["logit"].unmasked, every["centred"].unmasked)
-    return replace(evidence, offset=shift, raw=replace(raw, output=beside)), figures
+@dataclass(frozen=True)
+class Findings:
+    """What was measured of one output of a model."""
+
+    result: Result
+    """Scored over the images that can be used under every masking; without scores where these are too few."""
+    evidence: Evidence
+    kept: tuple[Estimate, ...] = ()
+    """The share of the output kept along random masking, a value a fraction."""
+    right: tuple[Estimate, ...] = ()
+    """The accuracy (or agreement) along random masking."""
+    elsewhere: dict[str, dict[str, Fidelity]] = field(default_factory=dict)
+    """A by estimator under each further masking."""
 
 
-def _gathered(evaluation: Evaluation, about: dict[str, Any], judged: str) -> tuple[Evidence, dict[str, Any]]:
-    plan, under = about["plan"], {judged: evaluation, **evaluation.under}
-    fractions, dead = plan["fractions"], evaluation.never_finite
-    signed = {name: sign for name, sign in signs(plan).items() if name not in dead}
-    baseline = random_maps(plan)[0]
-    known, finite = evaluation.labels >= 0, np.isfinite(evaluation.unmasked)
-    usable = finite & (evaluation.unmasked > 0)
-    for part in under.values():
-        for curves in (part.mif, part.lif):
-            for name in curves.keys() - dead:
-                usable &= np.isfinite(curves[name]).all(axis=1)
-    random = {masking: _random(part, baseline, fractions) for masking, part in under.items()}
-    whole = finite & np.isfinite(random[judged][:, -1])
-    start = evaluation.unmasked.astype(np.float64)
-    change = None
-    if whole.sum() > 1:
-        nothing = Estimate(0.0, 0.0, 0.0)
-        taken = (start - random[judged][:, -1])[whole, None]
-        change = share_kept(taken, start[whole])[0] if start[whole].mean() > 0 else nothing
+def gather(result: Result, judged: str) -> Findings:
+    """Measure the output that was scored, and beside it the raw logit; `judged` names the masking."""
+    evaluation = result.evaluation
+    output = next(iter(result.plan["outputs"]))
+    followed = {output: evaluation, **evaluation.others}
+    accuracy = followed.get("accuracy")
+    found = _measured(result, judged, accuracy)
+    evidence = replace(found.evidence, output=output)
+    if {"logit", "centred"} <= followed.keys():
+        beside = "logit" if output == "centred" else "centred"
+        other = Result.unscored(result.name, followed[beside], result.about)
+        raw = replace(_measured(other, judged, accuracy).evidence, output=beside)
+        shift = offset(followed["logit"].unmasked, followed["centred"].unmasked)
+        evidence = replace(evidence, offset=shift, raw=raw)
+    return replace(found, evidence=evidence)
+
+
+def _measured(result: Result, judged: str, accuracy: Evaluation | None) -> Findings:
+    """Measure one output under all maskings; `accuracy` has the curves of that, if it was followed."""
+    evaluation = result.evaluation
+    fractions = result.plan["fractions"]
+    baseline = random_maps(result.plan)[0]
+    under = {judged: evaluation, **evaluation.under}
+    random = {masking: _random_curves(part, baseline, fractions) for masking, part in under.items()}
+    usable = usable_images(evaluation)
+    known = evaluation.labels >= 0
     evidence = Evidence(
         images=len(evaluation.labels),
         used=int(usable.sum()),
         accuracy=evaluation.accuracy,
         labels=int(known.sum()),
         chance=evaluation.chance,
-        change=change,
+        change=_taken_away(evaluation, random[judged]),
         most_masked=fractions[-1],
     )
-    if evidence.used < 2:
-        return evidence, {}
+    if evidence.used < 2:  # no interval has a meaning
+        return Findings(result, evidence)
 
-    fidelity = {
-        masking: {name: part.fidelity(name, keep=usable) for name in part.mif if name not in dead}
-        for masking, part in under.items()
-    }
-    explanations = {masking: {name: each[name] for name in signed} for masking, each in fidelity.items()}
-    unmasked = start[usable]
+    scored = result.over(usable)
+    unmasked = evaluation.unmasked.astype(np.float64)[usable]
     kept = {masking: share_kept(curves[usable], unmasked) for masking, curves in random.items()}
-    labelled = usable & known if known.any() else usable
     right: list[Estimate] = []
-    if labelled.sum() > 1 and "accuracy" in evaluation.others:
-        accuracy = _random(evaluation.others["accuracy"], baseline, fractions)
-        right = share_kept(accuracy[labelled], np.ones(labelled.sum()))
+    # Where no label is known, the share of images predicted as before stands in for the accuracy.
+    labelled = usable & known if known.any() else usable
+    if labelled.sum() > 1 and accuracy is not None:
+        curves = _random_curves(accuracy, baseline, fractions)
+        right = share_kept(curves[labelled], np.ones(labelled.sum()))
+    elsewhere = {
+        masking: {
+            name: part.fidelity(name, keep=usable) for name in part.mif if name not in evaluation.never_finite
+        }
+        for masking, part in evaluation.under.items()
+    }
     at = {share: fractions.index(share / 100) for share in MASKED}
-    agreeing = reliability(explanations[judged], signed, families=families(plan))
-    pairs = [pair for pair in agreeing.pairs if pair.kind == "signed-unsigned"]
-    compared = [signed[name] for name in agreeing.by_area]
-
-    def area(each: Fidelity) -> Estimate:
-        return Estimate(each.area, each.area - each.interval, each.area + each.interval)
-
-    def rise(name: str) -> Estimate:
-        early = _curves(evaluation, "lif", name, fractions)[usable, 1 : at[MASKED[0]] + 1]
-        return Estimate(*(value - 1 for value in share_kept(early.mean(axis=1, keepdims=True), unmasked)[0]))
-
     evidence = replace(
+        _with_agreement(evidence, scored, elsewhere),
+        kept={share: kept[judged][place] for share, place in at.items()},
+        right={share: right[place] for share, place in {0: 0, **at}.items() if right},
+        rise=_rises(scored, usable, at[MASKED[0]]),
+        kept_by_masking={masking: values[at[MASKED[0]]] for masking, values in kept.items()},
+    )
+    return Findings(scored, evidence, tuple(kept[judged]), tuple(right), elsewhere)
+
+
+def usable_images(evaluation: Evaluation) -> Bools:
+    """The images, bool [N], with a positive unmasked output and finite curves under every masking.
+
+    An estimator without any finite curve is left out itself, and takes no image with it.
+    """
+    usable: Bools = np.isfinite(evaluation.unmasked) & (evaluation.unmasked > 0)
+    never_finite = evaluation.never_finite
+    for part in (evaluation, *evaluation.under.values()):
+        for side in (part.mif, part.lif):
+            for name in side.keys() - never_finite:
+                usable &= np.isfinite(side[name]).all(axis=1)
+    return usable
+
+
+def _taken_away(evaluation: Evaluation, random: Curves) -> Estimate | None:
+    """What masking everything takes away, as a share of the unmasked output; None under two images."""
+    unmasked = evaluation.unmasked.astype(np.float64)
+    whole = np.isfinite(evaluation.unmasked) & np.isfinite(random[:, -1])
+    if whole.sum() < 2:
+        return None
+    if not unmasked[whole].mean() > 0:  # a share of nothing: there is nothing to take away
+        return Estimate(0.0, 0.0, 0.0)
+    taken = (unmasked - random[:, -1])[whole, None]
+    return share_kept(taken, unmasked[whole])[0]
+
+
+def _with_agreement(
+    evidence: Evidence, result: Result, elsewhere: Mapping[str, Mapping[str, Fidelity]]
+) -> Evidence:
+    """The evidence with how far MIF agrees with LIF, and the ranking with that under other maskings."""
+    agreement = result.reliability
+    signed = signs(result.plan)
+    explanations = [name for name in signed if name in result.fidelity]
+    # Where too little is left to compare, the names are those of all estimators.
+    compared = [signed[name] for name in agreement.by_area if name in signed]
+    pairs = [pair for pair in agreement.pairs if pair.kind == "signed-unsigned"]
+    ours = {name: result.fidelity[name] for name in explanations}
+    return replace(
         evidence,
         signed=sum(compared),
         unsigned=len(compared) - sum(compared),
-        opposite=agreeing.opposite["signed-unsigned"],
+        opposite=agreement.opposite["signed-unsigned"],
         contradictions=sum(pair.contradiction for pair in pairs),
-        correlation=agreeing.correlation["all"],
-        kept={share: kept[judged][place] for share, place in at.items()},
-        right={share: right[place] for share, place in {0: 0, **at}.items() if right},
-        rise={name: rise(name) for name, is_signed in signed.items() if is_signed},
-        kept_by_masking={masking: values[at[MASKED[0]]] for masking, values in kept.items()},
+        correlation=agreement.correlation["all"],
         agreement={
-            masking: ranking_agreement(explanations[judged], explanations[masking])
-            for masking in evaluation.under
+            masking: ranking_agreement(ours, {name: theirs[name] for name in explanations})
+            for masking, theirs in elsewhere.items()
         },
     )
-    areas = {masking: {name: area(each) for name, each in by.items()} for masking, by in fidelity.items()}
-    model_free, twins = rivals(plan)
-    figures = {
-        "kept": tuple(kept[judged]),
-        "right": tuple(right),
-        "areas": areas,
-        "reliability": agreeing,
-        "model_free": tuple(model_free),
-        "beats": beats(fidelity[judged], signed, model_free, twins),
-    }
-    return evidence, figures
+
+
+def _rises(result: Result, usable: Bools, last: int) -> dict[str, Estimate]:
+    """By signed estimator: LIF over the points up to `last`, over the unmasked output, minus 1."""
+    evaluation = result.evaluation
+    unmasked = evaluation.unmasked.astype(np.float64)[usable]
+    rises = {}
+    for name, is_signed in result.signed.items():
+        if is_signed:
+            lif = _curves(evaluation, "lif", name, result.plan["fractions"])
+            early = lif[usable, 1 : last + 1].mean(axis=1, keepdims=True)
+            value, low, high = share_kept(early, unmasked)[0]
+            rises[name] = Estimate(value - 1, low - 1, high - 1)
+    return rises
 
 
 def random_maps(plan: Mapping[str, Any]) -> list[str]:
@@ -121,13 +170,13 @@ def random_maps(plan: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _random(part: Evaluation, baseline: str, fractions: Sequence[float]) -> NDArray[Any]:
+def _random_curves(part: Evaluation, baseline: str, fractions: Sequence[float]) -> Curves:
     """Curves [N, K] of random masking: MIF and LIF of a random map are two draws."""
     sides = [_curves(part, side, baseline, fractions) for side in ("mif", "lif")]
     return np.asarray(np.mean(sides, axis=0))
 
 
-def _curves(part: Evaluation, side: str, name: str, fractions: Sequence[float]) -> NDArray[Any]:
+def _curves(part: Evaluation, side: str, name: str, fractions: Sequence[float]) -> Curves:
     """Curves [N, K] at exactly these fractions of the pixels, interpolated: patches remove what they do."""
     curves = getattr(part, side)[name]
     shares = (getattr(part, f"shares_{side}") or {}).get(name, part.fractions)

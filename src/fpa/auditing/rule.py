@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Literal, NamedTuple
 
-from fpa.errors import percent
+from fpa.notes import Kind, Note, Plain, Severity
 from fpa.statistics.contradictions import opposite_by_chance
 from fpa.statistics.intervals import Estimate, above_chance
 
@@ -12,6 +12,10 @@ Verdict = Literal["reliable", "unreliable", "cannot tell"]
 
 
 State = Literal["good", "bad", "unclear"]
+
+
+COMPARED_MASKINGS = ("constant", "mean", "blur", "uniform")
+"""The maskings of an audit, unless others are named: the one judged, then those it is compared with."""
 
 
 EXIT_CODES: dict[Verdict, int] = {"reliable": 0, "unreliable": 3, "cannot tell": 4}
@@ -141,8 +145,8 @@ def criteria(evidence: Evidence) -> dict[str, Criterion]:
     }
 
 
-def judge(evidence: Evidence) -> tuple[Verdict, tuple[str, ...]]:
-    """The rule: a verdict, and the sentences that say why.
+def judge(evidence: Evidence) -> tuple[Verdict, tuple[Note, ...]]:
+    """The rule: a verdict, and why, as notes; the worst first.
 
     In this order:
 
@@ -161,90 +165,77 @@ def judge(evidence: Evidence) -> tuple[Verdict, tuple[str, ...]]:
     ... )
     >>> judge(evidence)[0], judge(replace(evidence, used=80))[0]
     ('unreliable', 'cannot tell')
+    >>> [str(note.kind) for note in judge(replace(evidence, used=80))[1]]
+    ['too few images', 'opposite pairs', 'output kept']
     """
-    reasons, judged = stops(evidence), criteria(evidence)
+    reasons = stops(evidence)
+    judged = criteria(evidence)
     states = {criterion.state for criterion in judged.values()}
     verdict: Verdict = "cannot tell"
     if not reasons and "bad" in states:
         verdict = "unreliable"
     elif not reasons and states == {"good"}:
         verdict = "reliable"
-    worst_first = sorted(judged.items(), key=lambda item: ("bad", "unclear", "good").index(item[1].state))
-    sentences = [*reasons, *(_sentence(name, criterion, evidence) for name, criterion in worst_first)]
+    worst_first = sorted(judged, key=lambda name: ("bad", "unclear", "good").index(judged[name].state))
+    notes = [*reasons, *(_compared(name, judged[name], evidence) for name in worst_first)]
     if evidence.chance is None:
-        why = "all known labels are of one class" if evidence.labels else "no label is known"
-        sentences.append(f"The accuracy was not compared with chance: {why}.")
-    return verdict, tuple(sentences)
+        notes.append(Note(Kind.CHANCE_UNKNOWN, Severity.INFO, {"labels": evidence.labels}))
+    return verdict, tuple(notes)
 
 
-def stops(evidence: Evidence) -> dict[str, str]:
-    """Why there is no verdict, whatever the criteria say, and what to do about each reason."""
-    accuracy, labels, chance = evidence.accuracy, evidence.labels, evidence.chance
-    change, left = evidence.change, evidence.images - evidence.used
-    why = f" ({left} of {evidence.images} have no finite curves or no positive output)" if left else ""
-    reasons: dict[str, str] = {}
-    tested = labels >= FEWEST_IMAGES
+def stops(evidence: Evidence) -> list[Note]:
+    """Why there is no verdict, whatever the criteria say."""
+    found: dict[Kind, dict[str, Plain]] = {}
+    accuracy = evidence.accuracy
+    labels = evidence.labels
+    chance = evidence.chance
+    tested = labels >= FEWEST_IMAGES  # few labels say little about the accuracy
     if tested and accuracy is not None and chance is not None and not above_chance(accuracy, labels, chance):
-        right = f"{percent(accuracy)} of {labels} images, is not above chance"
-        reasons[f"Nothing to explain: the accuracy, {right} ({percent(chance)}, the commonest label)."] = (
-            "Check the labels, the order of the classes and the normalisation; or train the model."
-        )
-    if change is not None and not change.low > LEAST_CHANGE:
-        little = f"{percent(change.value)} of the {in_words(evidence.output)}"
-        little += (
-            f" ({percent(change.low)} to {percent(change.high)}; more than {percent(LEAST_CHANGE)} is needed)"
-        )
-        most = evidence.most_masked
-        what = "everything" if most == 1 else f"{percent(most)} of the pixels"
-        reasons[f"Nothing to explain: masking {what} takes away {little}."] = (
-            "Check that the model sees the images, or judge a masking that removes more."
-        )
+        found[Kind.NOT_ABOVE_CHANCE] = {"accuracy": accuracy, "labels": labels, "chance": chance}
+    if evidence.change is not None and not evidence.change.low > LEAST_CHANGE:
+        found[Kind.LITTLE_CHANGE] = {
+            "output": evidence.output,
+            "change": evidence.change,
+            "needed": LEAST_CHANGE,
+            "masked": evidence.most_masked,
+        }
     if evidence.used < FEWEST_IMAGES:
-        few = f"{evidence.used} could be used{why}, at least {FEWEST_IMAGES} are needed"
-        reasons[f"Too few images: {few}."] = (
-            f"Audit at least {FEWEST_IMAGES} images; 1,000 give narrow intervals."
-        )
-    allowed, rate = most_opposite(evidence.signed, evidence.unsigned)
+        found[Kind.TOO_FEW_IMAGES] = {
+            "images": evidence.images,
+            "used": evidence.used,
+            "needed": FEWEST_IMAGES,
+        }
+    allowed, by_chance = most_opposite(evidence.signed, evidence.unsigned)
     if evidence.opposite is not None and allowed < 0:
-        few = f"{evidence.pairs} pairs of a signed and an unsigned one agree by chance in {percent(rate)}"
-        reasons[f"Too few estimators: {few} of cases."] = "Audit with more estimators, such as the set paper."
-    return reasons
+        found[Kind.TOO_FEW_ESTIMATORS] = {"pairs": evidence.pairs, "by_chance": by_chance}
+    return [Note(kind, Severity.BLOCKING, values) for kind, values in found.items()]
 
 
-def _sentence(name: str, criterion: Criterion, evidence: Evidence) -> str:
-    (value, low, high), limit = criterion.estimate, f"{criterion.side} the limit of"
+def _compared(name: str, criterion: Criterion, evidence: Evidence) -> Note:
+    """On which side of its limit a criterion lies."""
+    severity = Severity.INFO if criterion.state == "good" else Severity.WARNING
     if name == "opposite":
-        allowed, rate = most_opposite(evidence.signed, evidence.unsigned)
-        unrelated = f"{limit} {criterion.limit:.3g}, under which unrelated rankings fall in {percent(rate)}"
-        compared = f"{unrelated} of cases" if allowed >= 0 else "too few for a limit"
-        return (
-            f"MIF and LIF rank {value:.0f} of {evidence.pairs} pairs of a signed and an unsigned "
-            f"estimator in opposite order (95 % interval {low:.0f} to {high:.0f}, "
-            f"{evidence.contradictions} significantly; {compared})."
+        allowed, by_chance = most_opposite(evidence.signed, evidence.unsigned)
+        return Note(
+            Kind.OPPOSITE_PAIRS,
+            severity,
+            {
+                "opposite": criterion.estimate,
+                "pairs": evidence.pairs,
+                "significant": evidence.contradictions,
+                "side": criterion.side,
+                "limit": criterion.limit if allowed >= 0 else None,
+                "by_chance": by_chance,
+            },
         )
-    return (
-        f"With {MASKED[0]} % of the pixels masked at random the {in_words(evidence.output)} keeps "
-        f"{percent(value)} of its size ({percent(low)} to {percent(high)}; {limit}"
-        f" {percent(criterion.limit)})."
+    return Note(
+        Kind.OUTPUT_KEPT,
+        severity,
+        {
+            "output": evidence.output,
+            "masked": MASKED[0],
+            "kept": criterion.estimate,
+            "side": criterion.side,
+            "limit": criterion.limit,
+        },
     )
-
-
-def in_words(output: str) -> str:
-    """An output as people call it."""
-    return {"centred": "centred logit", "logit": "raw logit"}.get(output, output.replace("_", " "))
-
-
-def in_short(output: str) -> str:
-    """The last word of that.
-
-    >>> in_short("centred"), in_short("log_odds")
-    ('logit', 'log odds')
-    """
-    return "logit" if output in ("centred", "logit") else in_words(output)
-
-
-MEANINGS: dict[Verdict, str] = {
-    "reliable": "masking pixels of this model compares signed with unsigned explanations consistently.",
-    "unreliable": "masking pixels of this model tests the model, not the explanations.",
-    "cannot tell": "it is unclear whether masking pixels of this model tests the explanations.",
-}

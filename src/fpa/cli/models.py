@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 import fpa
+from fpa.auditing.rule import COMPARED_MASKINGS, FEWEST_IMAGES
 from fpa.cli.folders import claimed, evaluation_of, remove_shown
 from fpa.cli.options import (
     AuditOptions,
@@ -23,13 +24,10 @@ from fpa.cli.options import (
 )
 from fpa.errors import InputError, at_least, counted, percent
 from fpa.files import is_main_process
+from fpa.notes import Kind, Note, Severity
 from fpa.progress import Display
 
-MASKINGS: list[dict[str, Any] | str] = ["constant", "mean", "blur", "uniform"]
-NO_TRAINING_IMAGES = (
-    "These images are for evaluation only. Fine-tuning (fpa finetune) needs different ones: in train/ beside "
-    "them, or in a folder of photos, which need no labels."
-)
+MASKINGS: list[dict[str, Any] | str] = [*COMPARED_MASKINGS]
 
 
 def evaluate(
@@ -66,9 +64,15 @@ def evaluate(
         examples: Images shown with their maps in figures and report.
 
     """
-    from fpa.evaluation.evaluator import describe_judge, describe_subject, notes, open_subject
+    from fpa.evaluation.evaluator import (
+        describe_judge,
+        describe_subject,
+        described_notes,
+        notes,
+        open_subject,
+    )
     from fpa.evaluation.loop import evaluate_blocks
-    from fpa.show import show_all
+    from fpa.show import show_all, words
     from fpa.study.folder import SHOWN
 
     at_least("--examples", examples, 0)
@@ -93,8 +97,9 @@ def evaluate(
     told = how.told_apart(masking=masking, maps_of=maps_of, **({} if scores == ["A"] else {"scores": scores}))
     parts = subject.name, named, subject.elsewhere, told, how.count
     output = run.output or default_output("evaluate", *parts)
-    about |= (noted := notes(stored.get("judge", engine), plan))
-    note = "\n".join(filter(None, (note, *noted["notes"])))
+    noted = notes(stored.get("judge", engine), plan)
+    about |= described_notes(noted)
+    note = "\n".join(filter(None, (note, *map(words.clause, noted))))
     with claimed(output, run, note) as display:
         tell = display.evaluating(subject.name, source.count)
         evaluate_blocks(engine, source, plan, output, progress=tell, **stored)
@@ -128,7 +133,6 @@ def audit(
         maskings: What removing a pixel means: the masking that is judged, then others to compare it with.
 
     """
-    from fpa.auditing.rule import FEWEST_IMAGES
     from fpa.data.sets import has_training_images
     from fpa.evaluation.shards import DESCRIPTION
 
@@ -170,7 +174,8 @@ def audit(
                 advised = _finetune_command(model, images, source.name, masking)
                 verdict = replace(verdict, command=advised)
             else:
-                verdict = replace(verdict, advice=(*verdict.advice, NO_TRAINING_IMAGES))
+                others = Note(Kind.OTHER_TRAINING_IMAGES, Severity.ADVICE)
+                verdict = replace(verdict, advised=(*verdict.advised, others))
         page = _write(verdict := replace(verdict, repeat=command), output)
     return _print(verdict, page, run.quiet)
 
@@ -282,16 +287,17 @@ def finetune(
         return 0
     if not run.quiet:
         by_model = tuned.card.recipe["targets"] == "model"
-        what = "agreement with the original" if by_model else "test accuracy"
-        if not has_own_test(data):
-            what = f"{what.removeprefix('test ')} on the training images"
+        tested = has_own_test(data)
+        accuracy = "test accuracy" if tested else "accuracy"
+        what = "agreement with the original" if by_model else accuracy
+        where = "" if tested else " on the training images"
         earlier = {} if card is None else card.recipe
         seen = earlier.get("data")
         # Of a model that learned its own predictions, the card says how often it agrees with the original.
         same = isinstance(seen, dict) and seen.get("name") == data.name and earlier.get("targets") != "model"
         known = card.accuracy if card is not None and same and not by_model else None
         before = "" if known is None else f" (before: {percent(known)})"
-        print(f"{what} {percent(tuned.card.accuracy)}{before}  {output / 'model.safetensors'}")
+        print(f"{what}{where} {percent(tuned.card.accuracy)}{before}  {output / 'model.safetensors'}")
     count = min(audit_images, len(data.evaluation))
     if count and augmentation == "fpa":  # the audit removes pixels anywhere, not cells
         how = AuditOptions(count=count, estimators=["paper"], ig_steps=50)
@@ -310,8 +316,6 @@ def _audit_both(
     run: RunOptions,
 ) -> None:
     """Audit a model as it was and after fine-tuning, and show the two verdicts beside each other."""
-    from fpa.auditing.rule import FEWEST_IMAGES
-
     verdicts: dict[str, fpa.Audit] = {}
     for when, subject in models.items():
         folder = output / f"audit-{when}-{how.count}"

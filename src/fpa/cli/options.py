@@ -151,6 +151,7 @@ class ModelOptions:
         from fpa.data.labels import labels_for
         from fpa.data.sets import load_evaluation_data
         from fpa.models.wrap import class_count, classifier, input_channels
+        from fpa.show import words
 
         data = load_evaluation_data(subject.data, self.data_root, evaluation_images=count, size=subject.size)
         channels = input_channels(subject.model) or data.input_shape[0]
@@ -176,7 +177,8 @@ class ModelOptions:
         wanted = (subject.classes, self.class_index)
         labels, note = labels_for(data.classes, outputs, *wanted, right=right)
         labels = [-1] * len(data.classes) if labels is None else labels
-        return fpa.image_source(data, channels=channels, labels=labels, **how), note
+        said = None if note is None else words.clause(note, words.Reader(at_shell=True))
+        return fpa.image_source(data, channels=channels, labels=labels, **how), said
 
 
 @dataclass(kw_only=True)

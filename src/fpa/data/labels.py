@@ -16,6 +16,7 @@ from torch import Tensor
 from fpa.data.loaders import as_tensor
 from fpa.data.splits import ImageData
 from fpa.errors import InputError, shortened
+from fpa.notes import Kind, Note, Severity
 
 
 def class_numbers(
@@ -87,7 +88,7 @@ def labels_for(
     class_index: Any = None,
     *,
     right: Callable[[list[int]], int] = lambda numbers: 0,
-) -> tuple[list[int] | None, str | None]:
+) -> tuple[list[int] | None, Note | None]:
     """For an evaluation: as `class_numbers`, but the order decides where names do not; and a note about it.
 
     Folders are often named by codes and outputs by words, in the same order. Training on a wrong order would
@@ -101,29 +102,31 @@ def labels_for(
     """
     numbers = class_numbers(classes, outputs, names, class_index)
     if not classes:
-        return None, "the images have no labels (they are not in one folder per class), so no accuracy"
+        return None, Note(Kind.NO_LABELS, Severity.WARNING)
     known = list(map(_plain, names or []))
     named = all(_plain(name) in known for name in classes)
-    order, wish = list(range(outputs)), "--class_index overrides it"
+    order = list(range(outputs))
     if numbers is None and (by_number := _as_numbers(classes, outputs)):
-        counts = right(by_number), right(order)
-        fits = f"{max(counts)} of the images tried are classified correctly this way, otherwise {min(counts)}"
-        where = "in the order of their names" if counts[1] > counts[0] else "with these numbers"
-        chosen = order if counts[1] > counts[0] else by_number
-        return chosen, f"the folders stand for the model's outputs {where} ({fits}); {wish}"
+        right_by_number = right(by_number)
+        right_in_order = right(order)
+        in_order = right_in_order > right_by_number
+        values = {
+            "in_order": in_order,
+            "right": max(right_by_number, right_in_order),
+            "otherwise": min(right_by_number, right_in_order),
+        }
+        return order if in_order else by_number, Note(Kind.NUMBERS_OR_ORDER, Severity.INFO, values)
     if class_index is None and numbers is not None and not named:
         if numbers == _as_numbers(classes, outputs):
-            return numbers, f"the folders stand for the model's outputs with these numbers; {wish}"
+            return numbers, Note(Kind.NUMBERS, Severity.INFO)
         if outputs == 1000 and set(classes) <= set(imagenet_ids()):
-            note = "the folders are named by WordNet ids: assuming the model's outputs are ImageNet's"
-            return numbers, f"{note}; {wish}"
+            return numbers, Note(Kind.WORDNET_IDS, Severity.INFO)
     if numbers is not None and (class_index is not None or named or numbers != order):
         return numbers, None
     if len(classes) == outputs:
-        note = "assuming that the classes of the images are in the order of the model's outputs"
-        return order, f"{note}: their names do not match; --class_index says which is which"
-    question = f"which of the model's {outputs} outputs stand for the {len(classes)} classes of the images?"
-    return None, f"labels unknown, so no accuracy: {question} Say it with --class_index"
+        return order, Note(Kind.ORDER_ASSUMED, Severity.WARNING)
+    unknown = {"outputs": outputs, "classes": len(classes)}
+    return None, Note(Kind.LABELS_UNKNOWN, Severity.WARNING, unknown)
 
 
 def relabelled(data: ImageData, classes: list[str], numbers: Sequence[int]) -> ImageData:

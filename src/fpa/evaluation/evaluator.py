@@ -21,7 +21,9 @@ from fpa.explanation import Estimators, Settings
 from fpa.masking import get_masking, masking_json
 from fpa.models.hubs import class_names
 from fpa.models.wrap import check_head, classifier, input_channels, unwrapped
+from fpa.notes import Kind, Note, Severity
 from fpa.progress import Tell
+from fpa.showing import clause
 from fpa.values import checked
 
 
@@ -112,9 +114,10 @@ def evaluate(
         where = None if isinstance(judge, Engine) else engine.device
         judging, _ = open_subject(judge, source, plan, device=where)
         about |= describe_judge(engine, judging, source)
-    about |= (noted := notes(judging or engine, plan))
-    for note in noted["notes"]:
-        warn(note)
+    noted = notes(judging or engine, plan)
+    about |= described_notes(noted)
+    for note in noted:
+        warn(clause(note))
     with tempfile.TemporaryDirectory(prefix="fpa-") as temporary:
         place = Path(folder or temporary)
         how: dict[str, Any] = {"about": about, "examples": examples, "judge": judging}
@@ -169,8 +172,8 @@ def _assign_labels(
     named = list(classes or class_names(engine.model))
     numbers, note = labels_for(known or [], outputs, named, class_index)
     source.relabel([-1] * len(known or []) if numbers is None else numbers)
-    if note:
-        warn(note.replace("--", ""))
+    if note is not None:
+        warn(clause(note))
 
 
 def describe_subject(
@@ -188,24 +191,24 @@ def describe_subject(
     }
 
 
-def notes(engine: Engine, plan: Plan) -> dict[str, list[str]]:
-    """What evaluation.json says about a masking that the model was not trained with; a person is told it."""
+def notes(engine: Engine, plan: Plan) -> list[Note]:
+    """What a person must know before the work begins: a masking that the model was not trained with."""
     card = getattr(engine.model, "card", None)
     known = getattr(card, "recipe", {}).get("masking")
     if card is None or card.augmentation == "none" or known is None:
-        return {"notes": []}
+        return []
     trained: dict[str, Any] = dict(known) if isinstance(known, Mapping) else {"name": known}
     if ":" not in str(trained["name"]):  # one of somebody's own is not imported because a file names it
         trained = masking_json(get_masking(known, card.mean, card.std))
-    if trained == (now := masking_json(plan.masking)):
-        return {"notes": []}
-    alike = trained["name"] == now["name"]
-    first, second = (
-        ", ".join(f"{key} {value}" for key, value in each.items()) if alike else each["name"]
-        for each in (trained, now)
-    )
-    problem = f"the model was trained with the masking {first} and is evaluated with {second}"
-    return {"notes": [f"{problem}, which it does not know: the test may be unreliable (fpa audit tells)"]}
+    evaluated = masking_json(plan.masking)
+    if trained == evaluated:
+        return []
+    return [Note(Kind.OTHER_MASKING, Severity.WARNING, {"trained": trained, "evaluated": evaluated})]
+
+
+def described_notes(notes: Sequence[Note]) -> dict[str, Any]:
+    """What evaluation.json says of notes: their words for people, and the facts for `Result.noted`."""
+    return {"notes": [clause(note) for note in notes], "note_facts": [note.to_json() for note in notes]}
 
 
 _WORDS = {"input_shape": "images", "mean": "means", "std": "standard deviations"}

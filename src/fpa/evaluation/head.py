@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from fpa.notes import Kind, Note, Plain, Severity
 from fpa.scores.fidelity import Fidelity
+from fpa.showing import clause
 from fpa.statistics.contradictions import Reliability, reliability
 from fpa.statistics.intervals import Estimate
 
@@ -30,19 +32,25 @@ class Head(NamedTuple):
     """Signed-unsigned pairs in opposite order, by the logit and by the centred one."""
 
     @property
-    def warning(self) -> str:
-        """What a reader must know, in a sentence; empty where A and the pairs are the same without offset."""
+    def facts(self) -> tuple[Note, ...]:
+        """What a reader must know; nothing where A and the pairs are the same without the offset."""
         logit, centred = self.opposite
         apart = logit.low > centred.high or centred.low > logit.high
         if not self.moved and not apart:
-            return ""
+            return ()
         largest = max(self.moved or self.areas, key=lambda name: abs(self.areas[name][0]))
-        return (
-            f"the mean of all logits is {100 * self.offset:.0f} % of the centred logit; a number added to "
-            f"all logits, which changes no prediction, changes A: that of {largest} is "
-            f"{self.areas[largest][0]:.1f} for the logit and {self.areas[largest][1]:.1f} for the centred "
-            f"one; opposite pairs: {logit.value:.0f} and {centred.value:.0f}: use the output centred"
-        )
+        values: dict[str, Plain] = {
+            "offset": self.offset,
+            "estimator": largest,
+            "areas": self.areas[largest],
+            "opposite": (logit.value, centred.value),
+        }
+        return (Note(Kind.OFFSET_MATTERS, Severity.WARNING, values),)
+
+    @property
+    def warning(self) -> str:
+        """The same in words; empty where there is nothing to say."""
+        return next(map(clause, self.facts), "")
 
 
 def offset(logit: Any, centred: Any) -> float:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fpa.errors import percent
+from fpa import showing
 from fpa.evaluation import scored
 from fpa.evaluation.examples import Examples
 from fpa.evaluation.head import Head, head_of
+from fpa.notes import Kind, Note, Severity
 from fpa.scores.fidelity import Fidelity
 from fpa.statistics.baselines import Beats, beats
 from fpa.statistics.contradictions import Reliability, reliability
@@ -100,20 +101,24 @@ class Evaluation:
         _, counts = np.unique(self.labels[self.labels >= 0], return_counts=True)
         return float(counts.max() / counts.sum()) if len(counts) > 1 else None
 
-    def doubt(self) -> str | None:
-        """What to think of an accuracy that is near chance although the model is sure of its predictions."""
-        known, accuracy = self.labels >= 0, self.accuracy
+    @property
+    def facts(self) -> tuple[Note, ...]:
+        """What to doubt: an accuracy near chance although the model is confident of its predictions."""
+        known = self.labels >= 0
+        accuracy = self.accuracy
         if accuracy is None or self.confidence is None or known.sum() < 30:
-            return None
-        sure = float(np.nanmean(self.confidence[known]))
+            return ()
+        confidence = float(np.nanmean(self.confidence[known]))
         chance = 0.0 if self.chance is None else self.chance
-        near = accuracy < sure / 5 or not above_chance(accuracy, int(known.sum()), chance)
-        if not sure >= 0.5 or not near:
-            return None
-        return (
-            f"the accuracy is only {percent(accuracy)}, but the model is sure of its predictions "
-            f"({100 * sure:.0f} % on average): classes are probably assigned wrongly (see class_index)"
-        )
+        near = accuracy < confidence / 5 or not above_chance(accuracy, int(known.sum()), chance)
+        if not confidence >= 0.5 or not near:
+            return ()
+        values = {"accuracy": accuracy, "confidence": confidence}
+        return (Note(Kind.DOUBTFUL_CLASSES, Severity.WARNING, values),)
+
+    def doubt(self) -> str | None:
+        """The same in words; None where there is nothing to doubt."""
+        return next(map(showing.clause, self.facts), None)
 
 
 class Summary(NamedTuple):
@@ -164,6 +169,32 @@ class Result:
         fidelity = {key: evaluation.fidelity(key, keep=keep) for key in evaluation.mif if key not in dead}
         agreement = reliability(fidelity, signs(about["plan"]), families=families(about["plan"]))
         return cls(name, evaluation, fidelity, agreement, about, examples=examples, history=history or {})
+
+    @classmethod
+    def unscored(
+        cls,
+        name: str,
+        evaluation: Evaluation,
+        about: dict[str, Any],
+        *,
+        examples: Examples | None = None,
+    ) -> "Result":
+        """An evaluation as it is, without scores: there may be no image that all could be scored over."""
+        return cls(name, evaluation, {}, reliability({}, {}), about, examples=examples)
+
+    def over(self, images: NDArray[np.bool_]) -> "Result":
+        """The same evaluation scored over these images, bool [N]; itself where its scores are over them."""
+        kept = [fidelity.kept for fidelity in self.fidelity.values()]
+        if kept and all(np.array_equal(each, images) for each in kept):
+            return self
+        return Result.of(
+            self.name,
+            self.evaluation,
+            self.about,
+            keep=images,
+            examples=self.examples,
+            history=self.history,
+        )
 
     @cached_property
     def head(self) -> Head | None:
@@ -222,10 +253,25 @@ class Result:
         names, matrix = scored.rank_correlations(self)
         return pd.DataFrame(matrix, names, names)
 
-    @property
+    @cached_property
     def beats(self) -> "Beats":
         """Whether each explanation has a larger A than every model-free map, and than its blurred twins."""
         return beats(self.fidelity, self.signed, *rivals(self.plan))
+
+    @property
+    def facts(self) -> tuple[Note, ...]:
+        """What to doubt about the model, and which of its estimators could not be scored."""
+        never_finite = [name for name in self.evaluation.never_finite if name not in self.fidelity]
+        return (
+            *self.evaluation.facts,
+            *(self.head.facts if self.head else ()),
+            *(Note(Kind.NEVER_FINITE, Severity.WARNING, {"estimator": name}) for name in never_finite),
+        )
+
+    @property
+    def noted(self) -> tuple[Note, ...]:
+        """What was said about the model before it was evaluated, as evaluation.json has it."""
+        return tuple(map(Note.from_json, self.about.get("note_facts", self.about.get("notes", ()))))
 
     @property
     def results(self) -> "Results":
@@ -234,9 +280,7 @@ class Result:
 
     def table(self) -> "pd.DataFrame":
         """One row per estimator, best first in its group: A with its interval, both areas, images used."""
-        from fpa.show.tables import results_table
-
-        rows = results_table(self.results).set_index("estimator")
+        rows = showing.result_table(self).set_index("estimator")
         first = ["kind", "area", "interval", "area_mif", "area_lif", "images_used", "images_left_out"]
         rows = rows[[*first, *(column for column in rows if column.startswith("score_"))]]
         return rows.sort_values(["kind", "area"], ascending=[True, False])
@@ -264,15 +308,11 @@ class Result:
 
     def plot(self, signed: bool | None = None) -> "Figure":
         """The mean perturbation curves, MIF above LIF, of all, the signed or the unsigned estimators."""
-        from fpa.show.figures import perturbation_curves
-
-        return perturbation_curves(self.results, signed)
+        return showing.result_figure(self, signed)
 
     def report(self, path: str | Path, command: str | None = None) -> Path:
         """Write one HTML file with the verdict, the table, the curves and an explorer of single images."""
-        from fpa.show.report import write_report
-
-        return write_report(self.results, path, command)
+        return showing.result_page(self, path, command)
 
     def save(self, folder: str | Path) -> Path:
         """Write everything to a folder, which `fpa.load_result`, `fpa report` and `fpa compare` read."""
@@ -281,17 +321,12 @@ class Result:
         return write_result(self, Path(folder))
 
     def __str__(self) -> str:
-        from fpa.progress import as_text
-        from fpa.show.tables import terminal
-
-        return as_text(terminal(self.results))
+        return showing.result_text(self)
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        from fpa.show.tables import notebook
-
-        return notebook(self)
+        return showing.result_html(self)
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,16 @@ _WEAK = "Random is a weak rival: the estimators baselines and twins add stronger
 
 
 def sentences(beats: Beats, model_free: Sequence[str], names: Mapping[str, str]) -> list[str]:
+    """Which explanations beat every model-free map and which their own twin, and what that means."""
+    return [*outcomes(beats, model_free, names), *rules(beats, model_free)]
+
+
+def outcomes(beats: Beats, model_free: Sequence[str], names: Mapping[str, str]) -> list[str]:
     """Which explanations beat every model-free map and which their own twin, by the names people see.
 
     >>> found = Beats({"ig_sum": Rival("centre", 0.001), "vg_abs": Rival("centre", 0.4)}, {})
-    >>> sentences(found, ["random", "centre"], {})[0]
-    '1 of 2 estimators beat every model-free map (random, centre); not vg_abs (centre: p = 0.4).'
+    >>> outcomes(found, ["random", "centre"], {})
+    ['1 of 2 estimators beat every model-free map (random, centre); not vg_abs (centre: p = 0.4).']
     """
     listed = ", ".join(names.get(name, name) for name in model_free)
     against = {name: f"{names.get(each.name, each.name)}: " for name, each in beats.model_free.items()}
@@ -23,14 +28,18 @@ def sentences(beats: Beats, model_free: Sequence[str], names: Mapping[str, str])
         lines.append(_sentence(beats.model_free, f"every model-free map ({listed})", names, against))
     if beats.twin:
         lines.append(_sentence(beats.twin, "the blurred twin of their own map", names, {}))
-    if lines:
-        lines.append(
-            f"An estimator beats others if its A is larger, with p below {ALPHA}: the largest p of one-sided "
-            "paired tests over images, Holm-corrected over estimators."
-        )
-    if len(model_free) < 2 and not beats.twin and lines:
-        lines.append(_WEAK)
     return lines
+
+
+def rules(beats: Beats, model_free: Sequence[str]) -> list[str]:
+    """What it means to beat others, where any are compared."""
+    if not any(beats):
+        return []
+    tested = (
+        f"An estimator beats others if its A is larger, with p below {ALPHA}: the largest p of one-sided "
+        "paired tests over images, Holm-corrected over estimators."
+    )
+    return [tested, _WEAK] if len(model_free) < 2 and not beats.twin else [tested]
 
 
 def _sentence(
@@ -72,12 +81,12 @@ def brief(results: Results) -> list[str]:
 
 def beaten(results: Results) -> list[str]:
     """The sentences of every model of the results, those that are about all of them once."""
-    names, several = estimator_names(results), len(results.models) > 1
-    lines, rules = best_model_free(results), dict[str, None]()
+    names = estimator_names(results)
+    lines = best_model_free(results)
+    shared: dict[str, None] = {}
     for key, model in results.models.items():
-        found = sentences(model.beats, rivals(model.plan)[0], names)
-        whose = f"{model_name(key)}: " if several else ""
-        own = sum(map(bool, model.beats))
-        lines += [whose + line for line in found[:own]]
-        rules |= dict.fromkeys(found[own:])
-    return [*lines, *rules]
+        free = rivals(model.plan)[0]
+        whose = f"{model_name(key)}: " if len(results.models) > 1 else ""
+        lines += [whose + line for line in outcomes(model.beats, free, names)]
+        shared |= dict.fromkeys(rules(model.beats, free))
+    return [*lines, *shared]

@@ -1,11 +1,15 @@
 """What the numbers of a table cover: which comparisons are consistent, and which pairs can be ordered."""
 
+from collections.abc import Collection
+
 from rich.console import RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
 from fpa.errors import percent
 from fpa.evaluation.result import Results
+from fpa.notes import Kind
+from fpa.show import words
 from fpa.show.names import estimator_names, model_name
 
 TITLE = "A of the row minus A of the column"
@@ -43,12 +47,22 @@ def for_terminal(results: Results) -> list[RenderableType]:
     return [Text(f"\n{TITLE}", "bold"), table, Text(MARKS, "dim")]
 
 
-def sentences(results: Results) -> list[str]:
-    """For every model: which comparisons are consistent, and which pairs cannot be ordered."""
-    several, names, lines = len(results.models) > 1, estimator_names(results), list[str]()
+IN_A_TERMINAL = (Kind.NOT_CONSISTENT, Kind.NEAR_DUPLICATES)
+"""What a terminal has room for: no long lists of pairs."""
+
+
+def sentences(results: Results, kinds: Collection[Kind] | None = None) -> list[str]:
+    """For every model: which comparisons are consistent, and which pairs cannot be ordered.
+
+    With `kinds`, only notes of these.
+    """
+    several = len(results.models) > 1
+    reader = words.Reader(estimator_names(results))
+    lines: list[str] = []
     for name, model in results.models.items():
         of = f"{model_name(name)}: " if several else ""
-        lines += [f"{of}{line}" for line in model.reliability.scope(names, most=3 if several else 6)]
+        notes = model.reliability.facts(most=3 if several else 6)
+        lines += [of + words.sentence(note, reader) for note in notes if kinds is None or note.kind in kinds]
     return lines
 
 

@@ -9,6 +9,8 @@ import numpy as np
 from fpa.auditing.rule import FEWEST_IMAGES
 from fpa.errors import counted
 from fpa.evaluation.result import Result, Results
+from fpa.notes import Kind
+from fpa.show import words
 from fpa.statistics.intervals import Floats, critical
 
 
@@ -126,8 +128,8 @@ def removed(results: Results) -> list[str]:
 
 def warned(results: Results) -> list[str]:
     """What was said about the models before they were evaluated, in sentences."""
-    notes = (note for model in results.models.values() for note in model.about.get("notes", ()))
-    return [f"{note[0].upper()}{note[1:]}." for note in dict.fromkeys(notes)]
+    said = [words.sentence(note) for model in results.models.values() for note in model.noted]
+    return [*dict.fromkeys(said)]
 
 
 def explained_class(results: Results) -> list[str]:
@@ -228,25 +230,21 @@ def doubts(results: Results, *, brief: bool = False) -> list[str]:
 
     In `brief`, heads are named in one line, without their numbers.
     """
-    heads = {name: each.head.warning for name, each in results.models.items() if each.head}
-    off = [name for name, warning in heads.items() if warning and brief]
     several = len(results.models) > 1
-    texts = [
-        f"{name}: {text}" if several else text
-        for name, each in results.models.items()
-        for text in doubts_of(each)
-        if name not in off or text != heads[name]
-    ]
-    of = f"{', '.join(off)}: " if several else ""
-    short = "A depends on a number added to all logits, which changes no prediction: use the output centred"
-    return [*texts, of + short] if off else texts
-
-
-def doubts_of(model: Result) -> list[str]:
-    """What to doubt about one model, and which of its estimators could not be scored."""
-    dead = [name for name in model.evaluation.never_finite if name not in model.fidelity]
-    texts = [f"estimator {name} has no finite curve and is left out" for name in dead]
-    return [text for text in (model.evaluation.doubt(), model.head and model.head.warning, *texts) if text]
+    texts: list[str] = []
+    offset: list[str] = []
+    for name, model in results.models.items():
+        of = f"{name}: " if several else ""
+        for note in model.facts:
+            if brief and note.kind is Kind.OFFSET_MATTERS:
+                offset.append(name)
+            else:
+                texts.append(of + words.clause(note))
+    if offset:
+        of = f"{', '.join(offset)}: " if several else ""
+        short = "A depends on a number added to all logits, which changes no prediction"
+        texts.append(f"{of}{short}: use the output centred")
+    return texts
 
 
 def judges(results: Results) -> list[str]:

@@ -15,7 +15,6 @@ from fpa.evaluation.scored import tied, worse_than_best
 from fpa.show import rivals, scope, summary
 from fpa.show.names import estimator_names, model_name
 from fpa.show.rendering import rendered
-from fpa.statistics.contradictions import CONSISTENT, UNORDERED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,7 +57,7 @@ def brief_notes(results: Results, *, scores: bool) -> list[str]:
     lines = [
         f"A: {_area(results)}, ± half of its 95 % interval. Bold: significantly better than all others; =: "
         "not significantly worse than the best.",
-        *(line for line in scope.sentences(results) if UNORDERED not in line and CONSISTENT not in line),
+        *scope.sentences(results, scope.IN_A_TERMINAL),
         *summary.explained_class(results),
         *summary.judges(results),
         *summary.warned(results),

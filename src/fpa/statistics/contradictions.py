@@ -7,18 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fpa import showing
 from fpa.errors import InputError
+from fpa.notes import Kind, Note, Plain, Severity
 from fpa.statistics import intervals
 from fpa.statistics.intervals import Areas, Bools, Estimate, Floats, estimate, holm, spearman
 from fpa.values import checked
 
 if TYPE_CHECKING:
     import pandas as pd
-
-UNORDERED = "Cannot be ordered"
-CONSISTENT = "No significant contradiction"
-"""How a sentence begins that names pairs."""
-
 
 KINDS = ("signed-signed", "unsigned-unsigned", "signed-unsigned")
 
@@ -54,9 +51,7 @@ class Pair:
     differ significantly, else "first" or "second", the better one."""
 
     def __str__(self) -> str:
-        by_mif = self.first if self.mif < 0 else self.second if self.mif > 0 else "neither"
-        by_lif = self.first if self.lif > 0 else self.second if self.lif < 0 else "neither"
-        return f"{self.first} and {self.second}: MIF prefers {by_mif}, LIF prefers {by_lif}"
+        return showing.pair_text(self)
 
 
 @dataclass(frozen=True)
@@ -109,35 +104,37 @@ class Reliability:
                 square.loc[row, other] = cell(getattr(pair, column), row != pair.first)
         return square
 
-    def scope(self, names: Mapping[str, str] | None = None, most: int = 6) -> list[str]:
+    def facts(self, most: int = 6) -> tuple[Note, ...]:
         """Which kinds of comparison are consistent, which pairs cannot be ordered, what is there twice.
 
-        A kind is consistent if MIF and LIF contradict each other significantly on none of its pairs. `names`
-        are those that people see; at most `most` pairs are named for each reason.
+        A kind is consistent if MIF and LIF contradict each other significantly on none of its pairs. At most
+        `most` pairs are named for each reason.
         """
-
-        def shown(pair: tuple[str, str], between: str) -> str:
-            return between.join((names or {}).get(name, name) for name in pair)
-
-        rows = [(kind, row) for kind, row in self.table().iterrows() if row.pairs and kind != "all"]
-        texts: dict[bool, list[str]] = {True: [], False: []}
-        for kind, row in rows:
-            count = f"{row.opposite} of {row.pairs} in opposite order, {row.contradictions} significantly"
-            texts[not row.contradictions].append(f"{kind} ({count})")
-        words = {True: f"{CONSISTENT} in {self.used:,} images", False: "Not consistent"}
-        lines = [f"{words[good]}: {', '.join(found)}." for good, found in texts.items() if found]
-        reasons = {
-            "contradiction": "MIF and LIF contradict each other",
-            "tie": "A does not differ significantly",
-        }
-        for order, reason in reasons.items():
-            pairs = [pair for pair in self.pairs if pair.order == order]
-            named = [shown((pair.first, pair.second), " and ") for pair in pairs[:most]]
+        consistent: dict[str, Plain] = {}
+        inconsistent: dict[str, Plain] = {}
+        for kind in KINDS:
+            pairs = [pair for pair in self.pairs if pair.kind == kind]
+            significant = sum(pair.contradiction for pair in pairs)
+            counts = (len(pairs), int(self.opposite[kind].value), significant)
             if pairs:
-                more = f"; {len(pairs) - most} more" if len(pairs) > most else ""
-                lines.append(f"{UNORDERED}, because {reason}: {'; '.join(named)}{more}.")
-        same = [shown(pair, " (as ") + ")" for pair in self.duplicates.items()]
-        return [*lines, f"Near-duplicates, in no pair: {', '.join(same)}."] if same else lines
+                (inconsistent if significant else consistent)[kind] = counts
+        notes = []
+        if consistent:
+            notes.append(Note(Kind.CONSISTENT, Severity.INFO, {"images": self.used, "kinds": consistent}))
+        if inconsistent:
+            notes.append(Note(Kind.NOT_CONSISTENT, Severity.WARNING, {"kinds": inconsistent}))
+        for order, reason in (("contradiction", Kind.CONTRADICTIONS), ("tie", Kind.TIES)):
+            unordered = [(pair.first, pair.second) for pair in self.pairs if pair.order == order]
+            if unordered:
+                more = max(len(unordered) - most, 0)
+                notes.append(Note(reason, Severity.INFO, {"pairs": unordered[:most], "more": more}))
+        if self.duplicates:
+            notes.append(Note(Kind.NEAR_DUPLICATES, Severity.INFO, {"of": self.duplicates}))
+        return tuple(notes)
+
+    def scope(self, names: Mapping[str, str] | None = None, most: int = 6) -> list[str]:
+        """The same in sentences; `names` are those that people see."""
+        return showing.sentences(self.facts(most), names or {})
 
     def table(self) -> "pd.DataFrame":
         """A row for each of `KINDS` and "all": pairs, opposite ones (with interval), contradictions."""
@@ -151,13 +148,7 @@ class Reliability:
         return pd.DataFrame.from_dict(rows, "index", columns=columns).rename_axis("kind")
 
     def __str__(self) -> str:
-        lines = [
-            f"{kind} pairs: {row.opposite} of {row.pairs} ranked in opposite order by MIF and LIF"
-            f" ({row.opposite_low} to {row.opposite_high}), {row.contradictions} significantly"
-            for kind, row in self.table().iterrows()
-        ]
-        groups = [f"{key} {c.value:.2f} ({c.low:.2f} to {c.high:.2f})" for key, c in self.correlation.items()]
-        return "\n".join([*lines, f"rank correlation of MIF with LIF: {', '.join(groups)}"])
+        return showing.reliability_text(self)
 
 
 @checked

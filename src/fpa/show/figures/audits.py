@@ -11,6 +11,7 @@ from fpa.auditing.verdict import Audit
 from fpa.show.figures import style
 from fpa.show.figures.ranks import draw_slopes, slopes_legend
 from fpa.show.names import COLOURS, estimator_name
+from fpa.show.words.reader import output_name
 from fpa.statistics import Estimate
 
 _WIDTH = 4.4
@@ -35,7 +36,7 @@ def random_masking(audit: Audit) -> Figure:
     """How logit and accuracy fall under random masking, with the limit of the rule for what is kept."""
     figure = Figure(figsize=(_WIDTH, 3.0))
     axis = figure.subplots()
-    kept = f"{rule.in_words(audit.evidence.output)} kept"
+    kept = f"{output_name(audit.evidence.output)} kept"
     _draw_estimates(axis, audit.fractions, audit.kept, label=kept, colour=COLOURS[2], dashes="-")
     if audit.right:
         right = "same class" if audit.evidence.accuracy is None else "accuracy"

@@ -2,12 +2,18 @@
 
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fpa.auditing import rule
 from fpa.auditing.verdict import Audit
+from fpa.show.audits import Row, rows
 from fpa.show.names import estimator_name
 from fpa.show.rendering import rendered, write_page
+from fpa.show.words.reader import as_sentence
+from fpa.show.words.verdicts import MEANINGS
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 _DESCRIBED = {
     "decay": "Logit and accuracy under random masking",
@@ -26,18 +32,30 @@ def write_audit(audit: Audit, path: str | Path) -> Path:
 
     drawn = audit_figures(audit)
     figures = {name: Markup(inline_svg(figure, _DESCRIBED[name])) for name, figure in drawn.items()}
-    return write_page(path, "audit.html.jinja", rule=rule, figures=figures, **_shared(audit))
+    return write_page(
+        path,
+        "audit.html.jinja",
+        audit=audit,
+        rule=rule,
+        meaning=as_sentence(MEANINGS[audit.verdict]),
+        figures=figures,
+        groups=_groups(audit),
+        names=_names(audit),
+    )
 
 
 def audit_fragment(audit: Audit) -> str:
     """The verdict with its evidence as HTML for a notebook, in the notebook's own style."""
-    return rendered("audit-notebook.html.jinja", **_shared(audit))
+    return rendered("audit-notebook.html.jinja", audit=audit, groups=_groups(audit), names=_names(audit))
 
 
-def _shared(audit: Audit) -> dict[str, Any]:
-    """The audit, its evidence by group, and its estimators as the table shows them."""
+def _groups(audit: Audit) -> dict[str, list[Row]]:
+    """The lines of the evidence by their heading."""
+    return {title: list(of_group) for title, of_group in groupby(rows(audit), lambda row: row.group)}
+
+
+def _names(audit: Audit) -> "dict[str, Markup]":
+    """The explanations as a table shows them."""
     from markupsafe import Markup
 
-    names = {key: Markup(estimator_name(key, "html", label=audit.labels.get(key))) for key in audit.signed}
-    groups = {title: list(rows) for title, rows in groupby(audit.rows, lambda row: row.group)}
-    return {"audit": audit, "groups": groups, "names": names}
+    return {key: Markup(estimator_name(key, "html", label=audit.labels.get(key))) for key in audit.signed}

@@ -8,7 +8,7 @@ from typing import Any
 from fpa.evaluation.result import Result, Results
 from fpa.evaluation.scored import best, rank_correlations, worse_than_best
 from fpa.progress import duration
-from fpa.show import rivals, scope, summary
+from fpa.show import rivals, scope, summary, words
 from fpa.show.families import explained, symbols
 from fpa.show.figures import histories, inline_svg, perturbation_curves, training_history
 from fpa.show.names import estimator_looks, estimator_names, model_looks, model_name
@@ -173,7 +173,7 @@ def _notes(results: Results) -> list[str]:
             for note in fidelity.notes:
                 by_note.setdefault(note, []).append(shown[estimator])
         incomplete = [] if model.evaluation.complete else ["the evaluation was not completed"]
-        notes = [*summary.doubts_of(model), *model.evaluation.problems, *incomplete]
+        notes = [*map(words.clause, model.facts), *model.evaluation.problems, *incomplete]
         by_note |= {note: list(model.fidelity) for note in notes}
         for note, names in by_note.items():
             some = f" ({', '.join(names)})" if len(names) < len(model.fidelity) else ""

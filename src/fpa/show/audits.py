@@ -1,0 +1,179 @@
+"""An audit in a terminal, and the lines of its evidence, which its page has too."""
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import NamedTuple
+
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Column, Table
+from rich.text import Text
+
+from fpa.auditing.rule import LEAST_CHANGE, MASKED, SAME_RANKING, Criterion, Evidence, criteria, judge
+from fpa.auditing.verdict import Audit
+from fpa.errors import in_percent, percent
+from fpa.notes import Kind
+from fpa.show import rivals, words
+from fpa.show.names import estimator_name
+from fpa.show.words.reader import output_name, short_output_name
+from fpa.statistics import Estimate
+
+_COLOURS = {"reliable": "green", "unreliable": "red", "cannot tell": "yellow"}
+_STATES = {"good": "green", "bad": "red", "unclear": "yellow"}
+_ON_PAGE_ONLY = (Kind.CONSISTENT, Kind.CONTRADICTIONS, Kind.TIES)
+"""Lists of pairs: a terminal has no room for them."""
+
+
+class Row(NamedTuple):
+    """A line of the evidence, in words."""
+
+    group: str
+    what: str
+    value: str
+    interval: str
+    limit: str = ""
+    state: str = ""
+    """What it means: good, bad, unclear; for supporting evidence its own word."""
+
+
+def estimator_names(audit: Audit) -> dict[str, str]:
+    """The estimators of an audit as people see them."""
+    return {key: estimator_name(key, label=label) for key, label in audit.labels.items()}
+
+
+def rivals_beaten(audit: Audit) -> list[str]:
+    """Which explanations beat model-free maps and their own twins, in sentences."""
+    return rivals.sentences(audit.beats, audit.model_free, estimator_names(audit))
+
+
+def terminal(audit: Audit) -> Iterator[RenderableType]:
+    """An audit in a terminal of 80 columns, with rich."""
+    names = estimator_names(audit)
+    yield Text(audit.headline, style=f"bold {_COLOURS[audit.verdict]}")
+    reasons = [note for note in audit.reasons if note.kind not in _ON_PAGE_ONLY]
+    for sentence in words.sentences(reasons, words.Reader(names)):
+        yield Padding.indent(Text(sentence), 2)
+    if lines := list(rows(audit)):
+        yield Text()
+        yield _table(lines, names, audit.evidence.used)
+    beaten = rivals.outcomes(audit.beats, audit.model_free, names)  # the page says how it was tested
+    yield Text("\n" + "\n".join(beaten))
+    yield Text()
+    yield Text("What to do", style="bold")
+    for sentence in audit.advice:
+        yield Padding.indent(Text(sentence), 2)
+    if audit.command:
+        yield Padding.indent(Text(audit.command, style="bold"), 4)
+
+
+def _table(lines: list[Row], names: dict[str, str], used: int) -> Table:
+    """The lines of the evidence, by group."""
+    table = Table(
+        f"evidence, {used:,} images",
+        Column("found", justify="right", no_wrap=True),
+        Column("95 % interval", justify="right", no_wrap=True),
+        Column("limit", no_wrap=True),
+        "",
+        box=None,
+        padding=(0, 2, 0, 0),
+        pad_edge=False,
+    )
+    for group, of_group in groupby(lines, lambda row: row.group):
+        table.add_row(Text(group, style="italic"))
+        for row in of_group:
+            state = Text(row.state, style=_STATES.get(row.state, ""))
+            what = names.get(row.what, row.what)
+            table.add_row(Text(f"  {what}"), row.value, row.interval, row.limit, state)
+    return table
+
+
+def rows(audit: Audit) -> Iterator[Row]:
+    """The lines of the evidence; none where too few images could be used."""
+    evidence = audit.evidence
+    if not criteria(evidence):
+        return
+    yield from _judged(f"The rule: {output_name(evidence.output)}", evidence)
+    yield from _beside(evidence)
+    yield Row("MIF against LIF", "opposite, significantly", f"{evidence.contradictions}", "")
+    if evidence.correlation is not None:
+        yield Row("MIF against LIF", "rank correlation, all", *_correlation(evidence.correlation))
+    yield from _random_masking(evidence, audit.maskings[1:])
+    for name, rise in evidence.rise.items():
+        word = "rises" if rise.low > 0 else "falls" if rise.high < 0 else "unclear"
+        yield Row(f"LIF over the first {MASKED[0]} %", name, *_shares(rise, "+"), state=word)
+    for name, agreement in evidence.agreement.items():
+        side = Criterion(agreement, SAME_RANKING, "above").side
+        word = {"above": "survives", "below": "differs", "across": "unclear"}[side]
+        yield Row(
+            "Ranking, other maskings",
+            name,
+            *_correlation(agreement),
+            limit=f"over {SAME_RANKING:g}",
+            state=word,
+        )
+
+
+def _judged(group: str, evidence: Evidence) -> Iterator[Row]:
+    """What the rule looks at."""
+    judged = criteria(evidence)
+    opposite = judged["opposite"]
+    value, low, high = opposite.estimate
+    few = opposite.limit < 0
+    yield Row(
+        group,
+        "pairs in opposite order",
+        f"{value:.0f} of {evidence.pairs}",
+        f"{low:.0f} to {high:.0f}",
+        limit="too few" if few else f"at most {opposite.limit - 0.5:.0f}",
+        state="unclear" if few else opposite.state,
+    )
+    kept = judged["kept"]
+    yield Row(
+        group,
+        f"{short_output_name(evidence.output)} kept, {MASKED[0]} % masked",
+        *_shares(kept.estimate),
+        limit=f"over {percent(kept.limit)}",
+        state=kept.state,
+    )
+    if evidence.change is not None:
+        taken = Criterion(evidence.change, LEAST_CHANGE, "above")
+        yield Row(
+            group,
+            "taken by masking all",
+            *_shares(evidence.change),
+            limit=f"over {percent(taken.limit)}",
+            state=taken.state,
+        )
+
+
+def _beside(evidence: Evidence) -> Iterator[Row]:
+    """The same of the output that stands beside the one judged."""
+    other = evidence.raw
+    if other is None:
+        return
+    group = f"Beside it: {output_name(other.output)}"
+    if criteria(other):
+        yield from _judged(group, other)
+        yield Row(group, "its verdict", judge(other)[0], "")
+    yield Row(group, "offset of the head", percent(evidence.offset), "")
+
+
+def _random_masking(evidence: Evidence, others: tuple[str, ...]) -> Iterator[Row]:
+    """What random masking leaves of the output, under the `others` too, and of the accuracy."""
+    kept = f"{short_output_name(evidence.output)} kept"
+    shares = {f"{kept}, {share} % masked": evidence.kept[share] for share in MASKED[1:]}
+    for name in others:
+        shares[f"{kept}, {MASKED[0]} % {name}"] = evidence.kept_by_masking[name]
+    right = "same class" if evidence.accuracy is None else "accuracy"
+    shares |= {f"{right}, {share} % masked": found for share, found in evidence.right.items()}
+    for name, found in shares.items():
+        yield Row("Random masking", name, *_shares(found))
+
+
+def _correlation(estimate: Estimate) -> tuple[str, str]:
+    return f"{estimate.value:.2f}", f"{estimate.low:.2f} to {estimate.high:.2f}"
+
+
+def _shares(estimate: Estimate, sign: str = "") -> tuple[str, str]:
+    low, high = map(in_percent, estimate[1:])
+    return percent(estimate.value, sign), f"{low:{sign}.1f} to {high:{sign}.1f} %"

@@ -1,0 +1,117 @@
+"""The words for why an audit comes to its verdict."""
+
+from collections.abc import Sequence
+
+from fpa.errors import percent
+from fpa.notes import Kind
+from fpa.show.words.reader import Phrase, Reader, listed, output_name
+
+MEANINGS = {
+    "reliable": "masking pixels of this model compares signed with unsigned explanations consistently",
+    "unreliable": "masking pixels of this model tests the model, not the explanations",
+    "cannot tell": "it is unclear whether masking pixels of this model tests the explanations",
+}
+"""What a verdict means."""
+
+
+def headline(verdict: str) -> str:
+    """A verdict in a sentence."""
+    return f"{verdict.capitalize()}: {MEANINGS[verdict]}."
+
+
+def _not_above_chance(reader: Reader, *, accuracy: float, labels: int, chance: float) -> str:
+    return (
+        f"nothing to explain: the accuracy, {percent(accuracy)} of {labels} images, is not above chance "
+        f"({percent(chance)}, the commonest label)"
+    )
+
+
+def _little_change(
+    reader: Reader, *, output: str, change: Sequence[float], needed: float, masked: float
+) -> str:
+    value, low, high = change
+    what = "everything" if masked == 1 else f"{percent(masked)} of the pixels"
+    return (
+        f"nothing to explain: masking {what} takes away {percent(value)} of the {output_name(output)} "
+        f"({percent(low)} to {percent(high)}; more than {percent(needed)} is needed)"
+    )
+
+
+def _too_few_images(reader: Reader, *, images: int, used: int, needed: int) -> str:
+    left = images - used
+    why = f" ({left} of {images} have no finite curves or no positive output)" if left else ""
+    return f"too few images: {used} could be used{why}, at least {needed} are needed"
+
+
+def _too_few_estimators(reader: Reader, *, pairs: int, by_chance: float) -> str:
+    agree = f"agree by chance in {percent(by_chance)} of cases"
+    return f"too few estimators: {pairs} pairs of a signed and an unsigned one {agree}"
+
+
+def _opposite_pairs(
+    reader: Reader,
+    *,
+    opposite: Sequence[float],
+    pairs: int,
+    significant: int,
+    side: str,
+    limit: float | None,
+    by_chance: float,
+) -> str:
+    value, low, high = opposite
+    compared = "too few for a limit"
+    if limit is not None:
+        unrelated = f"under which unrelated rankings fall in {percent(by_chance)} of cases"
+        compared = f"{side} the limit of {limit:.3g}, {unrelated}"
+    return (
+        f"MIF and LIF rank {value:.0f} of {pairs} pairs of a signed and an unsigned estimator in opposite "
+        f"order (95 % interval {low:.0f} to {high:.0f}, {significant} significantly; {compared})"
+    )
+
+
+def _output_kept(
+    reader: Reader, *, output: str, masked: int, kept: Sequence[float], side: str, limit: float
+) -> str:
+    value, low, high = kept
+    return (
+        f"with {masked} % of the pixels masked at random the {output_name(output)} keeps {percent(value)} of "
+        f"its size ({percent(low)} to {percent(high)}; {side} the limit of {percent(limit)})"
+    )
+
+
+def _chance_unknown(reader: Reader, *, labels: int) -> str:
+    why = "all known labels are of one class" if labels else "no label is known"
+    return f"the accuracy was not compared with chance: {why}"
+
+
+def _other_output(reader: Reader, *, output: str, centred_verdict: str | None) -> str:
+    judged = f"what is judged here is the {output_name(output)}; the limits are those of the centred logit"
+    if centred_verdict is None:
+        return judged
+    return f"{judged}, which along the same maps gives: {centred_verdict}"
+
+
+def _raw_logit_differs(reader: Reader, *, verdict: str, offset: float) -> str:
+    return (
+        "the raw logit, which a number added to all logits changes, would give another verdict: "
+        f"{verdict} (the mean of all logits is {percent(offset)} of the centred logit)"
+    )
+
+
+def _other_maskings_differ(reader: Reader, *, judged: str, others: Sequence[str]) -> str:
+    differ = f"under {listed(others)} the ranking of the estimators may be different"
+    return f"the verdict holds for the masking {judged}: {differ}"
+
+
+PHRASES: dict[Kind, Phrase] = {
+    Kind.NOT_ABOVE_CHANCE: _not_above_chance,
+    Kind.LITTLE_CHANGE: _little_change,
+    Kind.TOO_FEW_IMAGES: _too_few_images,
+    Kind.TOO_FEW_ESTIMATORS: _too_few_estimators,
+    Kind.OPPOSITE_PAIRS: _opposite_pairs,
+    Kind.OUTPUT_KEPT: _output_kept,
+    Kind.CHANCE_UNKNOWN: _chance_unknown,
+    Kind.OTHER_OUTPUT: _other_output,
+    Kind.RAW_LOGIT_DIFFERS: _raw_logit_differs,
+    Kind.OTHER_MASKINGS_DIFFER: _other_maskings_differ,
+}

@@ -1,0 +1,326 @@
+"""Every kind of note has its words: here they are, all of them."""
+
+import json
+
+import pytest
+
+from fpa.notes import Kind, Note
+from fpa.show.words import PHRASES, Reader, clause, sentence, sentences
+from fpa.show.words.verdicts import MEANINGS, headline
+
+WORDS = [
+    (
+        Kind.NO_LABELS,
+        {},
+        "the images have no labels (they are not in one folder per class), so no accuracy",
+    ),
+    (
+        Kind.NUMBERS_OR_ORDER,
+        {"in_order": True, "right": 9, "otherwise": 1},
+        "the folders stand for the model's outputs in the order of their names (9 of the images tried are"
+        " classified correctly this way, otherwise 1); class_index overrides it",
+    ),
+    (
+        Kind.NUMBERS_OR_ORDER,
+        {"in_order": False, "right": 9, "otherwise": 1},
+        "the folders stand for the model's outputs with these numbers (9 of the images tried are classified"
+        " correctly this way, otherwise 1); class_index overrides it",
+    ),
+    (
+        Kind.NUMBERS,
+        {},
+        "the folders stand for the model's outputs with these numbers; class_index overrides it",
+    ),
+    (
+        Kind.WORDNET_IDS,
+        {},
+        "the folders are named by WordNet ids: assuming the model's outputs are ImageNet's; class_index"
+        " overrides it",
+    ),
+    (
+        Kind.ORDER_ASSUMED,
+        {},
+        "assuming that the classes of the images are in the order of the model's outputs: their names do not"
+        " match; class_index says which is which",
+    ),
+    (
+        Kind.LABELS_UNKNOWN,
+        {"outputs": 10, "classes": 2},
+        "labels unknown, so no accuracy: which of the model's 10 outputs stand for the 2 classes of the"
+        " images? Say it with class_index",
+    ),
+    (
+        Kind.NOT_FINITE,
+        {"what": "map", "estimator": "vg_sum", "count": 2, "images": [3, 5]},
+        "estimator VG_sum: 2 maps (images 3, 5) are not finite",
+    ),
+    (
+        Kind.NOT_FINITE,
+        {"what": "image", "estimator": "", "count": 1, "images": [7]},
+        "1 image (image 7) is not finite",
+    ),
+    (
+        Kind.NOT_FINITE,
+        {"what": "curve", "estimator": "", "count": 6, "images": [0, 1, 2, 3, 4]},
+        "6 curves (images 0, 1, 2, 3, 4, ...) are not finite",
+    ),
+    (
+        Kind.NEVER_FINITE,
+        {"estimator": "vg_sum"},
+        "estimator VG_sum has no finite curve and is left out",
+    ),
+    (
+        Kind.LEFT_OUT,
+        {"reason": "not finite", "count": 1, "of": 12, "images": [4]},
+        "1 of 12 images left out for a NaN or infinite value in a curve (image 4)",
+    ),
+    (
+        Kind.LEFT_OUT,
+        {"reason": "not positive", "count": 2, "of": 12, "images": [4, 5]},
+        "2 of 12 images left out for an unmasked output that is not positive (images 4, 5)",
+    ),
+    (
+        Kind.LEFT_OUT,
+        {"reason": "excluded", "count": 1, "of": 12, "images": [4]},
+        "1 of 12 images left out for being excluded by `keep` (image 4)",
+    ),
+    (Kind.SINGLE_IMAGE, {}, "a single image is used: there is no interval"),
+    (
+        Kind.SMALL_OUTPUTS,
+        {"small": 10, "used": 200, "shift": 3.0, "interval": 1.5, "robust": 12.345},
+        "10 of 200 images have an unmasked output under a tenth of the median; without them A moves by +3.00,"
+        " more than the interval ±1.50 of the others; without the lowest and the highest 5 % of the images A"
+        " is 12.35",
+    ),
+    (Kind.INCOMPLETE, {}, "the evaluation was not completed"),
+    (
+        Kind.PASSES,
+        {"gradients": 8, "forwards": 2000, "images": 3},
+        "8 gradients and 2,000 forward passes for each image: 6,024 passes for 3 images",
+    ),
+    (
+        Kind.PASSES,
+        {"gradients": 1, "forwards": 24, "images": None},
+        "1 gradient and 24 forward passes for each image",
+    ),
+    (
+        Kind.PASSES_OF_SCORES,
+        {"scores": ["a", "b"], "forwards": 7, "explanations": 0, "gradients": 0, "images": None},
+        "a, b: 7 forward passes for each image",
+    ),
+    (
+        Kind.PASSES_OF_SCORES,
+        {"scores": ["a"], "forwards": 7, "explanations": 1, "gradients": 9, "images": 100},
+        "a: every estimator explains once more (9 gradients) for each of 100 images",
+    ),
+    (
+        Kind.OTHER_MASKING,
+        {"trained": {"name": "constant", "value": 0.0}, "evaluated": {"name": "blur", "sigma": 4}},
+        "the model was trained with the masking constant and is evaluated with blur, which it does not know:"
+        " the test may be unreliable (fpa audit tells)",
+    ),
+    (
+        Kind.OTHER_MASKING,
+        {"trained": {"name": "blur", "sigma": 1}, "evaluated": {"name": "blur", "sigma": 4}},
+        "the model was trained with the masking name blur, sigma 1 and is evaluated with name blur, sigma 4,"
+        " which it does not know: the test may be unreliable (fpa audit tells)",
+    ),
+    (
+        Kind.DOUBTFUL_CLASSES,
+        {"accuracy": 0.02, "confidence": 0.915},
+        "the accuracy is only 2.0 %, but the model is sure of its predictions (92 % on average): classes are"
+        " probably assigned wrongly (see class_index)",
+    ),
+    (
+        Kind.OFFSET_MATTERS,
+        {"offset": 0.24, "estimator": "vg_sum", "areas": (1.23, 4.56), "opposite": (2.0, 4.0)},
+        "the mean of all logits is 24 % of the centred logit; a number added to all logits, which changes no"
+        " prediction, changes A: that of VG_sum is 1.2 for the logit and 4.6 for the centred one; opposite"
+        " pairs: 2 and 4: use the output centred",
+    ),
+    (
+        Kind.CONSISTENT,
+        {"images": 1200, "kinds": {"signed-signed": (3, 1, 0), "signed-unsigned": (18, 4, 0)}},
+        "no significant contradiction in 1,200 images: signed-signed (1 of 3 in opposite order, 0"
+        " significantly), signed-unsigned (4 of 18 in opposite order, 0 significantly)",
+    ),
+    (
+        Kind.NOT_CONSISTENT,
+        {"kinds": {"signed-signed": (3, 3, 2)}},
+        "not consistent: signed-signed (3 of 3 in opposite order, 2 significantly)",
+    ),
+    (
+        Kind.CONTRADICTIONS,
+        {"pairs": [("ig_sum", "vg_sum"), ("a", "b")], "more": 0},
+        "cannot be ordered, because MIF and LIF contradict each other: ig_sum and VG_sum; a and b",
+    ),
+    (
+        Kind.TIES,
+        {"pairs": [("ig_sum", "vg_sum")], "more": 5},
+        "cannot be ordered, because A does not differ significantly: ig_sum and VG_sum; 5 more",
+    ),
+    (
+        Kind.NEAR_DUPLICATES,
+        {"of": {"own": "vg_sum", "again": "own"}},
+        "near-duplicates, in no pair: own (as VG_sum), again (as own)",
+    ),
+    (
+        Kind.IN_ALL_OPPOSITE,
+        {"estimator": "vg_sum", "pairs": 2},
+        "all 2 pairs in opposite order have VG_sum in them",
+    ),
+    (
+        Kind.NOT_ABOVE_CHANCE,
+        {"accuracy": 0.1, "labels": 500, "chance": 0.1},
+        "nothing to explain: the accuracy, 10.0 % of 500 images, is not above chance (10.0 %, the commonest"
+        " label)",
+    ),
+    (
+        Kind.LITTLE_CHANGE,
+        {"output": "centred", "change": (0.05, 0.02, 0.08), "needed": 0.1, "masked": 1.0},
+        "nothing to explain: masking everything takes away 5.0 % of the centred logit (2.0 % to 8.0 %; more"
+        " than 10.0 % is needed)",
+    ),
+    (
+        Kind.LITTLE_CHANGE,
+        {"output": "log_odds", "change": (0.05, 0.02, 0.08), "needed": 0.1, "masked": 0.95},
+        "nothing to explain: masking 95.0 % of the pixels takes away 5.0 % of the log odds (2.0 % to 8.0 %;"
+        " more than 10.0 % is needed)",
+    ),
+    (
+        Kind.TOO_FEW_IMAGES,
+        {"images": 500, "used": 80, "needed": 100},
+        "too few images: 80 could be used (420 of 500 have no finite curves or no positive output), at least"
+        " 100 are needed",
+    ),
+    (
+        Kind.TOO_FEW_IMAGES,
+        {"images": 80, "used": 80, "needed": 100},
+        "too few images: 80 could be used, at least 100 are needed",
+    ),
+    (
+        Kind.TOO_FEW_ESTIMATORS,
+        {"pairs": 2, "by_chance": 0.279},
+        "too few estimators: 2 pairs of a signed and an unsigned one agree by chance in 27.9 % of cases",
+    ),
+    (
+        Kind.OPPOSITE_PAIRS,
+        {
+            "opposite": (16, 15, 17),
+            "pairs": 18,
+            "significant": 14,
+            "side": "above",
+            "limit": 3.5,
+            "by_chance": 0.024,
+        },
+        "MIF and LIF rank 16 of 18 pairs of a signed and an unsigned estimator in opposite order (95 %"
+        " interval 15 to 17, 14 significantly; above the limit of 3.5, under which unrelated rankings fall in"
+        " 2.4 % of cases)",
+    ),
+    (
+        Kind.OPPOSITE_PAIRS,
+        {
+            "opposite": (2, 1, 2),
+            "pairs": 2,
+            "significant": 1,
+            "side": "above",
+            "limit": None,
+            "by_chance": 0.28,
+        },
+        "MIF and LIF rank 2 of 2 pairs of a signed and an unsigned estimator in opposite order (95 % interval"
+        " 1 to 2, 1 significantly; too few for a limit)",
+    ),
+    (
+        Kind.OUTPUT_KEPT,
+        {"output": "logit", "masked": 10, "kept": (0.95, 0.94, 0.96), "side": "above", "limit": 0.8},
+        "with 10 % of the pixels masked at random the raw logit keeps 95.0 % of its size (94.0 % to 96.0 %;"
+        " above the limit of 80.0 %)",
+    ),
+    (
+        Kind.CHANCE_UNKNOWN,
+        {"labels": 12},
+        "the accuracy was not compared with chance: all known labels are of one class",
+    ),
+    (Kind.CHANCE_UNKNOWN, {"labels": 0}, "the accuracy was not compared with chance: no label is known"),
+    (
+        Kind.OTHER_OUTPUT,
+        {"output": "probability", "centred_verdict": None},
+        "what is judged here is the probability; the limits are those of the centred logit",
+    ),
+    (
+        Kind.OTHER_OUTPUT,
+        {"output": "logit", "centred_verdict": "reliable"},
+        "what is judged here is the raw logit; the limits are those of the centred logit, which along the"
+        " same maps gives: reliable",
+    ),
+    (
+        Kind.RAW_LOGIT_DIFFERS,
+        {"verdict": "reliable", "offset": 0.5},
+        "the raw logit, which a number added to all logits changes, would give another verdict: reliable (the"
+        " mean of all logits is 50.0 % of the centred logit)",
+    ),
+    (
+        Kind.OTHER_MASKINGS_DIFFER,
+        {"judged": "constant", "others": ["mean", "blur", "uniform"]},
+        "the verdict holds for the masking constant: under mean, blur and uniform the ranking of the"
+        " estimators may be different",
+    ),
+    (Kind.EVALUATE, {}, "evaluate explanations on this model with the masking that was judged here"),
+    (Kind.DO_NOT_CHOOSE, {}, "do not choose between explanations by masking pixels of this model as it is"),
+    (Kind.FINE_TUNE, {}, "fine-tune it with FPA and audit it again"),
+    (
+        Kind.OTHER_TRAINING_IMAGES,
+        {},
+        "these images are for evaluation only. Fine-tuning (fpa finetune) needs different ones: in train/"
+        " beside them, or in a folder of photos, which need no labels",
+    ),
+    (
+        Kind.CHECK_LABELS,
+        {},
+        "check the labels, the order of the classes and the normalisation; or train the model",
+    ),
+    (Kind.CHECK_MASKING, {}, "check that the model sees the images, or judge a masking that removes more"),
+    (Kind.ENOUGH_IMAGES, {"needed": 100}, "audit at least 100 images; 1,000 give narrow intervals"),
+    (Kind.MORE_ESTIMATORS, {}, "audit with more estimators, such as the set paper"),
+    (Kind.MORE_IMAGES, {}, "audit more images: four times as many halve the intervals"),
+    (Kind.EARLIER_WORDS, {"text": "the model was trained so"}, "the model was trained so"),
+]
+
+
+@pytest.mark.parametrize(("kind", "values", "words"), WORDS)
+def test_a_note_in_words(kind, values, words):
+    assert clause(Note(kind, values=values), Reader({"vg_sum": "VG_sum"})) == words
+
+
+def test_every_kind_has_words():
+    assert {kind for kind, *_ in WORDS} == set(Kind) == set(PHRASES)
+
+
+def test_a_sentence_begins_with_a_capital_and_ends_with_a_full_stop():
+    alone = Note(Kind.SINGLE_IMAGE)
+    assert sentence(alone) == "A single image is used: there is no interval."
+    assert sentences([alone, Note(Kind.INCOMPLETE)])[1] == "The evaluation was not completed."
+
+
+def test_options_are_typed_with_dashes_in_a_shell():
+    assert clause(Note(Kind.NUMBERS), Reader(at_shell=True)).endswith("; --class_index overrides it")
+
+
+@pytest.mark.parametrize("verdict", MEANINGS)
+def test_a_verdict_is_a_sentence(verdict):
+    assert headline(verdict) == f"{verdict.capitalize()}: {MEANINGS[verdict]}."
+
+
+@pytest.mark.parametrize(("kind", "values"), [case[:2] for case in WORDS])
+def test_a_note_can_be_stored(kind, values):
+    """Through JSON, which has lists for tuples, it says the same."""
+    note = Note(kind, values=values)
+    again = Note.from_json(json.loads(json.dumps(note.to_json())))
+    assert (again.kind, again.severity) == (note.kind, note.severity)
+    assert clause(again) == clause(note)
+
+
+def test_a_sentence_of_an_earlier_version_is_kept_as_it_is():
+    note = Note.from_json("the model was trained with another masking")
+    assert note.kind is Kind.EARLIER_WORDS
+    assert sentence(note) == "The model was trained with another masking."

@@ -51,7 +51,7 @@ from house_source import (
 
 ROOT = Path(__file__).parents[1]
 ROOMS = (
-    ("errors", "values", "notes", "showing", "identity", "plugins", "files", "seeds", "progress"),
+    ("errors", "values", "typed", "notes", "showing", "identity", "plugins", "files", "seeds", "progress"),
     ("masking",),
     ("data",),
     ("models",),
@@ -82,6 +82,9 @@ EXCEPTIONS = {
 """Module, what it may import nevertheless, and why."""
 
 FORWARDED = {
+    "cli.parsing._filled": "calls the function of a command with the options that its signature declares",
+    "cli.parsing._group": "fills a dataclass with the options that its fields declare",
+    "study.recipe._made": "fills a dataclass with the values of a YAML file, each typed by its field",
     "explanation.fitted._Uses.forward": "calls a module of the user's model as it was called",
     "explanation.fitted._RoutedRelus.__torch_function__": "calls a function of torch as it was called",
     "explanation.maps.Quantus.attributions": "calls a user's function with the arguments that came with it",

@@ -70,7 +70,7 @@ def check_type(name: str, value: Any, kind: Any) -> None:
     fpa.errors.InputError: points must be a whole number, got None
     """
     if not _fits(value, kind):
-        raise InputError(f"{name} must be {_in_words(kind)}, got {shown(value)}")
+        raise InputError(f"{name} must be {type_in_words(kind)}, got {shown(value)}")
 
 
 def _resolved(annotation: Any, function: Callable[..., Any]) -> Any:
@@ -127,14 +127,15 @@ _WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or 
 _ORIGINS = {dict: "a mapping", Mapping: "a mapping", Callable: "a function", Iterable: "several of them"}
 
 
-def _in_words(kind: Any) -> str:
+def type_in_words(kind: Any) -> str:
+    """What an error says must be given where a value of this type must."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
-        return " or ".join(dict.fromkeys(map(_in_words, inner)))
+        return " or ".join(dict.fromkeys(map(type_in_words, inner)))
     if origin is Literal:
         return f"one of {', '.join(map(str, inner))}"
     if origin in (list, tuple, Sequence):
-        return f"a list of {_in_words(inner[0]).removeprefix('a ')}s"
+        return f"a list of {type_in_words(inner[0]).removeprefix('a ')}s"
     name = {"Module": "torch.nn.Module"}.get(str(shorter := getattr(kind, "__name__", kind)), shorter)
     return _WORDS.get(kind) or _ORIGINS.get(origin) or f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
 

@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -260,7 +261,7 @@ def test_labels_that_fit_no_output_are_unknown(here, capsys):
         (["mine:model", "--data", "folder:photos"], "give --mean and --std"),
         (["mine:model", "--mean", "[0.5]"], "give both --mean and --std"),
         (["mine:model", *QUICK, "--std", "[0,1,1]"], "a positive std for every channel"),
-        (["mine:model", *QUICK, "--mean", "half"], "--mean must be a number"),
+        (["mine:model", *QUICK, "--mean", "half"], "--mean must be a list of numbers, got half"),
         (["mine:model", *QUICK, "--points", "0"], "points"),
         (["mine:model", *QUICK, "--masking", "blurr"], "did you mean 'blur'"),
         (["mine:model", *QUICK, "--masking.name", "blur", "--masking.radius", "2"], "blur takes sigma"),
@@ -429,3 +430,34 @@ def test_the_masking_is_by_default_the_one_that_the_judge_knows(tmp_path, monkey
     ]
     assert main([*command, "--estimators", "[vg_abs,vgx_sum]", "--judge", "judge.safetensors"]) == 0
     assert json.loads(Path("out/evaluation.json").read_text())["plan"]["masking"]["name"] == "blur"
+
+
+def test_a_folder_is_named_by_the_settings_and_refuses_others_that_share_its_name(here, capsys):
+    several = ",".join(f"maps:maps/of-a-method-with-a-long-name-{number}.npy" for number in range(3))
+    (here / "maps").mkdir()
+    for number in range(4):
+        maps = torch.rand(6, 16, 16, generator=torch.Generator().manual_seed(number)).numpy()
+        np.save(here / "maps" / f"of-a-method-with-a-long-name-{number}.npy", maps)
+    command = ["mine:model", "--points", "3", "--device", "cpu", *PHOTOS, "--workers", "0", "--quiet"]
+    assert run(capsys, *command, "--estimators", several)[0] == 0
+    (folder,) = Path("runs").iterdir()
+    assert folder.name == (
+        "evaluate-model-photos-"
+        "estimators-mapsmapsofamethodwithalongname0.npy+mapsmapsofamethodwithalongname1.n"
+    )
+    code, _, err = run(capsys, *command, "--estimators", several.replace("name-2", "name-3"))
+    assert code == 2
+    assert f"{folder} holds an evaluation with other estimators" in err
+    assert "--output" in err
+
+
+def test_the_parts_of_a_masking_with_or_without_its_name_apart(here, capsys):
+    shared = ["shapes-fpa", *SMALL, "--count", "2", "--quiet"]
+    for number, words in enumerate((
+        ["--masking", "blur", "--masking.sigma=1e0"],
+        ["--masking.sigma", "1", "--masking.name", "blur"],
+        ["--masking", "{name: blur, sigma: 1}"],
+    )):  # fmt: skip
+        code, _, err = run(capsys, *words, *shared, "--output", f"blurred{number}")
+        assert (code, err) == (0, "")
+        assert fpa.load_result(f"blurred{number}").about["plan"]["masking"] == {"name": "blur", "sigma": 1.0}

@@ -1,7 +1,6 @@
 """Options that several commands share: which model and images, how to evaluate, where to work."""
 
 import re
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -243,7 +242,9 @@ class AuditOptions(EvaluationOptions):
 
 
 def in_a_name(settings: Mapping[str, Any]) -> str:
-    """Settings as a part of a folder's name; of many the beginning, and a checksum of all.
+    """Settings as a part of a folder's name; of many the beginning.
+
+    Where two share it, the folder of the first refuses the second, whose plan is another.
 
     >>> in_a_name({"ig_steps": 5, "masking": {"name": "blur", "sigma": 4}, "scores": ["A", "deletion"]})
     'ig_steps5-masking-blur-sigma4-scores-A+deletion'
@@ -260,8 +261,7 @@ def in_a_name(settings: Mapping[str, Any]) -> str:
 
     parts = {name: text(value) for name, value in settings.items() if value is not None}
     whole = "-".join(f"{name}{'' if part[:1].isdigit() else '-'}{part}" for name, part in parts.items())
-    checksum = zlib.crc32(repr(settings).encode())
-    return whole if len(whole) <= LONGEST_NAME else f"{whole[:LONGEST_NAME]}-{checksum:08x}"
+    return whole[:LONGEST_NAME].rstrip("-+.")
 
 
 def default_output(*parts: str | int | None) -> Path:

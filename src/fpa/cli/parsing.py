@@ -1,148 +1,276 @@
 """From a typed function to a command: its signature and docstring are the options and the help.
 
 - A parameter before the `*` is a positional argument, and also an option of its name; a list takes several
-  words. A `recipe` is named by a positional argument, and all its fields are options.
+  words. A `recipe` is named by a positional argument, and all its fields are options, which change it.
 - A parameter after the `*` is an option, or a flag if it is a bool. A dataclass is a group of options: its
   fields.
 - `command` is no option: it receives what was typed.
+
+The words are taken apart by argparse; what they say is read as the declared types by `fpa.typed`.
 """
 
+import argparse
 import difflib
 import inspect
-import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import is_dataclass, replace
-from typing import Any, get_origin
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from types import NoneType, UnionType
+from typing import Any, Literal, NoReturn, Union, get_args, get_origin
 
 import docstring_parser
-from jsonargparse import ArgumentError, ArgumentParser, Namespace
 
 import fpa
 from fpa.errors import InputError, shortened
-from fpa.values import check_type
+from fpa.study.recipe import Recipe
+from fpa.typed import plain, typed
 
 Command = Callable[..., int]
+Given = dict[str, Any]
+"""What was typed, by the names of the options."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of a command."""
+
+    name: str
+    """Without the dashes; those of a recipe have dots: training.epochs."""
+    kind: Any
+    default: Any
+    help: str
+    group: str = ""
+    """The heading in the help that it stands under."""
+    is_flag: bool = False
+
+    @property
+    def is_mapping(self) -> bool:
+        """Whether it may have parts of any names, options themselves: --masking.sigma."""
+        return any(get_origin(kind) is dict for kind in (self.kind, *get_args(self.kind)))
+
+    @property
+    def described(self) -> str:
+        """The help, with what may be given and what is taken otherwise."""
+        if self.is_flag:
+            return self.help
+        kind = "" if get_origin(self.kind) is Literal else f"type: {_type_name(self.kind)}, "
+        return f"{self.help} ({kind}default: {_as_typed(self.default)})"
+
+    @property
+    def placeholder(self) -> str:
+        """What stands for the value in the help: the choices, where there are some."""
+        if get_origin(self.kind) is Literal:
+            return f"{{{','.join(get_args(self.kind))}}}"
+        return self.name.rpartition(".")[2].upper()
+
+
+class Parser(argparse.ArgumentParser):
+    """Takes the words of a command apart; what is wrong with them is an `InputError`."""
+
+    def error(self, message: str) -> NoReturn:
+        """Refuse words that cannot be taken apart."""
+        raise InputError(shortened(" ".join(message.split()), 1000))
 
 
 def call(function: Command, argv: Sequence[str], command: str) -> int:
     """Call the function of a command with the options in `argv`; `command` is all that was typed."""
-    parser = make_parser(function)
-    # those that take a list are there a second time, with a + at the end
-    options = [name for action in parser._actions for name in action.option_strings if name[:2] == "--"]
-    words = _with_brackets(argv, options)
-    if "recipe" in _parameters(function):
-        _take_defaults_from_recipe(parser, words)
-    try:
-        chosen = parser.instantiate(parser.parse_args(words))
-    except (ArgumentError, UnicodeError) as error:
-        raise InputError(shortened(_in_words(" ".join(str(error).split()), options), 1000)) from error
-    chosen["command"] = command
-    return int(_filled(function, chosen))
+    options = {option.name: option for option in _options(function)}
+    given = _given(make_parser(function, options), options, argv)
+    if "help" in given:
+        if "RECIPE" in given:  # whose values are the defaults
+            options = {option.name: option for option in _options(function, given["RECIPE"])}
+        make_parser(function, options).print_help()
+        raise SystemExit(0)
+    return int(_filled(function, {**given, "command": command}))
 
 
-def make_parser(function: Command) -> ArgumentParser:
+def make_parser(function: Command, options: Mapping[str, Option]) -> Parser:
     """The parser of a command."""
-    parser = ArgumentParser(
+    parser = Parser(
         prog=f"fpa {function.__name__}",
         description=docstring_parser.parse(function.__doc__ or "").description,
-        exit_on_error=False,
         allow_abbrev=False,
+        add_help=False,
+        # Only what was typed is there afterwards: the rest has the defaults of the functions themselves.
+        argument_default=argparse.SUPPRESS,
     )
-    _add_options(parser, parser, function)
+    _add_positional(parser, function)
+    parser.add_argument("-h", "--help", action="store_true", help="Show this help and exit.")
     parser.add_argument("--debug", action="store_true", help="Show the traceback of an error.")
+    groups: dict[str, Any] = {"": parser}
+    for option in options.values():
+        if option.group not in groups:
+            groups[option.group] = parser.add_argument_group(option.group)
+        words = option.described.replace("%", "%%")
+        if option.is_flag:
+            groups[option.group].add_argument(f"--{option.name}", action="store_true", help=words)
+        else:
+            name = f"--{option.name}"
+            groups[option.group].add_argument(name, metavar=option.placeholder, help=words)
     return parser
 
 
-def _add_options(parser: ArgumentParser, target: Any, source: Callable[..., Any]) -> None:
-    """Add the parameters of a function, or the fields of a dataclass, to a parser or a group of it."""
-    documents = [docstring_parser.parse(kind.__doc__ or "") for kind in getattr(source, "__mro__", [source])]
-    helps = {each.arg_name: each.description for document in documents for each in document.params}
-    defaults = vars(source()) if is_dataclass(source) else {}
-    for name, parameter in _parameters(source).items():
-        kind, default = parameter.annotation, defaults.get(name, parameter.default)
-        if name == "recipe":
-            parser.add_argument("RECIPE", nargs="?", default="shapes", help=helps[name])
-            parser.add_class_arguments(kind, skip={"name"})
-        elif is_dataclass(kind):
-            title = docstring_parser.parse(kind.__doc__ or "").short_description or ""
-            _add_options(parser, parser.add_argument_group(title.rstrip(".")), kind)  # type: ignore[arg-type]
-        elif parameter.kind is parameter.POSITIONAL_OR_KEYWORD and get_origin(kind) is list:
-            target.add_argument(name, nargs="+", metavar=name.upper(), help=helps[name])
-        elif parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
-            target.add_argument(name.upper(), nargs="?", help=helps[name])
-            target.add_argument(f"--{name}", type=str | None, help=f"Another way to name {name.upper()}.")
-        elif kind is bool:
-            target.add_argument(f"--{name}", action="store_true", help=helps[name])
-        elif name != "command":
-            target.add_argument(f"--{name}", type=kind, default=default, help=helps[name])
+def _add_positional(parser: Parser, function: Command) -> None:
+    helps = _helps(function)
+    for name, parameter in _parameters(function).items():
+        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
+            several = get_origin(parameter.annotation) is list
+            parser.add_argument(name.upper(), nargs="*" if several else "?", help=helps[name])
 
 
-def _filled(source: Callable[..., Any], chosen: Namespace) -> Any:
-    """What a function returns, or a dataclass is, with the options that were chosen."""
-    arguments: dict[str, Any] = {}
+def _options(source: Callable[..., Any], recipe: str | None = None) -> Iterator[Option]:
+    """The options of a command; with the name of a recipe its values are the defaults."""
+    helps = _helps(source)
     for name, parameter in _parameters(source).items():
         kind = parameter.annotation
-        if name == "recipe":
-            from fpa.study.recipe import recipe_from
-
-            recipe = fpa.load_recipe(chosen.RECIPE)
-            made = recipe_from(chosen, recipe.name)
-            arguments[name] = replace(made, training=made.training.adapted(recipe.training))
+        if kind is Recipe:
+            yield from _recipe_options(Recipe() if recipe is None else fpa.load_recipe(recipe))
         elif is_dataclass(kind):
-            arguments[name] = _filled(kind, chosen)  # type: ignore[arg-type]
-        elif name.upper() in chosen:  # a positional argument that is an option too
-            words = [word for word in (chosen[name.upper()], chosen[name]) if word is not None]
-            if len(words) != 1:
-                start, word = f"fpa {source.__name__}", name.upper()
-                raise InputError(f"name one {name}: {start} {word}, or {start} --{name} {word}")
-            arguments[name] = words[0]
+            yield from _group_options(kind)
+        elif parameter.kind is parameter.POSITIONAL_OR_KEYWORD and get_origin(kind) is not list:
+            yield Option(name, str | None, None, f"Another way to name {name.upper()}.")
+        elif parameter.kind is parameter.KEYWORD_ONLY and name != "command":
+            yield Option(name, kind, parameter.default, helps[name], is_flag=kind is bool)
+
+
+def _group_options(kind: Any) -> Iterator[Option]:
+    """The fields of a dataclass, each an option."""
+    title = docstring_parser.parse(kind.__doc__ or "").short_description or ""
+    helps = _helps(kind)
+    usual = kind()
+    for item in fields(kind):
+        yield Option(
+            name=item.name,
+            kind=item.type,
+            default=getattr(usual, item.name),
+            help=helps[item.name],
+            group=title.rstrip("."),
+            is_flag=item.type is bool,
+        )
+
+
+def _recipe_options(settings: Any, prefix: str = "", group: str = "Recipe") -> Iterator[Option]:
+    """The fields of a recipe, and of the settings in it, each an option; its name is not one."""
+    helps = _helps(type(settings))
+    for item in fields(settings):
+        value = getattr(settings, item.name)
+        if is_dataclass(value):
+            title = docstring_parser.parse(value.__doc__ or "").short_description or ""
+            yield from _recipe_options(value, f"{prefix}{item.name}.", title.rstrip("."))
+        elif prefix or item.name != "name":
+            # What is in a mapping is looked at when the recipe is made.
+            kind = dict[str, Any] if get_origin(item.type) is dict else item.type
+            yield Option(f"{prefix}{item.name}", kind, value, helps[item.name], group)
+
+
+def _given(parser: Parser, options: Mapping[str, Option], argv: Sequence[str]) -> Given:
+    """What was typed, as the declared types."""
+    for name in dict.fromkeys(word.partition("=")[0] for word in argv):
+        whole = options.get(name.removeprefix("--").rpartition(".")[0])
+        # The parts of a mapping have names of its own, so they are options once somebody types them.
+        if name.startswith("--") and whole is not None and whole.is_mapping:
+            parser.add_argument(name, help=argparse.SUPPRESS)
+    words, unknown = parser.parse_known_args([*argv])
+    if unknown:
+        raise _unknown(unknown, options)
+    given: Given = {}
+    for name, word in vars(words).items():
+        if name in options and not options[name].is_flag:
+            given[name] = typed(f"--{name}", word, options[name].kind)
+        elif "." in name:
+            given[name] = plain(word)
+        elif word not in (None, []):  # a positional argument that was left out
+            given[name] = word
+    return given
+
+
+def _unknown(words: Sequence[str], options: Mapping[str, Option]) -> InputError:
+    """The error for words that are no part of the command, with what may have been meant."""
+    first = words[0].partition("=")[0]
+    refused = f"unrecognized arguments: {shortened(' '.join(words))}"
+    if not first.startswith("-"):
+        return InputError(f"{refused} (the items of a list are separated by commas)")
+    names = [f"--{name}" for name in options]
+    near = difflib.get_close_matches(first, names, n=2, cutoff=0.7)
+    near = near or [name for name in names if name.rpartition(".")[2] == first.lstrip("-")]
+    return InputError(f"{refused}: did you mean {' or '.join(near)}?" if near else refused)
+
+
+def _filled(function: Command, given: Given) -> int:
+    """What the function of a command returns for the options that were given."""
+    arguments: dict[str, Any] = {}
+    for name, parameter in _parameters(function).items():
+        kind = parameter.annotation
+        if kind is Recipe:
+            arguments[name] = _recipe(given)
+        elif is_dataclass(kind):
+            arguments[name] = _group(kind, given)
+        elif parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
+            arguments[name] = _named(function, name, given)
         else:
-            check_type(f"--{name}", chosen[name], Any if name == "command" else kind)
-            arguments[name] = chosen[name]
-    return source(**arguments)
+            arguments |= _chosen([name], given)
+    return function(**arguments)
 
 
-def _take_defaults_from_recipe(parser: ArgumentParser, words: Sequence[str]) -> None:
-    """Make what the named recipe says the default of every option that is a field of it."""
-    try:
-        name = parser.parse_args([word for word in words if word not in ("-h", "--help")]).RECIPE
-    except (ArgumentError, UnicodeError):  # it is shown when the words are parsed for good
-        name = "shapes"
-    values = fpa.load_recipe(name).to_dict()
-    parser.set_defaults({field: value for field, value in values.items() if field != "name"})
+def _group(kind: Any, given: Given) -> Any:
+    """A dataclass with the options that were given."""
+    return kind(**_chosen([item.name for item in fields(kind)], given))
 
 
-def _in_words(message: str, options: Sequence[str]) -> str:
-    """The message of jsonargparse in the words of somebody who typed a command."""
-    kinds = {"int": "a whole number", "float": "a number", "list": "a list, like [one,two]"}
-    key = re.search(r'Parser key "([\w.]+)"', message)
-    expected = re.search(r"Expected an? (?:<class '(int|float|list)'>|typing\.Literal\[([^]]+)\])", message)
-    if key and expected:
-        kind = kinds[expected[1]] if expected[1] else f"one of {expected[2].replace(chr(39), '')}"
-        value = re.search(r"Got value: (.+?)(?= - |$)|Given value: (.+)", message)
-        return f"--{key[1]} must be {kind}" + (f", got {value[1] or value[2]}" if value else "")
-    if wrong := re.search(r"nrecognized arguments: (--[\w.\-]+)", message):
-        plain = [name for name in options if not name.endswith("+")]
-        near = difflib.get_close_matches(wrong[1], plain, n=2, cutoff=0.7)
-        near = near or [name for name in options if name.rpartition(".")[2] == wrong[1].lstrip("-")]
-        message += f": did you mean {' or '.join(near)}?" if near else ""
-    elif "nrecognized arguments" in message:
-        message += " (the items of a list are separated by commas)"
-    return message
+def _chosen(names: Sequence[str], given: Given) -> Given:
+    """Those of the options that were given; the parts of a mapping together."""
+    chosen: Given = {}
+    for name in names:
+        parts = {key.partition(".")[2]: value for key, value in given.items() if key.startswith(f"{name}.")}
+        if parts:
+            whole = given.get(name, {})
+            chosen[name] = (whole if isinstance(whole, dict) else {"name": whole}) | parts
+        elif name in given:
+            chosen[name] = given[name]
+    return chosen
 
 
-def _with_brackets(argv: Sequence[str], options: Sequence[str]) -> list[str]:
-    """A list may be written without brackets, which jsonargparse needs: `--estimators ig_sum,vg_abs`."""
-    words = list(argv)
-    for place, word in enumerate(argv):
-        option, equals, value = word.partition("=")
-        if f"{option}+" not in options:
-            continue
-        if equals and not value.startswith("["):
-            words[place] = f"{option}=[{value}]"
-        elif not equals and place + 1 < len(argv) and not argv[place + 1].startswith(("[", "--")):
-            words[place + 1] = f"[{argv[place + 1]}]"
-    return words
+def _recipe(given: Given) -> Recipe:
+    """The recipe that was named, with the fields that were given."""
+    known = [option.name for option in _recipe_options(Recipe())]
+    changes = _chosen(known, given)
+    return fpa.load_recipe(given.get("RECIPE", "shapes"), changes)
+
+
+def _named(source: Callable[..., Any], name: str, given: Given) -> Any:
+    """A positional argument, which may also be given as an option."""
+    word = name.upper()
+    found = [given[key] for key in (word, name) if key in given]
+    if len(found) == 1:
+        return found[0]
+    start = f"fpa {source.__name__}"
+    if get_origin(_parameters(source)[name].annotation) is list:
+        raise InputError(f"name one or more {name}: {start} {word}")
+    raise InputError(f"name one {name}: {start} {word}, or {start} --{name} {word}")
+
+
+def _helps(source: Callable[..., Any]) -> dict[str, str]:
+    """What the docstrings say of parameters, or of fields, also of the classes below."""
+    found: dict[str, str] = {}
+    for kind in reversed(getattr(source, "__mro__", [source])):
+        document = docstring_parser.parse(kind.__doc__ or "")
+        found |= {each.arg_name: each.description or "" for each in document.params}
+    return found
+
+
+def _type_name(kind: Any) -> str:
+    if get_origin(kind) in (Union, UnionType):
+        return " | ".join(map(_type_name, get_args(kind)))
+    if kind is NoneType:
+        return "null"
+    plain_class = isinstance(kind, type) and not get_args(kind)
+    return kind.__name__ if plain_class else str(kind).replace("typing.", "")
+
+
+def _as_typed(value: Any) -> str:
+    """A value as one would type it."""
+    if isinstance(value, (list, tuple)) and value:
+        return ",".join(map(str, value))
+    return "null" if value is None else str(value)
 
 
 def _parameters(source: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:

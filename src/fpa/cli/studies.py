@@ -15,7 +15,7 @@ def run(recipe: Recipe, *, repair: bool = False, where: RunOptions) -> int:
     """Run a whole study: train, explain, perturb, score, show. If it is stopped, the same command continues.
 
     Args:
-        recipe: Name of a recipe (fpa recipes lists them), or the path of a YAML file.
+        recipe: Name of a recipe (fpa recipes lists them), or the path of a YAML file; default: shapes.
         repair: Delete damaged files and make them again.
 
     """
@@ -36,7 +36,7 @@ def train(
     """Train the models of a recipe. If it is stopped, the same command continues.
 
     Args:
-        recipe: Name of a recipe (fpa recipes lists them), or the path of a YAML file.
+        recipe: Name of a recipe (fpa recipes lists them), or the path of a YAML file; default: shapes.
         augment: Which of the recipe's trainings to run, such as none,fpa; default: all.
         seeds: Several seeds, trained together, each in a folder of its own; default: the recipe's.
         tracker: tensorboard, wandb, mlflow or trackio.

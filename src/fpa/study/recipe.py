@@ -1,6 +1,5 @@
 """A study described as data: dataclasses that check themselves, and YAML files of the same fields."""
 
-import copy
 import json
 import math
 import os
@@ -12,14 +11,17 @@ from functools import reduce
 from importlib import resources
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 
 from fpa.errors import InputError, at_least, one_of, printable, shortened, unknown
 from fpa.training.settings import FPASettings, RectangleSettings, TrainingSettings
+from fpa.typed import typed
 from fpa.values import check_types, checked
 
 if TYPE_CHECKING:
     from fpa.data.normalisation import Normalisation
+
+T = TypeVar("T")
 
 Augmentation = Literal["none", "rectangle", "fpa"]
 AUGMENTATIONS: tuple[Augmentation, ...] = get_args(Augmentation)
@@ -329,42 +331,41 @@ def load_recipe(name: str, overrides: dict[str, Any] | None = None) -> Recipe:
     >>> load_recipe("cifar10", {"training.epochs": 50}).training.epochs
     50
     """
-    from jsonargparse import ArgumentError, ArgumentParser
-
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_class_arguments(Recipe)
     values = recipe_values(name)
     for path, value in (overrides or {}).items():
         nested = reduce(lambda inner, key: {key: inner}, reversed(path.split(".")), value)
         values = _merged(values, nested)
-    _check_fields(Recipe, values, "")
-    try:
-        namespace = parser.parse_object(copy.deepcopy(values))  # which it would change
-        made = recipe_from(parser.instantiate(namespace), namespace.name)
-    except ArgumentError as error:
-        raise InputError(f"recipe {name!r}: {shortened(' '.join(str(error).split()))}") from error
-    return replace(made, training=made.training.adapted(load_recipe(name).training)) if overrides else made
+    recipe = _made(Recipe, values)
+    if not overrides:
+        return recipe
+    return replace(recipe, training=recipe.training.adapted(load_recipe(name).training))
 
 
-def recipe_from(namespace: Any, name: str) -> Recipe:
-    """The recipe among parsed arguments."""
-    return Recipe(name, **{item.name: namespace[item.name] for item in fields(Recipe) if item.name != "name"})
-
-
-def _check_fields(kind: type, values: Any, prefix: str) -> None:
-    """Refuse unknown fields, in settings and in variants too, and settings that are no mapping."""
+def _made(kind: type[T], values: Any, path: str = "") -> T:
+    """Settings from plain values, each as the type of its field; refuses fields that there are not."""
     if not isinstance(values, dict):
-        raise InputError(f"recipe field {prefix[:-1]} must be a mapping, got {shortened(repr(values))}")
-    known = {item.name: item.type for item in fields(kind)}
+        raise InputError(f"recipe field {path} must be a mapping, got {shortened(repr(values))}")
+    prefix = f"{path}." if path else ""
+    known = {item.name: item.type for item in fields(kind)}  # type: ignore[arg-type]
+    made = {}
     for key, value in values.items():
+        field_path = f"{prefix}{key}"
         if key not in known:
-            raise unknown("recipe field", shortened(f"{prefix}{key}"), [f"{prefix}{name}" for name in known])
-        inner = next((part for part in (known[key], *get_args(known[key])) if is_dataclass(part)), None)
-        if isinstance(inner, type) and get_origin(known[key]) is dict and isinstance(value, dict):
-            for name, part in value.items():
-                _check_fields(inner, part, f"{prefix}{key}.{name}.")
-        elif isinstance(inner, type) and (value is not None or inner is known[key]):
-            _check_fields(inner, value, f"{prefix}{key}.")
+            raise unknown("recipe field", field_path, [f"{prefix}{name}" for name in known])
+        made[key] = _field_value(known[key], value, field_path)
+    return kind(**made)
+
+
+def _field_value(kind: Any, value: Any, path: str) -> Any:
+    """A value of a recipe: settings, settings by name, or anything without fields of its own."""
+    inner: Any = next((part for part in (kind, *get_args(kind)) if is_dataclass(part)), None)
+    if inner is None or (value is None and inner is not kind):
+        return typed(path, value, kind)
+    if get_origin(kind) is not dict:
+        return _made(inner, value, path)
+    if not isinstance(value, dict):
+        raise InputError(f"recipe field {path} must be a mapping, got {shortened(repr(value))}")
+    return {str(name): _made(inner, part, f"{path}.{name}") for name, part in value.items()}
 
 
 def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

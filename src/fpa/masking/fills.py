@@ -37,7 +37,8 @@ class Constant(Fill):
     """Masked pixels take one value, or one value per channel; 0 after normalisation is the paper's.
 
     >>> import torch
-    >>> images, mask = torch.ones(1, 3, 2, 2), torch.tensor([[[True, False], [False, False]]])
+    >>> images = torch.ones(1, 3, 2, 2)
+    >>> mask = torch.tensor([[[True, False], [False, False]]])
     >>> Constant()(images, mask)[0, 0].tolist()
     [[0.0, 1.0], [1.0, 1.0]]
     """
@@ -96,8 +97,11 @@ class Uniform(Fill):
         return torch.rand(images.shape, generator=generator, device=device).to(images.device)
 
     def fill(self, images: Tensor, noise: Tensor | None = None) -> Tensor:  # noqa: D102
-        values, noise = floating(images), self.noise(images) if noise is None else noise
-        low, high = values.amin((2, 3), keepdim=True), values.amax((2, 3), keepdim=True)
+        values = floating(images)
+        noise = self.noise(images) if noise is None else noise
+        low = values.amin((2, 3), keepdim=True)
+        high = values.amax((2, 3), keepdim=True)
+        # Noise just under 1 may round up past the largest value there is.
         return like(torch.minimum(low + noise.to(values.dtype) * (high - low), high), images)
 
 
@@ -128,9 +132,12 @@ class Blur(Fill):
 
     def fill(self, images: Tensor, noise: Tensor | None = None) -> Tensor:  # noqa: D102
         sigma = min(images.shape[-2:]) / 16 if self.sigma is None else self.sigma
-        values, channels = floating(images), images.shape[1]
+        values = floating(images)
+        channels = images.shape[1]
         line = gaussian(sigma, values)
         reach = len(line) // 2
+        # A Gaussian square is a column times a row: two passes of a line cost 2 k instead of k * k a pixel.
+        # The border is repeated, as zeros around the image would darken its rim.
         for kernel, pad in ((line[:, None], (0, 0, reach, reach)), (line[None, :], (reach, reach, 0, 0))):
             padded = functional.pad(values, pad, mode="replicate")
             values = functional.conv2d(padded, kernel.expand(channels, 1, *kernel.shape), groups=channels)
@@ -152,13 +159,16 @@ class Bokeh(Fill):
 
     def fill(self, images: Tensor, noise: Tensor | None = None) -> Tensor:  # noqa: D102
         radius = min(images.shape[-2:]) / 8 if self.radius is None else self.radius
-        reach, values = math.floor(radius), floating(images)
+        reach = math.floor(radius)
+        values = floating(images)
         halves = [math.isqrt(int(radius**2 - offset**2)) for offset in range(-reach, reach + 1)]
         # A row of the disc is a run of ones: the sum over the disc is a few box sums, each a difference
-        # of running sums, so the cost grows with the radius and not with its square.
+        # of running sums, so the cost grows with the radius and not with its square. In float64: a running
+        # sum over a wide row would lose the digits that the difference is about.
         padded = functional.pad(values, (reach, reach, reach, reach), mode="replicate")
         running = functional.pad(padded.to(torch.float64).cumsum(-1), (1, 0))
-        (height, width), total = images.shape[-2:], torch.zeros_like(values, dtype=torch.float64)
+        height, width = images.shape[-2:]
+        total = torch.zeros_like(values, dtype=torch.float64)
         for row, half in enumerate(halves):
             rows = running[..., row : row + height, :]
             right = rows[..., reach + half + 1 : reach + half + 1 + width]

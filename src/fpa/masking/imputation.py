@@ -17,9 +17,12 @@ from torch.nn import functional
 TOLERANCE = 1e-5
 """The largest correction that may be left at any pixel, as a share of the largest visible value."""
 _MOST_STEPS = 500
-_STRAIGHT, _DIAGONAL = 1 / 6, 1 / 12
-_SMOOTHING, _STRETCH = 0.7, 1.6
-"""The damping of Jacobi's steps; how much more than its own size a coarse correction counts."""
+_STRAIGHT = 1 / 6
+_DIAGONAL = 1 / 12
+_SMOOTHING = 0.7
+"""The damping of Jacobi's steps."""
+_STRETCH = 1.6
+"""How much more than its own size a coarse correction counts: joining nodes makes a graph too stiff."""
 
 
 class _Graph(NamedTuple):
@@ -53,7 +56,8 @@ def harmonic(images: Tensor, mask: Tensor, tolerance: float = TOLERANCE) -> Tens
 
 def _solve(levels: list[_Graph], residual: Tensor, allowed: Tensor) -> Tensor:
     """The x [N, C, H, W] with L x = residual, where L = total - neighbours of the first graph."""
-    x, step = torch.zeros_like(residual), torch.zeros_like(residual)
+    x = torch.zeros_like(residual)
+    step = torch.zeros_like(residual)
     product = None
     for _ in range(_MOST_STEPS):
         correction = _cycle(levels, residual)
@@ -61,11 +65,14 @@ def _solve(levels: list[_Graph], residual: Tensor, allowed: Tensor) -> Tensor:
         active = correction.abs().amax((1, 2, 3), keepdim=True) > allowed
         if not active.any():
             return x
-        before, product = product, (residual * correction).sum((2, 3), keepdim=True)
+        before = product
+        # Every channel of every image is a system of its own: sums are over its pixels alone.
+        product = (residual * correction).sum((2, 3), keepdim=True)
         step = correction if before is None else correction + _ratio(product, before) * step
         image = levels[0].total * step - _neighbours(levels[0][:4], step)
         length = _ratio(product, (step * image).sum((2, 3), keepdim=True)) * active
-        x, residual = x + length * step, residual - length * image
+        x = x + length * step
+        residual = residual - length * image
     raise RuntimeError(f"the imputation of pixels did not converge in {_MOST_STEPS} steps")
 
 
@@ -79,6 +86,7 @@ def _cycle(levels: list[_Graph], residual: Tensor) -> Tensor:
     left = residual - (graph.total * x - _neighbours(graph[:4], x))
     correction = _cycle(coarser, _pairs(left)).repeat_interleave(2, -1).repeat_interleave(2, -2)
     height, width = residual.shape[-2:]
+    # A correction spread over its four nodes must not reach pixels that are visible.
     x = x + _STRETCH * correction[..., :height, :width] * (graph.total > 0)
     left = residual - (graph.total * x - _neighbours(graph[:4], x))
     return x + _SMOOTHING * _ratio(left, graph.total)
@@ -86,7 +94,8 @@ def _cycle(levels: list[_Graph], residual: Tensor) -> Tensor:
 
 def _edges(node: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The edges between nodes [N, 1, H, W], 1 where there is one."""
-    below, beside = functional.pad(node, (0, 0, 0, 1))[..., 1:, :], functional.pad(node, (0, 1))[..., 1:]
+    below = functional.pad(node, (0, 0, 0, 1))[..., 1:, :]
+    beside = functional.pad(node, (0, 1))[..., 1:]
     both = functional.pad(beside, (0, 0, 0, 1))[..., 1:, :]
     straight = _STRAIGHT * node
     return straight * beside, straight * below, _DIAGONAL * node * both, _DIAGONAL * beside * below
@@ -113,13 +122,18 @@ def _neighbours(edges: tuple[Tensor, ...], x: Tensor) -> Tensor:
 def _levels(node: Tensor) -> list[_Graph]:
     """The graph of the removed pixels [N, 1, H, W], and coarser ones down to a single node."""
     everywhere = torch.ones_like(node)
-    edges, total = _edges(node), _neighbours(_edges(everywhere), everywhere) * node
+    edges = _edges(node)
+    total = _neighbours(_edges(everywhere), everywhere) * node
     levels = [_Graph(*edges, total)]
     while max(total.shape[-2:]) > 1:
         ones = torch.ones_like(total)
         ground = _pairs(total - _neighbours(edges, ones))
         right, down, falling, rising = (_even(each) for each in edges)
-        across, diagonals = right + falling + rising, falling + rising
+        # Two by two nodes become one, and the edges between them vanish. To the square on the right lead all
+        # three edges beside the upper right node and the straight one of the lower right node: they add up
+        # to one edge. Likewise downwards; one diagonal edge is left at the corner each.
+        across = right + falling + rising
+        diagonals = falling + rising
         edges = (
             across[..., ::2, 1::2] + right[..., 1::2, 1::2],
             (down + diagonals)[..., 1::2, ::2] + down[..., 1::2, 1::2],

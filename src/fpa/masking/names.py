@@ -1,7 +1,7 @@
 """Maskings by name, as JSON, and what an evaluation asks of them."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,6 @@ from fpa.values import checked, described_fields, name_of
 _KINDS = (Constant, black, Mean, Minimum, Maximum, Uniform, Blur, Bokeh, Road)
 MASKINGS: dict[str, Callable[..., Masking]] = {make.__name__.lower(): make for make in _KINDS}
 """What makes a masking of its parameters, by name; add yours."""
-
 
 ALIASES = {"zero": "constant", "noise": "uniform"}
 """Names people use for two of them."""
@@ -54,9 +53,14 @@ def get_masking(
         return black(mean, std)
     if name not in MASKINGS and ":" not in name:
         raise unknown("masking", name, [*MASKINGS, *ALIASES, "module:Class"])
-    make: Any = MASKINGS.get(name) or load_object(name, "masking")
-    maker = isinstance(make, type) or make in MASKINGS.values()  # else it is a function of images and mask
+    return _with_parameters(name, MASKINGS.get(name) or load_object(name, "masking"), parameters)
+
+
+def _with_parameters(name: str, make: Any, parameters: Mapping[str, Any]) -> Masking:
+    """A masking made of its parameters by `make`: a class, an entry of `MASKINGS`, or a masking function."""
+    maker = isinstance(make, type) or make in MASKINGS.values()
     try:
+        # A function of images and mask is the masking itself: its parameters come after these two.
         accepted = list(inspect.signature(make).parameters)[0 if maker else 2 :]
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} must be a masking or a function of images and mask: {error}") from error
@@ -90,6 +94,7 @@ def fully_masked(masking: MaskingLike, images: Tensor, noise: Tensor | None = No
     masking = get_masking(masking)
     if masking.most < 1:
         return torch.zeros_like(images)
+    # A fill is there already: no mask has to be made and applied.
     if isinstance(masking, Fill):
         return masking.fill(images, noise).expand_as(images)
     return masking(images, torch.ones_like(images[:, 0], dtype=torch.bool), noise)
@@ -102,6 +107,8 @@ def noise_by_image(masking: Masking, images: Tensor, seed: int, indices: Sequenc
     True
     """
     rows = []
+    # One draw for a whole batch would be faster, but an image's noise would depend on the images before it:
+    # on the batch size, the order and the number of processes.
     for image, index in zip(torch.split(images, 1), indices, strict=True):
         noise = masking.noise(image, generator(images.device, seed, index, Stream.MASKING))
         if noise is None:

@@ -36,7 +36,9 @@ class Road(Masking):
         check_mask(images, mask)
         if mask.flatten(1).all(1).any():
             raise InputError("road imputes pixels from those that are left: a mask must leave one or more")
-        values, noise = floating(images), self.noise(images) if noise is None else noise
-        spread = self.sigma * (values.amax((2, 3), keepdim=True) - values.amin((2, 3), keepdim=True))
-        imputed = harmonic(values, mask) + spread * noise.to(values.dtype)
+        values = floating(images)
+        noise = self.noise(images) if noise is None else noise
+        deviation = self.sigma * (values.amax((2, 3), keepdim=True) - values.amin((2, 3), keepdim=True))
+        # Imputed pixels alone are a smooth patch whose outline betrays the mask; the noise hides it.
+        imputed = harmonic(values, mask) + deviation * noise.to(values.dtype)
         return torch.where(mask.unsqueeze(1), like(imputed, images), images)

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from explain_gpu import FORWARDS_PER_IMAGE, captum_seconds, floor, load, quantus_seconds, timed_evaluation
 from fpa.data.sets import load_data
 from fpa.engine import Engine
-from fpa.engine.forms import Runner
+from fpa.engine.arithmetic import Runner
 from fpa.explanation import PAPER, Settings, passes
 from fpa.study.read import read_study
 from fpa.study.recipe import load_recipe

@@ -21,7 +21,7 @@ import torch
 import torchvision
 from torch import Tensor, nn
 
-import fpa.engine.forms
+import fpa.engine.arithmetic
 from fpa.engine import Engine
 from fpa.engine.folding import fold_batch_norm
 from fpa.explanation import Settings, explain, passes
@@ -158,7 +158,7 @@ def curves(name: str, repeats: int) -> None:
     engine = Engine(model)
     maps = {str(number): torch.randn(count, size, size) for number in range(2)}
     inside = 0.0
-    real = fpa.engine.forms.Runner.logits
+    real = fpa.engine.arithmetic.Runner.logits
 
     def timed(runner: object, rows: Tensor) -> Tensor:
         nonlocal inside
@@ -167,7 +167,7 @@ def curves(name: str, repeats: int) -> None:
         inside += time.perf_counter() - start
         return logits
 
-    fpa.engine.forms.Runner.logits = timed  # type: ignore[method-assign,assignment]
+    fpa.engine.arithmetic.Runner.logits = timed  # type: ignore[method-assign,assignment]
     try:
         perturbation_curves(engine, images, maps)
         shares, totals = [], []
@@ -176,7 +176,7 @@ def curves(name: str, repeats: int) -> None:
             totals.append(seconds(lambda: perturbation_curves(engine, images, maps)))
             shares.append(1 - inside / totals[-1])
     finally:
-        fpa.engine.forms.Runner.logits = real  # type: ignore[method-assign]
+        fpa.engine.arithmetic.Runner.logits = real  # type: ignore[method-assign]
     line = f"{name:24} curves: own work {100 * median(shares):.2f} % of the run"
     try:
         targets = engine.predict(images).argmax(1)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fpa import InputError
-from fpa.engine import forms
+from fpa.engine import batch_size
 from fpa.engine.devices import check_device
 
 
@@ -40,4 +40,4 @@ def test_a_process_takes_no_more_of_a_gpu_than_it_may(share, expected, monkeypat
     values = {"mem_get_info": (40, 100), "memory_reserved": 30, "memory_allocated": 0}
     for name, value in (values | {"get_per_process_memory_fraction": share}).items():
         monkeypatch.setattr(torch.cuda, name, lambda device, value=value: value)
-    assert forms._free_bytes(torch.device("cuda")) == expected
+    assert batch_size._free_bytes(torch.device("cuda")) == expected

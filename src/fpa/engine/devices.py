@@ -37,6 +37,11 @@ def check_device(device: str | None) -> None:
             raise InputError(f"device {device} was asked for, but the last one here is cuda:{count - 1}")
 
 
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that the memory of the CPU or of CUDA did not suffice."""
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "DefaultCPUAllocator" in str(error)
+
+
 @contextmanager
 def cuda_arithmetic(tf32: bool, benchmark: bool) -> Iterator[None]:
     """TF32 on or off, and convolutions tuned for fixed shapes; as it was afterwards.
@@ -44,6 +49,7 @@ def cuda_arithmetic(tf32: bool, benchmark: bool) -> Iterator[None]:
     Set through the older switches: torch.compile reads them and fails where only the newer ones were set.
     """
     known: Any = torch.backends
+    # Both generations of switches are put back: setting an older one changes what the newer ones say.
     newer = [(part, part.fp32_precision) for part in (known.cuda.matmul, known.cudnn.conv, known.cudnn.rnn)]
     matmul = _unless_mixed(torch.get_float32_matmul_precision)
     convolution = _unless_mixed(lambda: known.cudnn.allow_tf32)

@@ -10,16 +10,24 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from fpa.data.loaders import check_plain, whole_numbers
-from fpa.engine import forms
-from fpa.engine.devices import arithmetic_on, sent
+from fpa.engine.arithmetic import (
+    DEFAULT_PRECISION,
+    PassKind,
+    Precision,
+    Runner,
+    check_logits,
+    fastest_form,
+    same_logits,
+)
+from fpa.engine.batch_size import fitting_batch_size
+from fpa.engine.devices import arithmetic_on, out_of_memory, sent
 from fpa.engine.folding import private_copy
-from fpa.engine.forms import DEFAULT_PRECISION, Kind, Precision, Runner
 from fpa.engine.outputs import OUTPUTS, Output
 from fpa.errors import InputError, at_least, warn
 from fpa.models.wrap import classifier, unwrapped
@@ -48,6 +56,14 @@ class Work:
     """(start) -> what the rows from there on are for, in words, for the progress display."""
     output: Output = OUTPUTS["logit"]
     """What is differentiated; the same for all works that are run together."""
+
+
+class _Stretch(NamedTuple):
+    """The rows `start:stop` of a work."""
+
+    work: Work
+    start: int
+    stop: int
 
 
 class Engine:
@@ -79,14 +95,20 @@ class Engine:
         self.device = tensors[0].device if tensors else torch.device("cpu")
         self.dtype = next((t.dtype for t in tensors if t.is_floating_point()), torch.float32)
         self.precision = precision or DEFAULT_PRECISION.get(self.device.type, Precision())
-        self.memory, self.compile, self.expected_rows = memory, compile, expected_rows
+        self.memory = memory
+        self.compile = compile
+        self.expected_rows = expected_rows
         self._fixed_batch_size = batch_size
-        self._batch_sizes: dict[tuple[Kind, torch.Size], int] = {}
+        self._batch_sizes: dict[tuple[PassKind, torch.Size], int] = {}
         self._runners: dict[tuple[str, torch.Size], Runner] = {}
         private = private_copy(self.model)
-        self._plain = Runner(self.model if private is None else private, self.device, self.dtype)
-        self._plain.borrowed = private is None
-        self._used: dict[Kind, Runner] = {}
+        self._plain = Runner(
+            self.model if private is None else private,
+            self.device,
+            self.dtype,
+            borrowed=private is None,
+        )
+        self._last_used: dict[PassKind, Runner] = {}
         self._probed = False
         self._peak = 0
         self.watch: Callable[[str], None] = lambda name: None
@@ -97,7 +119,7 @@ class Engine:
         """The engine itself, or a new one with default settings for a model that takes such images."""
         if isinstance(model, Engine):
             return model
-        return cls(unwrapped(model) if images is None else classifier(model, _checked(images)))
+        return cls(unwrapped(model) if images is None else classifier(model, _checked_images(images)))
 
     def copy(self) -> nn.Module:
         """A frozen copy of the model in eval mode, free to be changed."""
@@ -131,7 +153,7 @@ class Engine:
         >>> engine.forms_used
         {'exact': 'float32'}
         """
-        return {str(kind): runner.described for kind, runner in sorted(self._used.items())}
+        return {str(kind): runner.described for kind, runner in sorted(self._last_used.items())}
 
     @property
     def compile_seconds(self) -> float:
@@ -140,7 +162,8 @@ class Engine:
 
     def images(self, images: Tensor) -> Tensor:
         """The images on the engine's device in its precision, detached, after a look at their shape."""
-        images = _checked(images)
+        images = _checked_images(images)
+        # Inference tensors cannot enter autograd, not even as inputs: a copy can.
         images = images.clone() if images.is_inference() else images.detach()
         return sent(images, self.device, self.accumulate)
 
@@ -158,7 +181,7 @@ class Engine:
         self._run("exact", [work])
         return torch.cat(parts)
 
-    def explained(
+    def explained_classes(
         self, logits: Tensor, targets: Tensor | Sequence[int] | int | None = None, name: str = "targets"
     ) -> Tensor:
         """The classes [N] to explain: those predicted, or `targets` once checked against the classes."""
@@ -182,17 +205,18 @@ class Engine:
         """Run every row forward and hand out its logits."""
         self._run("forwards", works)
 
-    def batch_size(self, kind: Kind, row: Tensor) -> int:
+    def batch_size(self, kind: PassKind, row: Tensor) -> int:
         """Rows in a batch of passes of this kind over rows like `row` [1, C, H, W]."""
         key = (kind, row.shape)
         size = self._batch_sizes.get(key, self._fixed_batch_size)
         if size is None:
             runner = self._runner(kind, row)
             self._peak = self.peak_memory  # measuring resets CUDA's own record
-            size = self._batch_sizes[key] = forms.fitting_batch(runner, kind, row, self.memory)
+            size = self._batch_sizes[key] = fitting_batch_size(runner, kind, row, self.memory)
         return size
 
-    def _run(self, kind: Kind, works: Sequence[Work]) -> None:
+    def _run(self, kind: PassKind, works: Sequence[Work]) -> None:
+        """Run the rows of all works, one list after the other, in batches that reach across works."""
         works = [work for work in works if work.count]
         if not works:
             return
@@ -200,29 +224,33 @@ class Engine:
         # The sums over rows are float32, whatever the passes are.
         with torch.inference_mode(False), torch.no_grad(), arithmetic_on(self.device, tf32=False):
             row = works[0].rows(0, 1)
-            self._used[kind] = runner = self._runner(kind, row)
+            runner = self._runner(kind, row)
+            self._last_used[kind] = runner
             size = max(total, self.expected_rows) * row.shape[-2:].numel() ** 0.5
             pays = self.device.type == "cuda" and size >= _COMPILE_FROM
             runner.compile_if(kind != "exact" and (pays if self.compile is None else self.compile))
             start = 0
             while start < total:
                 batch = partial(self._batch, kind, runner, works, start)
-                for work, a, b, result in self.attempt(kind, row, batch) or []:
-                    work.take(a, b, result)
-                    start += b - a
+                # Results are taken only when a whole batch has them: one that ran out of memory is run again
+                # from its first row, in smaller parts, and no row is counted twice.
+                for stretch, result in self.attempt(kind, row, batch) or []:
+                    stretch.work.take(stretch.start, stretch.stop, result)
+                    start += stretch.stop - stretch.start
 
-    def attempt(self, kind: Kind, row: Tensor, run: Callable[[int], _Result]) -> _Result | None:
+    def attempt(self, kind: PassKind, row: Tensor, run: Callable[[int], _Result]) -> _Result | None:
         """`run(batch_size)`; None, with the batch size halved, where the memory did not suffice."""
         batch = self.batch_size(kind, row)
         try:
             return run(batch)
         except (RuntimeError, MemoryError) as error:
-            if not forms.out_of_memory(error):
+            if not out_of_memory(error):
                 raise
             if batch == 1:
                 full = f"not enough memory for one row of shape {list(row.shape[1:])} on {self.device}"
                 remedy = "free some of it, or use smaller images or another device"
                 raise InputError(f"there is {full}: {remedy}") from error
+        # Outside of the handler: the error holds the frames, and with them the tensors, of what failed.
         self._batch_sizes[kind, row.shape] = batch // 2
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
@@ -231,57 +259,68 @@ class Engine:
         return None
 
     def _batch(
-        self, kind: Kind, runner: Runner, works: Sequence[Work], start: int, batch: int
-    ) -> list[tuple[Work, int, int, Tensor]]:
+        self, kind: PassKind, runner: Runner, works: Sequence[Work], start: int, batch: int
+    ) -> list[tuple[_Stretch, Tensor]]:
         """The results of the next rows of the whole list: each work's stretch of them and its part."""
-        stretches, before = [], 0
+        # A batch may end one work and begin the next: the last batch of each would be small otherwise, and
+        # a paper's set of estimators is several short works.
+        stretches: list[_Stretch] = []
+        before = 0
         for work in works:
-            a, b = max(start - before, 0), min(start + batch - before, work.count)
-            stretches += [(work, a, b)] if a < b else []
+            first = max(start - before, 0)
+            last = min(start + batch - before, work.count)
+            if first < last:
+                stretches.append(_Stretch(work, first, last))
             before += work.count
-        work, a, _ = stretches[0]
-        self.watch(work.name(a))
-        sizes = [b - a for _, a, b in stretches]
+        leading = stretches[0]
+        self.watch(leading.work.name(leading.start))
+        sizes = [stop - start for _, start, stop in stretches]
+        # What is compiled is compiled for one number of rows: the last batch is filled up with zeros.
         padding = batch - sum(sizes) if runner.compiled else 0
-        rows = _joined([work.rows(a, b) for work, a, b in stretches], padding)
+        rows = _joined([work.rows(start, stop) for work, start, stop in stretches], padding)
         if kind == "gradients":
-            targets = _joined([work.targets(a, b) for work, a, b in stretches if work.targets], padding)
-            result = runner.gradients(rows, targets, work.output)
+            targets = [work.targets(start, stop) for work, start, stop in stretches if work.targets]
+            result = runner.gradients(rows, _joined(targets, padding), leading.work.output)
         else:
             result = runner.logits(rows)
-            forms.check_logits(result, len(rows))
+            check_logits(result, len(rows))
             result = result.to(self.accumulate)
         parts = torch.split(result[: sum(sizes)], sizes)
-        return [(*stretch, part) for stretch, part in zip(stretches, parts, strict=True)]
+        return list(zip(stretches, parts, strict=True))
 
     def _probe(self, image: Tensor) -> None:
         """Refuse a model whose logits for an image depend on its batch, or on chance."""
+        # The other image of the pair differs, so that a model that mixes its batch is found out by it.
         pair = torch.cat([image, 0.5 * image.flip(-1)])
         with torch.inference_mode(False), arithmetic_on(self.device, tf32=False):
             try:
                 together, again = (self._plain.logits(pair) for _ in range(2))
-                forms.check_logits(together, 2)
+                check_logits(together, 2)
             except (RuntimeError, MemoryError, InputError):
                 return  # the run itself says what is wrong
-            if not forms.same_logits(again, together, 1e-3):
+            if not same_logits(again, together, 1e-3):
                 raise InputError(f"the model ({type(self.model).__name__}) {_VARIES}")
             try:
                 alone = self._plain.logits(image)
             except ValueError:  # a batch norm refuses a single value
                 alone = torch.full_like(together[:1], torch.inf)
-        if not forms.same_logits(alone, together[:1], 1e-3):
-            parts, kind = self.model.named_modules(), nn.modules.batchnorm._NormBase
-            norms = [name for name, part in parts if isinstance(part, kind) and part.running_mean is None]
+        if not same_logits(alone, together[:1], 1e-3):
+            norms = [
+                name
+                for name, part in self.model.named_modules()
+                if isinstance(part, nn.modules.batchnorm._NormBase) and part.running_mean is None
+            ]
             which = f"; without running statistics: {', '.join(norms[:3])}" if norms else ""
             raise InputError(f"the model ({type(self.model).__name__}) {_MIXES}{which}")
 
-    def _runner(self, kind: Kind, row: Tensor) -> Runner:
+    def _runner(self, kind: PassKind, row: Tensor) -> Runner:
+        # The unmasked logit and the explained class come from the model as it was given, in no faster form.
         if kind == "exact":
             return self._plain
         precision = self.precision.gradients if kind == "gradients" else self.precision.forwards
         key = (precision, row.shape)
         if key not in self._runners:
-            self._runners[key] = forms.fastest_form(self._plain, precision, row)
+            self._runners[key] = fastest_form(self._plain, precision, row)
         return self._runners[key]
 
 
@@ -292,7 +331,7 @@ _MIXES = (
 )
 
 
-def _checked(images: Tensor) -> Tensor:
+def _checked_images(images: Tensor) -> Tensor:
     """The images, or the error that says what is wrong with them."""
     if not isinstance(images, Tensor) or images.is_nested or images.ndim != 4:
         raise InputError(f"images must be a tensor [N, C, H, W], got {shape_or_type(images)}")

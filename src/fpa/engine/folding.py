@@ -21,6 +21,7 @@ def fold_batch_norm(model: nn.Module) -> int:
     if not any(type(module) is nn.BatchNorm2d for module in modules.values()):
         return 0
     nodes = _graph(model)
+    # A layer that runs twice, or whose weights are read elsewhere, must stay as it is.
     uses = Counter(
         str(node.target) if node.op == "call_module" else str(node.target).rpartition(".")[0]
         for node in nodes
@@ -31,16 +32,21 @@ def fold_batch_norm(model: nn.Module) -> int:
         before = node.args[0] if node.op == "call_module" and node.args else None
         if not isinstance(before, fx.Node) or before.op != "call_module" or len(before.users) != 1:
             continue
-        names = str(node.target), str(before.target)
-        norm, conv = map(modules.get, names)
+        norm_name = str(node.target)
+        conv_name = str(before.target)
+        norm = modules.get(norm_name)
+        conv = modules.get(conv_name)
+        # Subclasses may compute something else; a norm without running statistics has nothing to fold.
         if type(norm) is not nn.BatchNorm2d or type(conv) is not nn.Conv2d or norm.running_mean is None:
             continue
-        if any(uses[name] != 1 for name in names) or _hooked(norm) or _hooked(conv):
+        if uses[norm_name] != 1 or uses[conv_name] != 1 or _hooked(norm) or _hooked(conv):
             continue
+        # In float64, so that a weight is rounded once and not at every step of the fusion.
         exact = fuse_conv_bn_eval(copy.deepcopy(conv).double(), copy.deepcopy(norm).double())
         fused = exact.to(conv.weight.dtype).requires_grad_(False)
-        conv.weight, conv.bias = fused.weight, fused.bias
-        model.set_submodule(names[0], nn.Identity())
+        conv.weight = fused.weight
+        conv.bias = fused.bias
+        model.set_submodule(norm_name, nn.Identity())
         folded += 1
     return folded
 
@@ -65,7 +71,7 @@ def private_copy(model: nn.Module) -> nn.Module | None:
             private = copy.deepcopy(model)
     except Exception:
         return None
-    private.zero_grad()
+    private.zero_grad()  # gradients were copied too, and are as large as the weights
     return private.eval().requires_grad_(False)
 
 
@@ -75,9 +81,10 @@ def bfloat16_copy(module: nn.Module) -> nn.Module:
     nodes = _graph(module)
     end = nodes[-1].args[0] if nodes else None
     if isinstance(end, fx.Node) and end.op == "call_module" and len(end.users) == 1:
-        exact, head = module.get_submodule(str(end.target)), half.get_submodule(str(end.target))
-        if type(head) is nn.Linear:
-            head.load_state_dict(exact.state_dict(), assign=True)
-            head.requires_grad_(False)
-            head.register_forward_pre_hook(lambda _, arguments: (arguments[0].float(),))
+        exact = module.get_submodule(str(end.target))
+        last_layer = half.get_submodule(str(end.target))
+        if type(last_layer) is nn.Linear:
+            last_layer.load_state_dict(exact.state_dict(), assign=True)
+            last_layer.requires_grad_(False)
+            last_layer.register_forward_pre_hook(lambda _, arguments: (arguments[0].float(),))
     return half

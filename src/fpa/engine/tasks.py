@@ -45,11 +45,14 @@ def make_task(
     output: str = "logit",
 ) -> tuple[Task, Tensor]:
     """The task of arguments that a user gave, and the logits [N, classes] of the images."""
-    engine, output = Engine.of(model, images), explained_output(output, ())
+    engine = Engine.of(model, images)
+    output = explained_output(output, ())
     images = engine.images(images)
-    numbers, removal = check_indices(indices, len(images)), get_masking(masking)
+    # Everything is checked before the first pass.
+    numbers = check_indices(indices, len(images))
+    removal = get_masking(masking)
     logits = engine.predict(images)
-    classes = engine.explained(logits, targets)
+    classes = engine.explained_classes(logits, targets)
     return Task(engine, images, classes, numbers, seed=seed, masking=removal, output=output), logits
 
 
@@ -71,8 +74,9 @@ def problems(not_finite: Mapping[tuple[str, str], Tensor], indices: Sequence[int
     lines = []
     for (what, name), bad in not_finite.items():
         if rows := bad.nonzero().flatten().tolist():
-            shown = ", ".join(str(indices[row]) for row in rows[:5]) + ", ..." * (len(rows) > 5)
-            s, are = ("", "is") if len(rows) == 1 else ("s", "are")
+            numbers = ", ".join(str(indices[row]) for row in rows[:5]) + ", ..." * (len(rows) > 5)
+            s = "" if len(rows) == 1 else "s"
+            are = "is" if len(rows) == 1 else "are"
             of = f"estimator {name}: " if name else ""
-            lines.append(f"{of}{len(rows)} {what}{s} (image{s} {shown}) {are} not finite")
+            lines.append(f"{of}{len(rows)} {what}{s} (image{s} {numbers}) {are} not finite")
     return lines

@@ -23,8 +23,8 @@ def answered(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The logits, then classes [N]: those explained, predicted and true; an unknown one is the predicted."""
     logits = engine.predict(images)
-    predicted = engine.explained(logits)
-    known = engine.explained(logits, labels.clamp(min=0), "labels")
+    predicted = engine.explained_classes(logits)
+    known = engine.explained_classes(logits, labels.clamp(min=0), "labels")
     truth = torch.where(sent(labels, known.device) >= 0, known, predicted)
     return logits, _explained(engine, logits, labels, plan.targets, indices), predicted, truth
 
@@ -33,13 +33,13 @@ def _explained(
     engine: Engine, logits: Tensor, labels: Tensor, targets: str | int, indices: Sequence[int]
 ) -> Tensor:
     if isinstance(targets, int):
-        return engine.explained(logits, targets)
+        return engine.explained_classes(logits, targets)
     if targets == "predicted":
-        return engine.explained(logits)
+        return engine.explained_classes(logits)
     if targets == "label":
         if without := [number for number, label in zip(indices, labels.tolist(), strict=True) if label < 0]:
             raise InputError(f"the labels are to be explained, but image {without[0]} has none that is known")
-        return engine.explained(logits, labels, "labels")
+        return engine.explained_classes(logits, labels, "labels")
     rank, count = int(targets.partition(":")[2]), logits.shape[1]
     if rank > count:
         raise InputError(f"targets is {targets}, but the model has {count} classes")

@@ -6,8 +6,8 @@ from importlib.metadata import version
 from typing import Any, get_args
 
 from fpa.data.normalisation import Normalisation, as_normalisation
+from fpa.engine.arithmetic import Precision, PrecisionName
 from fpa.engine.engine import Engine
-from fpa.engine.forms import Precision, PrecisionName
 from fpa.engine.outputs import OUTPUTS, check_outputs, explained_output
 from fpa.errors import InputError, at_least, counted, one_of
 from fpa.explanation import Estimator, Estimators, Settings, get_estimators, passes

@@ -111,7 +111,7 @@ def perturbation_curves(
     shares, followed = check_fractions(points, fractions, removal.most), check_outputs(("logit", *outputs))
     check_left(removal, shares, features_of(features, images))
     task, logits = make_task(engine, images, targets, masking=removal, seed=seed, indices=indices)
-    truth = task.targets if labels is None else engine.explained(logits, labels, "labels")
+    truth = task.targets if labels is None else engine.explained_classes(logits, labels, "labels")
     others = curves_of(task, maps, shares, logits=logits, labels=truth, features=features, outputs=followed)
     curves = others.pop("logit")
     curves.others.update(others)

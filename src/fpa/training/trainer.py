@@ -18,8 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from fpa.data.splits import UNREADABLE, ArraySplit, FileSplit, ImageData, read_batches
-from fpa.engine.devices import arithmetic_on, check_device
-from fpa.engine.forms import out_of_memory
+from fpa.engine.devices import arithmetic_on, check_device, out_of_memory
 from fpa.errors import InputError, unknown
 from fpa.files import (
     clear_temporaries,

@@ -1,36 +1,28 @@
-"""The form in which a model runs: its copy, the arithmetic, compiled or not; how many rows make a batch."""
+"""The arithmetic a model runs in: float32, TF32 or bfloat16, batch norms folded or not, compiled or not.
+
+Each combination is a *form* of the model. The faster ones are held against the model as it was given, on a
+probe, and the first that still says the same is used.
+"""
 
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
-from fpa.engine.devices import arithmetic_on, compiled
+from fpa.engine.devices import arithmetic_on, compiled, out_of_memory
 from fpa.engine.folding import bfloat16_copy, fold_batch_norm, private_copy
 from fpa.engine.outputs import OUTPUTS, Output
 from fpa.errors import InputError, unknown, warn
 from fpa.models.wrap import untouched
 
-Kind = Literal["gradients", "forwards", "exact"]
+PassKind = Literal["gradients", "forwards", "exact"]
+"""What a pass is for: a gradient, a point of a curve, or the unmasked logits, which are never rounded."""
 PrecisionName = Literal["float32", "tf32", "bfloat16"]
-
-# Past these sizes a larger batch is no faster.
-_MOST_ROWS = {"cuda": 4096, "cpu": 64}
-_MOST_PIXELS = 1 << 25
-
-# What autograd keeps of one CPU batch: beyond the caches more is not faster, only larger.
-_CPU_KEPT_BYTES = 96 << 20
-_CPU_FEWEST_ROWS = 4
-
-_SHARE_OF_FREE_MEMORY = 0.6
-
-# Copies of a row that building it and summing its result may hold at once.
-_OWN_COPIES = 6
 
 
 @dataclass(frozen=True)
@@ -102,12 +94,13 @@ class Runner:
         if pays and not self.compiled and not self.borrowed:
             call = self._eager
 
-            def own(rows: Tensor) -> Tensor:
+            def own_code(rows: Tensor) -> Tensor:
                 return call(rows)
 
             # Dynamo counts recompilations by code object; its own one keeps engines from sharing the limit.
-            own.__code__ = own.__code__.replace()
-            self._fast, self.compiled = compiled(own), True
+            own_code.__code__ = own_code.__code__.replace()
+            self._compiled_call = compiled(own_code)
+            self.compiled = True
             # Its advice to switch on TF32 is not for users: where float32 is exact, that was chosen.
             warnings.filterwarnings("ignore", "TensorFloat32 tensor cores", UserWarning)
 
@@ -132,17 +125,20 @@ class Runner:
     def _run(self, run: Callable[[Callable[[Tensor], Tensor]], Tensor], rows: Tensor, eager: bool) -> Tensor:
         if eager or not self.compiled:
             return run(self._eager)
-        kind, began = (rows.requires_grad, rows.shape), time.monotonic()
+        # torch.compile works at the first call with these: its seconds are not those of a pass.
+        variant = (rows.requires_grad, rows.shape)
+        began = time.monotonic()
         try:
-            result = run(self._fast)
-            if kind not in self._compiled_for:  # the first call of a kind compiles
+            result = run(self._compiled_call)
+            if variant not in self._compiled_for:
                 self.compile_seconds += time.monotonic() - began
-                self._compiled_for.add(kind)
+                self._compiled_for.add(variant)
             return result
         except Exception as error:
             if isinstance(error, InputError) or out_of_memory(error):
                 raise
             warn(f"the model could not be compiled and runs uncompiled: {error}")
+        # Outside of the handler, so that what the failed call held is freed before the call is repeated.
         self.compiled = False
         return run(self._eager)
 
@@ -169,28 +165,34 @@ def fastest_form(plain: Runner, precision: PrecisionName, row: Tensor) -> Runner
                 raise
         return False
 
-    device, dtype, tf32 = plain.device, plain.dtype, precision == "tf32"
-    half = precision == "bfloat16" and dtype == torch.float32
+    tf32 = precision == "tf32"
+    half = precision == "bfloat16" and plain.dtype == torch.float32
+    # The fastest first. What is done to the model is checked in its own arithmetic, where folding and layout
+    # change no more than the last digits: a graph that was misread shows, and is not taken for rounding.
     for folded, channels_last in [(True, True), (True, False), (False, True)]:
         private = private_copy(plain.module)
         if private is None or (folded and not fold_batch_norm(private)):
             continue
-        how = {"folded": folded, "channels_last": channels_last}
-        if not agrees(Runner(private, device, dtype, **how), 1e-3):
+        changed = Runner(private, plain.device, plain.dtype, folded=folded, channels_last=channels_last)
+        if not agrees(changed, 1e-3):
             continue
         if half:
-            cast = Runner(bfloat16_copy(private), device, torch.bfloat16, **how)
-            if agrees(cast, 0.5):  # tells arithmetic that breaks from arithmetic that rounds
-                return cast
-        return Runner(private, device, dtype, tf32=tf32, autocast=half, **how)
-    return Runner(plain.module, device, dtype, borrowed=plain.borrowed, tf32=tf32, autocast=half)
+            rounded = replace(changed, module=bfloat16_copy(private), dtype=torch.bfloat16)
+            # Half of the largest logit tells arithmetic that breaks from arithmetic that rounds.
+            if agrees(rounded, 0.5):
+                return rounded
+        # Where bfloat16 weights break, autocast keeps the delicate operations in float32.
+        return replace(changed, tf32=tf32, autocast=half)
+    return replace(plain, tf32=tf32, autocast=half)
 
 
 def _gradient(logits: Tensor, targets: Tensor, rows: Tensor, output: Output) -> Tensor:
     check_logits(logits, len(rows))
     if not logits.requires_grad:
         raise InputError("the logits cannot be differentiated: the model detaches them from its input")
+    # Outputs such as log_odds are differences of nearly equal numbers: not in bfloat16.
     exact = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    # Rows do not see each other, so the gradient of the sum holds the gradient of every row.
     (gradient,) = torch.autograd.grad(output(exact, targets, targets).sum(), rows)
     return gradient
 
@@ -198,6 +200,7 @@ def _gradient(logits: Tensor, targets: Tensor, rows: Tensor, output: Output) -> 
 def same_logits(logits: Tensor, expected: Tensor, tolerance: float) -> bool:
     """Whether logits differ by no more than a share of the largest of those expected."""
     most = tolerance * expected.abs().max().clamp(min=1e-3)
+    # A model that overflows on the probe says nothing about a form.
     near = ((logits - expected).abs() <= most) | ~expected.isfinite()
     return logits.shape == expected.shape and bool(near.all())
 
@@ -209,71 +212,3 @@ def check_logits(logits: object, rows: int) -> None:
     if logits.ndim != 2 or logits.shape[0] != rows or not logits.is_floating_point():
         got = f"{logits.dtype} {list(logits.shape)} for {rows} images"
         raise InputError(f"the model must return floating point logits [N, classes], got {got}")
-
-
-def out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that the memory of the CPU or of CUDA did not suffice."""
-    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "DefaultCPUAllocator" in str(error)
-
-
-def fitting_batch(runner: Runner, kind: Kind, row: Tensor, memory: int | None) -> int:
-    """The largest power of two that fits the memory, up to where larger batches are no faster.
-
-    On CUDA the record of the most memory held may be reset.
-    """
-    device = runner.device
-    most = min(_MOST_ROWS.get(device.type, 64), max(1, _MOST_PIXELS // (row.shape[-2] * row.shape[-1])))
-    if device.type == "cuda":
-        free = _free_bytes(device)
-        room = _SHARE_OF_FREE_MEMORY * free if memory is None else min(memory, 0.9 * free)
-        try:
-            fixed, each = 0.0, 2.0 * _kept_bytes(runner, row) + _OWN_COPIES * row.nbytes
-            if memory is not None or most * each > room:  # else a generous guess saves the measuring
-                fixed, each = _cuda_bytes(runner, kind, row)
-            fits = int((room - fixed) / each)
-        except torch.OutOfMemoryError:
-            return 1
-    else:
-        kept = _kept_bytes(runner, row)
-        fits = (memory or max(_CPU_KEPT_BYTES, _CPU_FEWEST_ROWS * kept)) // kept
-    return 1 << (max(1, min(most, fits)).bit_length() - 1)
-
-
-def _free_bytes(device: torch.device) -> float:
-    """What this process can still take of a GPU: what is free, what it may have at all, and its own cache."""
-    free, total = torch.cuda.mem_get_info(device)
-    held = torch.cuda.memory_reserved(device)
-    allowed = torch.cuda.get_per_process_memory_fraction(device) * total
-    return min(free, allowed - held) + held - torch.cuda.memory_allocated(device)
-
-
-def _kept_bytes(runner: Runner, row: Tensor) -> int:
-    """Bytes autograd keeps for the backward pass of one row: the scale of a row's working set."""
-    seen: dict[int, int] = {}
-
-    def note(tensor: Tensor) -> Tensor:
-        seen[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-        return tensor
-
-    pair = row.expand(2, *row.shape[1:]).contiguous()  # two, as in the probe: its kernels are loaded
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        runner.record(pair)
-    weights = {p.untyped_storage().data_ptr() for p in runner.module.parameters()}
-    return max(row.nbytes, sum(size for place, size in seen.items() if place not in weights) // 2)
-
-
-def _cuda_bytes(runner: Runner, kind: Kind, row: Tensor) -> tuple[float, float]:
-    """Bytes of a batch on CUDA, measured: what does not grow with its rows, and what a row adds."""
-    few, more = 2, 8
-    peaks = []
-    for rows in (few, more):
-        torch.cuda.reset_peak_memory_stats(runner.device)
-        held = torch.cuda.memory_allocated(runner.device)
-        batch = row.expand(rows, *row.shape[1:]).contiguous()
-        if kind == "gradients":
-            runner.gradients(batch, torch.zeros(rows, dtype=torch.int64, device=runner.device), eager=True)
-        else:
-            runner.logits(batch, eager=True)
-        peaks.append(torch.cuda.max_memory_allocated(runner.device) - held)
-    each = max((peaks[1] - peaks[0]) / (more - few), row.nbytes) + _OWN_COPIES * row.nbytes
-    return max(0.0, peaks[0] - few * each), each

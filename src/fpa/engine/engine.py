@@ -142,6 +142,7 @@ class Engine:
             import resource
         except ImportError:  # not on Windows
             return 0
+        # In bytes on macOS, in kilobytes elsewhere.
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
     @property
@@ -173,6 +174,7 @@ class Engine:
         The first call probes the model: an image must get the same logits alone, in a batch, and again.
         """
         images = self.images(images)
+        # Every map and every curve begins with a prediction: here a model is seen before any work is done.
         if not self._probed:
             self._probed = True
             self._probe(images[:1])
@@ -188,6 +190,7 @@ class Engine:
         if targets is None:
             return logits.argmax(1)
         count, outputs = logits.shape
+        # One class for all images; a list of a single class is a list, and must have as many as images.
         alone = isinstance(targets, int) or getattr(targets, "ndim", 1) == 0
         classes = whole_numbers(name, targets, 1 if alone else count).expand(count)
         outside = ((classes < 0) | (classes >= outputs)).nonzero().flatten().tolist()

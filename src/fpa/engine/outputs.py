@@ -93,6 +93,7 @@ def log_odds(logits: Tensor, targets: Tensor, labels: Tensor) -> Tensor:
 
 def _others(logits: Tensor, targets: Tensor) -> Tensor:
     """The logits, with that of the class out of the way."""
+    # Minus infinity instead of a smaller tensor: neither a maximum nor a logsumexp sees it, nor a gradient.
     return logits.scatter(1, targets[:, None], float("-inf"))
 
 

@@ -49,6 +49,7 @@ def harmonic(images: Tensor, mask: Tensor, tolerance: float = TOLERANCE) -> Tens
     gone = mask[:, None].to(images.dtype)
     visible = images.masked_fill(mask[:, None], 0)
     levels = _levels(gone)
+    # What visible neighbours add to an equation is known: it is the right side of the system.
     right_side = _neighbours(_edges(torch.ones_like(gone)), visible) * gone
     scale = visible.abs().amax((1, 2, 3), keepdim=True)
     return visible + _solve(levels, right_side, tolerance * scale)

@@ -11,11 +11,11 @@ from fpa.perturbation.curves import (
     check_left,
     curves_of,
     not_finite,
-    outputs_without,
     perturbation_curves,
     up_to,
 )
 from fpa.perturbation.features import features_of, ranks, segment_count
+from fpa.perturbation.removal import outputs_without
 
 __all__ = [
     "OUTPUTS", "Curves", "Output", "check_fractions", "check_left", "check_outputs", "curves_of",

@@ -6,8 +6,8 @@ number, made on the device for each row of a batch. MIF is the exact reverse of 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,8 +18,9 @@ from fpa.engine.devices import sent
 from fpa.engine.outputs import OUTPUTS, check_outputs
 from fpa.engine.tasks import Model, Targets, Task, make_task, problems
 from fpa.errors import InputError, warn
-from fpa.masking import Fill, Masking, MaskingLike, fully_masked, get_masking, noise_by_image
+from fpa.masking import Masking, MaskingLike, fully_masked, get_masking
 from fpa.perturbation.features import Features, Pixels, features_of
+from fpa.perturbation.removal import Answers, Removal
 from fpa.values import check_type, checked, shape_or_type
 
 
@@ -108,11 +109,13 @@ def perturbation_curves(
     images = engine.images(images)
     maps = check_maps(maps, images)
     removal = get_masking(masking)
-    shares, followed = check_fractions(points, fractions, removal.most), check_outputs(("logit", *outputs))
-    check_left(removal, shares, features_of(features, images))
+    shares = check_fractions(points, fractions, removal.most)
+    followed = check_outputs(("logit", *outputs))
+    parts = features_of(features, images)
+    check_left(removal, shares, parts)
     task, logits = make_task(engine, images, targets, masking=removal, seed=seed, indices=indices)
     truth = task.targets if labels is None else engine.explained_classes(logits, labels, "labels")
-    others = curves_of(task, maps, shares, logits=logits, labels=truth, features=features, outputs=followed)
+    others = curves_of(task, maps, shares, logits=logits, labels=truth, features=parts, outputs=followed)
     curves = others.pop("logit")
     curves.others.update(others)
     for problem in problems(not_finite(images, maps, curves), task.indices):
@@ -120,45 +123,45 @@ def perturbation_curves(
     return curves
 
 
-class Removal:
-    """Images of a task with pixels removed, built row by row; the noise of the masking is drawn once."""
+class _CurveRows:
+    """The masked images of all curves in one list: map by map, image by image, order by order, step by step.
 
-    def __init__(self, task: Task) -> None:
-        self.images, self.masking = task.images, task.masking
-        self.noise = noise_by_image(task.masking, task.images, task.seed, task.indices)
-        self.fill = task.masking.fill(task.images, self.noise) if isinstance(task.masking, Fill) else None
-
-    def __call__(self, image: Tensor, mask: Tensor) -> Tensor:
-        """The images of these places [B], each without the pixels of its mask [B, H, W]."""
-        visible = self.images.index_select(0, image)
-        if self.fill is None:
-            noise = None if self.noise is None else self.noise.index_select(0, image)
-            return self.masking(visible, mask, noise)
-        gone = self.fill if len(self.fill) == 1 else self.fill.index_select(0, image)
-        # The same as torch.where for finite values, exactly, and several times faster on the CPU.
-        return visible.lerp_(gone, mask[:, None].to(visible.dtype))
-
-
-def outputs_without(task: Task, masks: Tensor, labels: Tensor, output: str, name: str = "") -> Tensor:
-    """An output of every image without the pixels of each of its masks, [N or 1, R, H, W] -> [N, R].
-
-    `labels` [N] are the true classes; `name` says in the progress display what the passes are for.
+    A mask is not stored but made when its row is, from the ranks of the map and a number: 40 masks of an
+    image would take more memory than the ranks they all follow from.
     """
-    (_, per_image, *_), device = masks.shape, task.images.device
-    remove, values = Removal(task), task.images.new_empty(len(task.images) * per_image)
-    flat = masks.to(device).flatten(0, 1)
 
-    def rows(start: int, stop: int) -> Tensor:
-        row = torch.arange(start, stop, device=device)
-        return remove(row // per_image, flat.index_select(0, row % len(flat)))
+    def __init__(
+        self, task: Task, pixel_ranks: Tensor, parts: Pixels, steps: Tensor, sides: Sequence[str]
+    ) -> None:
+        self.remove = Removal(task)
+        self.pixel_ranks = pixel_ranks
+        """[maps * N, H, W]."""
+        self.images = len(task.images)
+        self.steps = steps.shape[1]
+        self.sides = len(sides)
+        self.per_image = self.sides * self.steps
+        device = task.images.device
+        # LIF removes ranks below k; MIF removes those not below (features - k).
+        limits = [parts.counts[:, None] - steps if side == "mif" else steps for side in sides]
+        self.limits = sent(torch.stack(limits, 1).flatten(), device)
+        self.most_first = sent(torch.tensor([side == "mif" for side in sides]), device)
 
-    def take(start: int, stop: int, logits: Tensor) -> None:
-        image = torch.arange(start, stop, device=device) // per_image
-        classes, truth = task.targets.index_select(0, image), labels.index_select(0, image)
-        values[start:stop] = OUTPUTS[output](logits, classes, truth)
+    def __len__(self) -> int:
+        return len(self.pixel_ranks) * self.per_image
 
-    task.engine.logits([Work(len(values), rows, take, name=lambda start: name)])
-    return values.view(-1, per_image)
+    def map_of(self, row: int) -> int:
+        """The number of the map that a row belongs to."""
+        return row // (self.images * self.per_image)
+
+    def masked(self, start: int, stop: int) -> Tensor:
+        """The rows `start:stop`, [stop - start, C, H, W]."""
+        row = torch.arange(start, stop, device=self.pixel_ranks.device)
+        ranking = row // self.per_image
+        image = ranking % self.images
+        rank = self.pixel_ranks.index_select(0, ranking)
+        limit = self.limits.index_select(0, row % self.per_image + image * self.per_image).to(rank.dtype)
+        flipped = self.most_first.index_select(0, row // self.steps % self.sides)
+        return self.remove(image, (rank < limit[:, None, None]) ^ flipped[:, None, None])
 
 
 def curves_of(
@@ -178,81 +181,77 @@ def curves_of(
     `logits` [N, classes] are those of the unmasked images; `sides` are the orders that are run, the other one
     has no curves; `shown` names the maps in the progress display.
     """
-    images, count, device = task.images, len(task.images), task.images.device
+    images = task.images
+    count = len(images)
     parts = features_of(features, images)
-    order = parts.random_order(device, task.seed, task.indices)
+    # Each map is sorted once, for both orders and all points: sorting costs far more than comparing ranks
+    # with a number, and the masks of a curve then contain each other whatever ties there are.
+    order = parts.random_order(images.device, task.seed, task.indices)
     ranks = torch.stack([parts.ranks(values, order) for values in maps.values()])
-    pixel_ranks = parts.to_pixels(ranks)
-    steps, columns, exact, removed = _steps(parts, fractions)
-    width = steps.shape[1]
-    both = len(sides) * width
-    # LIF removes ranks below k; MIF removes those not below (features - k).
-    limits = [parts.counts[:, None] - steps if side == "mif" else steps for side in sides]
-    below = sent(torch.stack(limits, 1).flatten(), device)
-    most_first = sent(torch.tensor([side == "mif" for side in sides]), device)
-    remove = Removal(task)
-
-    def masked(start: int, stop: int) -> Tensor:
-        row = torch.arange(start, stop, device=device)
-        ranking = row // both
-        image = ranking % count
-        rank = pixel_ranks.index_select(0, ranking)
-        limit = below.index_select(0, row % both + image * both).to(rank.dtype)
-        flipped = most_first.index_select(0, row // width % len(sides))
-        return remove(image, (rank < limit[:, None, None]) ^ flipped[:, None, None])
-
-    rows = len(maps) * count * both
-    values = {name: torch.empty(rows, dtype=images.dtype, device=device) for name in outputs}
-    ends = {name: torch.empty(count, dtype=images.dtype, device=device) for name in outputs}
-
-    def take(start: int, stop: int, result: Tensor, rows_of_image: int, kept: dict[str, Tensor]) -> None:
-        image = torch.arange(start, stop, device=device) // rows_of_image % count
-        classes, truth = task.targets.index_select(0, image), labels.index_select(0, image)
-        for name in outputs:
-            kept[name][start:stop] = OUTPUTS[name](result, classes, truth)
-
-    watched = [(shown or {}).get(name, name) for name in maps]
-    inner = partial(take, rows_of_image=both, kept=values)
-    works = [Work(rows, masked, inner, name=lambda start: watched[start // (count * both)])]
-    if parts.equal and width + 1 in columns:
-        gone = fully_masked(task.masking, images, remove.noise)
-        works.append(Work(count, lambda a, b: gone[a:b], partial(take, rows_of_image=1, kept=ends)))
+    steps = _steps(parts, fractions)
+    rows = _CurveRows(task, parts.to_pixels(ranks), parts, steps.run, sides)
+    inner = Answers(task, labels, outputs, len(rows), rows_per_image=rows.per_image)
+    ends = Answers(task, labels, outputs, count, rows_per_image=1)
+    titles = [(shown or {}).get(name, name) for name in maps]
+    works = [Work(len(rows), rows.masked, inner.take, name=lambda start: titles[rows.map_of(start)])]
+    if parts.equal and rows.steps + 1 in steps.columns:
+        # With everything removed all maps and both orders are the same image: one pass serves them all.
+        gone = fully_masked(task.masking, images, rows.remove.noise)
+        works.append(Work(count, lambda start, stop: gone[start:stop], ends.take))
     task.engine.logits(works)
 
+    # The ranks of a map with NaN are arbitrary: its curve would look like any other.
     bad_image = ~images.isfinite().flatten(1).all(1)
     bad = torch.stack([~values.isfinite().flatten(1).all(1) for values in maps.values()]) | bad_image
-    pixel_shares = parts.pixel_shares(ranks, removed, list(maps))
+    shares = parts.pixel_shares(ranks, steps.removed, list(maps))
+    shape = (len(maps), count, len(sides))
     curves = {}
     for name in outputs:
         start = OUTPUTS[name](logits, task.targets, labels)
-        shape = len(maps), count, len(sides)
-        first, last = (end[None, :, None, None].expand(*shape, 1) for end in (start, ends[name]))
-        full = torch.cat([first, values[name].view(*shape, width), last], -1)[..., columns]
+        first = start[None, :, None, None].expand(*shape, 1)
+        last = ends.values[name][None, :, None, None].expand(*shape, 1)
+        full = torch.cat([first, inner.values[name].view(*shape, rows.steps), last], -1)[..., steps.columns]
         full = full.masked_fill(bad[:, :, None, None], torch.nan)
         run = {side: dict(zip(maps, full[:, :, place], strict=True)) for place, side in enumerate(sides)}
-        unmasked = start.masked_fill(bad_image, torch.nan)
-        mif, lif = run.get("mif", {}), run.get("lif", {})
-        curves[name] = Curves(exact, mif, lif, unmasked, task.targets, **pixel_shares)
+        curves[name] = Curves(
+            steps.fractions,
+            mif=run.get("mif", {}),
+            lif=run.get("lif", {}),
+            unmasked=start.masked_fill(bad_image, torch.nan),
+            targets=task.targets,
+            shares_mif=shares.mif,
+            shares_lif=shares.lif,
+        )
     return curves
 
 
-def _steps(parts: Pixels, fractions: Sequence[float]) -> tuple[Tensor, list[int], Tensor, Tensor]:
-    """How many features are removed.
+class _Steps(NamedTuple):
+    """How many features are removed at the points of a curve."""
 
-    The numbers run [N, steps]; where each point of the curve is found among the unmasked image (0), these
-    (from 1 on) and the fully masked one (after them); the exact fractions [K]; the numbers of all
-    points [N, K].
-    """
-    removed = (torch.as_tensor(fractions, dtype=torch.float64) * parts.counts[:, None]).round().long()
+    run: Tensor
+    """[N, steps]: the numbers that are run."""
+    columns: list[int]
+    """Where each point is found among the unmasked image (0), those run (from 1 on) and the fully masked one
+    (after them)."""
+    fractions: Tensor
+    """[K]: the exact fractions."""
+    removed: Tensor
+    """[N, K]: the numbers of all points."""
+
+
+def _steps(parts: Pixels, fractions: Sequence[float]) -> _Steps:
+    exact = torch.as_tensor(fractions, dtype=torch.float64)
+    removed = (exact * parts.counts[:, None]).round().long()
     if not parts.equal:
-        columns = list(range(1, len(fractions) + 1))
-        return removed, columns, torch.as_tensor(fractions, dtype=torch.float64), removed
+        # The same point is another number of segments in each image, so all points are run for all of them.
+        return _Steps(removed, list(range(1, len(fractions) + 1)), exact, removed)
     # All images have equally many features: each number is run once only, and the two ends are shared.
     every = removed[0].tolist()
-    inner = sorted({k for k in every if 0 < k < parts.most})
-    columns = [0 if k == 0 else 1 + (inner.index(k) if k < parts.most else len(inner)) for k in every]
-    steps = torch.tensor([inner], dtype=torch.int64).expand(len(removed), -1)
-    return steps, columns, torch.tensor(every, dtype=torch.float64) / parts.most, removed
+    inner = sorted({number for number in every if 0 < number < parts.most})
+    place = {number: column for column, number in enumerate([0, *inner, parts.most])}
+    run = torch.tensor([inner], dtype=torch.int64).expand(len(removed), -1)
+    exact = torch.tensor(every, dtype=torch.float64) / parts.most
+    return _Steps(run, [place[number] for number in every], exact, removed)
 
 
 def check_maps(maps: Mapping[str, Tensor] | Tensor, images: Tensor) -> dict[str, Tensor]:
@@ -315,6 +314,7 @@ def up_to(most: float, fractions: Sequence[float]) -> list[float]:
 
 def check_left(masking: Masking, fractions: Sequence[float], parts: Pixels) -> None:
     """Refuse features so large that nothing is left of an image for a masking that needs some of it."""
+    # 95 % of ten features are ten when rounded: the fraction alone does not tell.
     few = [count for count in parts.counts.tolist() if round(fractions[-1] * count) == count]
     if masking.most < 1 and few:
         gone = f"removing {100 * fractions[-1]:g} % of {few[0]} features removes all of them"

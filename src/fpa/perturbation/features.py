@@ -1,7 +1,7 @@
 """What is removed together, and in which order: pixels, patches, segments, and their ranks."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,6 +12,13 @@ from fpa.errors import InputError, at_least
 from fpa.seeds import Stream, by_image
 
 USUAL_SEGMENTS = 100
+
+
+class PixelShares(NamedTuple):
+    """The exact shares of pixels removed, [N, K] by map; None where features do not differ in size."""
+
+    mif: dict[str, Tensor] | None = None
+    lif: dict[str, Tensor] | None = None
 
 
 class Pixels:
@@ -25,6 +32,8 @@ class Pixels:
 
     def random_order(self, device: torch.device, seed: int, indices: Sequence[int]) -> Tensor:
         """The features of every image in the order in which equal scores are put, [N, F]."""
+        # As many numbers as there are pixels, whatever the features, so that an image draws the same in every
+        # block. Integers: float32 has so few values that ties among them would be common.
         numbers = by_image((self.shape.numel(),), seed, indices, Stream.TIES, device=device, draw="integers")
         return numbers[:, : self.most].argsort(dim=1, stable=True)
 
@@ -32,7 +41,9 @@ class Pixels:
         """The place of every feature in the LIF order, [N, F]; equal scores follow the random order."""
         # Adding 0 turns -0 into 0: they are equal and must tie.
         scores = self.scores(maps) + 0.0
+        # Shuffled first and then sorted stably, so equal scores stay shuffled; `order` leads back.
         sorted_places = scores.gather(1, order).argsort(dim=1, stable=True)
+        # All maps' ranks are held until the last curve is run, so they are as small as they can be.
         dtype = torch.int16 if scores.shape[1] <= torch.iinfo(torch.int16).max else torch.int32
         places = torch.arange(scores.shape[1], device=scores.device, dtype=dtype).expand_as(scores)
         return torch.empty_like(places).scatter_(1, order.gather(1, sorted_places), places)
@@ -45,9 +56,9 @@ class Pixels:
         """Every pixel's feature's rank, [maps * N, H, W], of ranks [maps, N, F]."""
         return ranks.view(-1, *self.shape)
 
-    def pixel_shares(self, ranks: Tensor, removed: Tensor, names: list[str]) -> dict[str, Any]:
-        """`Curves.shares_mif` and `Curves.shares_lif`; neither where features do not differ in size."""
-        return {}
+    def pixel_shares(self, ranks: Tensor, removed: Tensor, names: list[str]) -> "PixelShares":
+        """The shares of pixels at the points of the curves, from ranks [maps, N, F] and removed [N, K]."""
+        return PixelShares()
 
 
 Features = str | int | Tensor | Pixels
@@ -63,7 +74,8 @@ class Segments(Pixels):
 
     def __init__(self, images: Tensor, labels: Tensor, *, alike: bool = True) -> None:
         super().__init__(images)
-        self.alike, self.labels = alike, labels.to(images.device).flatten(1)
+        self.alike = alike
+        self.labels = labels.to(images.device).flatten(1)
         self.counts = labels.flatten(1).amax(1).cpu() + 1
         self.most = int(self.counts.max())
         self.equal = alike and bool((self.counts == self.most).all())
@@ -87,9 +99,10 @@ class Segments(Pixels):
         labels = self.labels.expand(len(ranks), *self.labels.shape)
         return ranks.gather(2, labels).view(-1, *self.shape)
 
-    def pixel_shares(self, ranks: Tensor, removed: Tensor, names: list[str]) -> dict[str, Any]:  # noqa: D102
+    def pixel_shares(self, ranks: Tensor, removed: Tensor, names: list[str]) -> PixelShares:  # noqa: D102
         if self.equal and bool((self.sizes == self.sizes[:, :1]).all()):
-            return {}
+            return PixelShares()
+        # The sizes in the order of removal: their running sum is how many pixels the first k features have.
         sizes = torch.zeros_like(ranks, dtype=torch.int64)
         sizes.scatter_(2, ranks.long(), self.sizes.expand_as(ranks))
         least_first = torch.nn.functional.pad(sizes.cumsum(2), (1, 0))
@@ -98,8 +111,12 @@ class Segments(Pixels):
             places = features.to(ranks.device).expand(len(ranks), -1, -1)
             return least_first.gather(2, places).double() / self.shape.numel()
 
-        sides = {"shares_mif": 1 - share(self.counts[:, None] - removed), "shares_lif": share(removed)}
-        return {side: dict(zip(names, shares, strict=True)) for side, shares in sides.items()}
+        # What MIF removes first LIF leaves to the end: k features are gone when all but k are left.
+        mif = 1 - share(self.counts[:, None] - removed)
+        return PixelShares(
+            mif=dict(zip(names, mif, strict=True)),
+            lif=dict(zip(names, share(removed), strict=True)),
+        )
 
 
 def ranks(
@@ -133,12 +150,14 @@ def features_of(features: Features, images: Tensor) -> Pixels:
         if not 1 <= features <= max(height, width):
             raise InputError(f"the patch size must be in 1..{max(height, width)} pixels, got {features}")
         across = -(-width // features)
-        down, right = torch.arange(height) // features, torch.arange(width) // features
-        return Segments(images, (down[:, None] * across + right).expand(len(images), -1, -1))
+        patch_row = torch.arange(height) // features
+        patch_column = torch.arange(width) // features
+        return Segments(images, (patch_row[:, None] * across + patch_column).expand(len(images), -1, -1))
     labels = as_tensor("the label map", features)
     if labels.shape not in (images.shape[2:], (len(images), height, width)) or labels.is_floating_point():
-        expected, kind = f"[{len(images)}, {height}, {width}] or [{height}, {width}]", list(labels.shape)
-        raise InputError(f"the label map must be whole numbers {expected}, got {labels.dtype} {kind}")
+        expected = f"[{len(images)}, {height}, {width}] or [{height}, {width}]"
+        got = f"{labels.dtype} {list(labels.shape)}"
+        raise InputError(f"the label map must be whole numbers {expected}, got {got}")
     return Segments(images, _numbered(labels.cpu().expand(len(images), height, width)))
 
 
@@ -165,13 +184,23 @@ def segmented(images: Tensor, count: int) -> Tensor:
     except ImportError as error:
         raise InputError("segments need scikit-image: pip install 'fpa[segments]'") from error
     values = images.double().nan_to_num(0, 0, 0)
-    low, high = (getattr(values, side)((1, 2, 3), keepdim=True) for side in ("amin", "amax"))
+    low = values.amin((1, 2, 3), keepdim=True)
+    high = values.amax((1, 2, 3), keepdim=True)
     unit = ((values - low) / (high - low).clamp(min=1e-12)).permute(0, 2, 3, 1).cpu().numpy()
     # The weight of closeness against colour, for colours in CIELAB and for other channels in 0..1.
-    how: dict[str, Any] = (
-        {"compactness": 10.0} if images.shape[1] == 3 else {"compactness": 0.1, "convert2lab": False}
-    )
-    labels = [slic(image, count, start_label=0, channel_axis=-1, **how) for image in unit]
+    in_colour = images.shape[1] == 3
+    compactness = 10.0 if in_colour else 0.1
+    labels = [
+        slic(
+            image,
+            count,
+            compactness=compactness,
+            convert2lab=in_colour,
+            start_label=0,
+            channel_axis=-1,
+        )
+        for image in unit
+    ]
     return _numbered(torch.stack([torch.from_numpy(each) for each in labels]))
 
 

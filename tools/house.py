@@ -86,9 +86,11 @@ FORWARDED = {
     "cli.parsing._group": "fills a dataclass with the options that its fields declare",
     "study.recipe._made": "fills a dataclass with the values of a YAML file, each typed by its field",
     "masking.names._with_parameters": "calls a masking, a user's too, with parameters its signature has",
-    "explanation.fitted._Uses.forward": "calls a module of the user's model as it was called",
-    "explanation.fitted._RoutedRelus.__torch_function__": "calls a function of torch as it was called",
+    "explanation.captum.Captum.raw_map.run": "calls a method of Captum's with what its signature has",
+    "explanation.hookable._Uses.forward": "calls a module of the user's model as it was called",
+    "explanation.hookable._RoutedRelus.__torch_function__": "calls a function of torch as it was called",
     "explanation.maps.Quantus.attributions": "calls a user's function with the arguments that came with it",
+    "explanation.raw_maps.RawMap.configured": "fills the fields that a family, a user's too, leaves open",
 }
 """Functions that may pass on keyword arguments to somebody else's, whose signature nobody knows, and why."""
 

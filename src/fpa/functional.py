@@ -13,7 +13,7 @@ from torch import Tensor
 from fpa.data.loaders import check_plain
 from fpa.engine.tasks import Model, Targets
 from fpa.errors import InputError
-from fpa.explanation import Estimator, RawMap, make_task, raw_maps_of
+from fpa.explanation import Estimator, RawMap, Task, make_task, raw_maps_of
 from fpa.explanation.paper import IntegratedGradients, SmoothGrad, SquaredSmoothGrad, VanillaGradient
 from fpa.masking import MaskingLike, check_mask, get_masking
 from fpa.perturbation import perturbation_curves, ranks
@@ -36,7 +36,8 @@ def vanilla_gradient(model: Model, images: Tensor, targets: Targets = None) -> T
     >>> bool((gradient.flatten(1) == model[1].weight[1]).all())
     True
     """
-    return _raw_map(VanillaGradient(), model, images, targets)
+    task, _ = make_task(model, images, targets)
+    return _raw_map(VanillaGradient(), task)
 
 
 @checked
@@ -62,7 +63,8 @@ def integrated_gradients(
     True
     """
     raw = IntegratedGradients(steps, reference)
-    return _raw_map(raw, model, images, targets, masking=masking, seed=seed, indices=indices)
+    task, _ = make_task(model, images, targets, masking=masking, seed=seed, indices=indices)
+    return _raw_map(raw, task)
 
 
 @checked
@@ -85,7 +87,8 @@ def smooth_grad(
     >>> torch.allclose(*both)  # a linear model has the same gradient everywhere
     True
     """
-    return _raw_map(SmoothGrad(samples, sigma), model, images, targets, seed=seed, indices=indices)
+    task, _ = make_task(model, images, targets, seed=seed, indices=indices)
+    return _raw_map(SmoothGrad(samples, sigma), task)
 
 
 @checked
@@ -107,7 +110,8 @@ def squared_smooth_grad(
     >>> bool((squared_smooth_grad(model, torch.rand(3, 1, 2, 2)) >= 0).all())
     True
     """
-    return _raw_map(SquaredSmoothGrad(samples, sigma), model, images, targets, seed=seed, indices=indices)
+    task, _ = make_task(model, images, targets, seed=seed, indices=indices)
+    return _raw_map(SquaredSmoothGrad(samples, sigma), task)
 
 
 @checked
@@ -148,6 +152,5 @@ def remove(
     return get_masking(masking)(images, mask, noise)
 
 
-def _raw_map(raw: RawMap, *arguments: Any, **named: Any) -> Tensor:
-    task, _ = make_task(*arguments, **named)
+def _raw_map(raw: RawMap, task: Task) -> Tensor:
     return raw_maps_of(task, {"map": Estimator(raw)})["map"]

@@ -13,7 +13,7 @@ from fpa.cli.main import COMMANDS, main
 from fpa.cli.streams import Patient
 from fpa.data.sets import DATA_SETS
 from fpa.engine.outputs import OUTPUTS
-from fpa.explanation.raw import FAMILIES
+from fpa.explanation.raw_maps import FAMILIES
 from fpa.masking import MASKINGS
 from fpa.models.saved import read_card
 from fpa.scores import SCORES

@@ -11,7 +11,7 @@ from fpa.explanation.estimator import PAPER, SETS, Estimator, Estimators, Label,
 from fpa.explanation.explainer import explain, maps_of, raw_maps_of
 from fpa.explanation.maps import Maps, from_quantus
 from fpa.explanation.paper import IntegratedGradients, Random, SmoothGrad, SquaredSmoothGrad, VanillaGradient
-from fpa.explanation.raw import FAMILIES, GradientMap, RawMap, Settings, register
+from fpa.explanation.raw_maps import FAMILIES, GradientMap, RawMap, Settings, register
 
 __all__ = [
     "CAM", "FAMILIES", "PAPER", "SETS", "Captum", "Centre", "Edges", "Estimator", "Estimators", "GradientMap",

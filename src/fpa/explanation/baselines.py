@@ -9,7 +9,7 @@ from torch.nn import functional
 from fpa.engine.devices import sent
 from fpa.engine.tasks import Task
 from fpa.explanation.paper import reference_images
-from fpa.explanation.raw import RawMap, register
+from fpa.explanation.raw_maps import RawMap, register
 from fpa.masking import gaussian
 
 SIDE_16 = "side/16"
@@ -55,7 +55,8 @@ class Edges(ModelFree):
 
     def raw_map(self, name: str, task: Task) -> Tensor:  # noqa: D102
         padded = functional.pad(task.images, (1, 1, 1, 1), mode="replicate")
-        across, down = padded[..., 2:] - padded[..., :-2], padded[..., 2:, :] - padded[..., :-2, :]
+        across = padded[..., 2:] - padded[..., :-2]
+        down = padded[..., 2:, :] - padded[..., :-2, :]
         gx = (across[..., :-2, :] + 2 * across[..., 1:-1, :] + across[..., 2:, :]) / 4
         gy = (down[..., :-2] + 2 * down[..., 1:-1] + down[..., 2:]) / 4
         return (gx.square() + gy.square()).sum(1, keepdim=True).sqrt()

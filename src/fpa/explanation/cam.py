@@ -14,9 +14,9 @@ from torch.nn import functional
 
 from fpa.engine.tasks import Task
 from fpa.errors import unknown
-from fpa.explanation.fitted import fitted_model
 from fpa.explanation.grids import Grids, first_of
-from fpa.explanation.raw import RawMap, Reduction, in_parts, register
+from fpa.explanation.hookable import hookable_model
+from fpa.explanation.raw_maps import RawMap, Reduction, in_parts, register
 
 
 def _gradcam(values: Tensor, gradients: Tensor) -> Tensor:
@@ -24,6 +24,7 @@ def _gradcam(values: Tensor, gradients: Tensor) -> Tensor:
 
 
 def _gradcam_plus_plus(values: Tensor, gradients: Tensor) -> Tensor:
+    # The paper takes the exponential of the score: its higher derivatives are powers of the gradient.
     below = 2 * gradients**2 + values.sum((2, 3), keepdim=True) * gradients**3
     alpha = gradients**2 / below.where(below != 0, 1)
     return ((alpha * gradients.relu()).sum((2, 3), keepdim=True) * values).sum(1, keepdim=True)
@@ -78,20 +79,25 @@ class CAM(RawMap):
 
     def raw_map(self, name: str, task: Task) -> Tensor:
         """[N, 1, H, W], from one gradient pass on a copy of the model."""
-        fitted = fitted_model(task.engine, task.images)
-        grids = Grids.of(fitted, task.images[:1].to(task.engine.dtype))
-        layer = grids.layer(name, fitted, self.layer)
+        model = hookable_model(task.engine, task.images)
+        grids = Grids.of(model, task.images[:1].to(task.engine.dtype))
+        layer = grids.layer(name, model, self.layer)
 
         def run(rows: Tensor, at: slice) -> Tensor:
             kept: list[Any] = []
             hook = layer.register_forward_hook(lambda _, __, output: kept.append(first_of(output)))
             try:
-                scored = fitted(rows.requires_grad_(), task.targets[at], task.output)
+                explained = model(rows.requires_grad_(), task.targets[at], task.output)
             finally:
                 hook.remove()
-            (gradients,) = torch.autograd.grad(scored.sum(), kept[-1])
-            parts = [grids.placed(each.detach().float()) for each in (kept[-1], gradients)]
-            cam = METHODS[self.method][1](*parts).relu()  # type: ignore[arg-type]
+            # The last time, where a layer runs more than once: what is left of the pass depends on that.
+            layer_output = kept[-1]
+            (gradients,) = torch.autograd.grad(explained.sum(), layer_output)
+            values = grids.on_grid(layer_output.detach().float())
+            slopes = grids.on_grid(gradients.detach().float())
+            assert values is not None  # `Grids.layer` refuses layers without places
+            assert slopes is not None
+            cam = METHODS[self.method][1](values, slopes).relu()
             return functional.interpolate(cam, rows.shape[2:], mode="bilinear")
 
         return in_parts(task, name, run, memory_factor=2)

@@ -15,10 +15,10 @@ from torch.nn import functional
 
 from fpa.engine.tasks import Task
 from fpa.errors import InputError, unknown, warn
-from fpa.explanation.fitted import ACTIVATIONS, FittedModel, fitted_model
 from fpa.explanation.grids import Grids
+from fpa.explanation.hookable import ACTIVATIONS, HookableModel, hookable_model
 from fpa.explanation.paper import IntegratedGradients, reference_images
-from fpa.explanation.raw import RawMap, Reduction, checked_reference, in_parts, register
+from fpa.explanation.raw_maps import RawMap, Reduction, checked_reference, in_parts, register
 from fpa.seeds import Stream, derive
 from fpa.values import shape_or_type
 
@@ -98,16 +98,11 @@ class Captum(RawMap):
 
     def raw_map(self, name: str, task: Task) -> Tensor:
         """What Captum says of the images, on a copy of the model that fits its hooks."""
-        fitted, arguments = fitted_model(task.engine, task.images), []
-        if others := _without_rule(self.method, fitted):
+        model = hookable_model(task.engine, task.images)
+        if others := _without_rule(self.method, model):
             gap = f"Captum's {self.method} has no rule for {', '.join(others)}"
             warn(f"{gap}: {name} is no more than a gradient there")
-        if self._takes_layer:
-            first = task.images[:1].to(task.engine.dtype)
-            arguments = [
-                fitted.layer(self.layer) if self.layer else Grids.of(fitted, first).last_convolution(name)
-            ]
-        explainer = self._class(fitted, *arguments)
+        explainer = self._explainer(name, task, model)
         accepted = inspect.signature(explainer.attribute).parameters
         of_layer = isinstance(explainer, _captum().LayerAttribution)
         baselines = reference_images(self.reference, task) if "baselines" in accepted else None
@@ -123,12 +118,13 @@ class Captum(RawMap):
                 "interpolate_mode": "bilinear",
                 **_windows(rows),
             }
-            taken = {key: value for key, value in chosen.items() if key in accepted}
-            target: dict[str, Any] = {"target": task.targets[at]}
-            if task.output != "logit":  # the fitted model then gives one number an image
-                target = {"additional_forward_args": (task.targets[at], task.output)}
+            arguments = {key: value for key, value in chosen.items() if key in accepted}
+            if task.output == "logit":
+                arguments["target"] = task.targets[at]
+            else:  # the hookable model then gives one number an image, of which there is no class to choose
+                arguments["additional_forward_args"] = (task.targets[at], task.output)
             with _random_numbers(derive(task.seed, task.indices[at.start], Stream.CAPTUM), rows.device):
-                raw = explainer.attribute(rows.requires_grad_(), **target, **taken)
+                raw = explainer.attribute(rows.requires_grad_(), **arguments)
             return _at_image_size(name, raw, rows) if of_layer else raw
 
         # Captum keeps copies of what passes through the activations, and DeepLift the reference beside
@@ -136,10 +132,19 @@ class Captum(RawMap):
         with _translated(name):
             return in_parts(task, name, run, memory_factor=4, alone="n_samples" in accepted)
 
+    def _explainer(self, name: str, task: Task, model: HookableModel) -> Any:
+        """Captum's object for this model, with a layer where the method takes one."""
+        if not self._takes_layer:
+            return self._class(model)
+        if self.layer:
+            return self._class(model, model.layer(self.layer))
+        grids = Grids.of(model, task.images[:1].to(task.engine.dtype))
+        return self._class(model, grids.last_convolution(name))
 
-def _without_rule(method: str, fitted: FittedModel) -> list[str]:
+
+def _without_rule(method: str, model: HookableModel) -> list[str]:
     """The activations of a model that a method has no rule for, though it has some for others."""
-    kinds = {type(part) for part in fitted.modules() if type(part).__module__ == nn.ReLU.__module__}
+    kinds = {type(part) for part in model.modules() if type(part).__module__ == nn.ReLU.__module__}
     known = (*_RULES.get(method.removeprefix("Layer"), (nn.Module,)), nn.MultiheadAttention)
     return sorted(kind.__name__ for kind in kinds if not issubclass(kind, known))
 
@@ -158,7 +163,8 @@ def _fits(name: str) -> bool:
     method = getattr(_captum(), name)
     if name.removeprefix("Layer") in _UNFIT or not hasattr(method, "attribute"):
         return False
-    made, accepted = _required(method.__init__), inspect.signature(method.attribute).parameters
+    made = _required(method.__init__)
+    accepted = inspect.signature(method.attribute).parameters
     of_model = made[:1] in (["model"], ["forward_func"]) and set(made[1:]) <= {"layer"}
     supplied = set(_required(method.attribute)) <= {"inputs", "baselines", "sliding_window_shapes"}
     return of_model and supplied and "target" in accepted

@@ -15,7 +15,7 @@ from fpa.errors import InputError, unknown
 from fpa.explanation import cam, captum, paper
 from fpa.explanation.baselines import SIDE_16, blurred
 from fpa.explanation.maps import Function, as_raw_map
-from fpa.explanation.raw import FAMILIES, GradientMap, RawMap, Reduction, Settings
+from fpa.explanation.raw_maps import FAMILIES, GradientMap, RawMap, Reduction, Settings
 from fpa.plugins import load_object
 from fpa.values import checked
 
@@ -99,7 +99,7 @@ class Estimator:
         if self.kind is not None:
             return self.kind == "signed"
         squared = self.raw.nonnegative and not self.times_input
-        # a twin is blurred after the absolute value was taken
+        # A twin is blurred after the absolute value was taken: its raw map has no sign left.
         absolute = self.reduction == "abs" and (reduced or self.blur is not None)
         return not squared and not absolute
 
@@ -152,6 +152,7 @@ class Estimator:
         values = raw * images if self.times_input else raw
         if self.blur is None:
             return values
+        # Blurred first, neighbouring scores of opposite sign would cancel: not the same map any more.
         return blurred(values.abs() if self.reduction == "abs" else values, self.blur)
 
     def reduce(self, raw: Tensor) -> Tensor:
@@ -181,6 +182,7 @@ def by_name(name: str) -> Estimator:
     elif family in FAMILIES and FAMILIES[family].baseline:
         raw = FAMILIES[family]()
     elif colon and (Path(f"{family}.py").exists() or not get_close_matches(family, FAMILIES)):
+        # A word close to a family's, as in `captm:DeepLift`, is a slip and no module, unless there is one.
         made = load_object(name, "estimator")
         made = made if isinstance(made, Estimator) else Estimator(made)
         return replace(made, shown=Label(name, argument))
@@ -194,7 +196,8 @@ def by_name(name: str) -> Estimator:
             named = "captum:METHOD", "maps:FILE", "module:function"
             near = name.lower() if "cam" in name.lower() else name
             raise unknown("estimator", near, (*PAPER, *BASELINES, *CAMS, *SETS, TWINS, *named))
-        raw, reduction = kind(), "abs" if ending == "abs" else "sum"
+        raw = kind()
+        reduction = "abs" if ending == "abs" else "sum"
     return Estimator(raw, reduction or "sum", times, shown=Label(name, raw.label, times, reduction))
 
 
@@ -222,6 +225,7 @@ def _called_elsewhere(name: str) -> list[str]:
 
 def _twin_of(name: str) -> tuple[str, float | None] | None:
     """Whose twin a name stands for, and its sigma where it says one; None if it is no twin's."""
+    # The word alone stands for twins of the usual width, as `NAME~` does.
     base, tilde, sigma = (name + "~" * (name == TWINS)).rpartition("~")
     try:
         return (base, float(sigma) if sigma else None) if base and tilde else None
@@ -299,13 +303,14 @@ def get_estimators(
     if repeated := sorted(name for name, count in Counter(name for name, _ in members).items() if count > 1):
         raise InputError(f"estimators named twice: {', '.join(repeated)}")
     named = {name: _estimator(source, settings) for name, source in members}
-    # only where it matters: files of maps are read to know whether they explain
+    # Only where it matters: files of maps are read to know whether they explain.
     explanations = {name: each for name, each in named.items() if widths and each.explains}
     twins = {
         f"{name}{_tilde(width)}": replace(each.twin(width), twin_of=name)
         for width in widths
         for name, each in explanations.items()
     }
+    # A twin that is named beside the word "twins" is there once, as it was named.
     every = {**named, **{name: twin for name, twin in twins.items() if name not in named}}
     return {
         name: each if each.blur is None else replace(each, twin_of=_owner(each, every))
@@ -332,6 +337,7 @@ def _owner(twin: Estimator, estimators: Mapping[str, Estimator]) -> str | None:
 
 def _estimator(source: Any, settings: Settings | None) -> Estimator:
     made = by_name(source) if isinstance(source, str) else source
+    # Settings are put in here, once: afterwards an estimator says all that its maps depend on.
     made = made if isinstance(made, Estimator) else Estimator(made)
     return made if settings is None else replace(made, raw=made.raw.configured(settings))
 
@@ -356,5 +362,6 @@ def passes(estimators: Estimators = "paper", settings: Settings | None = None) -
     216
     """
     raws = [estimator.raw for estimator in get_estimators(estimators, settings or Settings()).values()]
+    # Raw maps with equal points share their passes, and equal raw maps are made once.
     by_points = {raw.points if isinstance(raw, GradientMap) else raw: raw.gradients for raw in raws}
     return sum(by_points.values())

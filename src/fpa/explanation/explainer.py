@@ -7,7 +7,6 @@ an image.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,7 +14,7 @@ from torch import Tensor
 from fpa.engine.tasks import Model, Targets, Task, make_task, problems
 from fpa.errors import warn
 from fpa.explanation.estimator import Estimator, Estimators, get_estimators
-from fpa.explanation.raw import RawMap, Settings, gradient_maps
+from fpa.explanation.raw_maps import RawMap, Settings, gradient_maps
 from fpa.masking import MaskingLike
 from fpa.values import checked
 
@@ -49,8 +48,7 @@ def explain(
     torch.Size([4, 2, 2])
     """
     named = get_estimators(estimators, settings or Settings())
-    how: dict[str, Any] = {"masking": masking, "seed": seed, "indices": indices, "output": output}
-    task, _ = make_task(model, images, targets, **how)
+    task, _ = make_task(model, images, targets, masking=masking, seed=seed, indices=indices, output=output)
     maps = maps_of(task, named)
     bad = {("map", name): ~values.isfinite().flatten(1).all(1) for name, values in maps.items()}
     for problem in problems(bad, task.indices):
@@ -75,9 +73,11 @@ def _raw_maps(task: Task, estimators: Mapping[str, Estimator]) -> Iterator[tuple
     by_raw: dict[RawMap, list[str]] = {}
     for name, estimator in estimators.items():
         estimator.raw.check(name, task.indices, task.images.shape[1:])
+        # What is still open is filled in here too, so that "ig" and IG with 200 steps are one raw map.
         by_raw.setdefault(estimator.raw.configured(Settings()), []).append(name)
     shared = gradient_maps(task, by_raw)
     for raw, names in by_raw.items():
+        # Handed over one at a time and forgotten: raw maps have three channels, reduced ones a single one.
         values = shared.pop(raw, None)
         if values is None:
             task.engine.watch(estimators[names[0]].label(names[0]).text)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 
 from fpa.errors import InputError
-from fpa.explanation.fitted import FittedModel
+from fpa.explanation.hookable import HookableModel
 
 _MOST_EXTRA = 8  # tokens that stand for no place: the class token, registers
 
@@ -28,50 +28,62 @@ class Grids:
     """Whether it only cuts the image into patches, which other layers work on."""
     tokens: frozenset[int]
     """The lengths of the sequences of tokens."""
-    seen: tuple[tuple[nn.Module, bool], ...]
+    layers: tuple[tuple[nn.Module, bool], ...]
     """Layers whose output has places, in the order in which they end, and whether these matter."""
 
     @classmethod
-    def of(cls, model: FittedModel, image: Tensor) -> "Grids":
+    def of(cls, model: HookableModel, image: Tensor) -> "Grids":
         """For images like `image` [1, C, H, W], looked at once; its values do not matter."""
         if image.shape not in model.grids:
-            model.grids[image.shape] = cls._seen_in(model, image)
+            model.grids[image.shape] = cls._found_in(model, image)
         return model.grids[image.shape]  # type: ignore[no-any-return]
 
     @classmethod
-    def _seen_in(cls, model: FittedModel, image: Tensor) -> "Grids":
+    def _found_in(cls, model: HookableModel, image: Tensor) -> "Grids":
+        # Noise, and not the image: which layer is explained must not depend on which image comes first, and
+        # on a blank one gradients vanish by chance.
         noise = torch.randn(image.shape, generator=torch.Generator().manual_seed(0)).to(image)
-        ended: list[tuple[nn.Module, Tensor]] = []
+        modules: list[nn.Module] = []
+        outputs: list[Tensor] = []
 
         def note(module: nn.Module, _: Any, output: Any) -> None:
             output = first_of(output)
             whole = isinstance(output, Tensor) and output.requires_grad and len(output) == 1
+            # No linear layers: those that make keys and values would be the last of a transformer whose
+            # places matter, in place of the normalisation in front of them.
             if whole and output.ndim in (3, 4) and not isinstance(module, nn.Linear):
-                ended.append((module, output))
+                modules.append(module)
+                outputs.append(output)
 
         with torch.inference_mode(False), torch.enable_grad(), register_module_forward_hook(note):
             best = model(noise.requires_grad_()).max()
         convolutions = [
             place
-            for place, (module, output) in enumerate(ended)
+            for place, (module, output) in enumerate(zip(modules, outputs, strict=True))
             if isinstance(module, nn.Conv2d) and output.shape[2:].numel() > 1
         ]
-        last = convolutions[-1] if convolutions else -1
-        patches = tuple(ended[last][1].shape[2:]) if convolutions else None
-        module = ended[last][0] if convolutions else None
-        tokens = frozenset(output.shape[1] for _, output in ended if output.ndim == 3)
-        bare = cls(tuple(image.shape[2:]), module, patches, embeds=False, tokens=tokens, seen=())
-        forms = [bare.form(output) for _, output in ended]
-        cut = {"tokens", "last"} if len(convolutions) == 1 else {"tokens"}
-        embeds = bool(convolutions) and bool(cut & {form for form in forms[last + 1 :] if form})
-        outputs = [output for _, output in ended]
+        last = convolutions[-1] if convolutions else None
+        bare = cls(
+            sides=tuple(image.shape[2:]),
+            convolution=None if last is None else modules[last],
+            patches=None if last is None else tuple(outputs[last].shape[2:]),
+            embeds=False,
+            tokens=frozenset(output.shape[1] for output in outputs if output.ndim == 3),
+            layers=(),
+        )
+        # A transformer's only convolution cuts the image into patches; tokens, or grids with their channels
+        # last, come after it. ConvNeXt has its channels last between many convolutions: it is no transformer.
+        after = set() if last is None else {bare.layout(output) for output in outputs[last + 1 :]}
+        embeds = "tokens" in after or (len(convolutions) == 1 and "last" in after)
+        # Places matter where the gradient of the largest logit reaches one: after the last attention only
+        # that of the class token is left, and a map of the other tokens would be 0 everywhere.
         gradients = torch.autograd.grad(best, outputs, allow_unused=True) if outputs else ()
-        seen = []
-        for (module, _), gradient in zip(ended, gradients, strict=True):
-            grid = None if gradient is None else bare.placed(gradient)
+        layers = []
+        for module, gradient in zip(modules, gradients, strict=True):
+            grid = None if gradient is None else bare.on_grid(gradient)
             if grid is not None:
-                seen.append((module, bool(grid.any())))
-        return replace(bare, embeds=embeds, seen=tuple(seen))
+                layers.append((module, bool(grid.any())))
+        return replace(bare, embeds=embeds, layers=tuple(layers))
 
     def last_convolution(self, name: str) -> nn.Module:
         """The last convolution, for estimator `name`; refuses one that only cuts the image into patches."""
@@ -84,16 +96,16 @@ class Grids:
             raise InputError(f"estimator {name}: {problem}: {instead}; or name a layer as in {name}@LAYER")
         return self.convolution
 
-    def layer(self, name: str, model: FittedModel, wanted: str | None) -> nn.Module:
+    def layer(self, name: str, model: HookableModel, wanted: str | None) -> nn.Module:
         """The layer of this name, or the last whose places matter; refuses one that says nothing of them."""
         if wanted is None:
-            found = next((module for module, matters in reversed(self.seen) if matters), None)
+            found = next((module for module, matters in reversed(self.layers) if matters), None)
             if found is None:
                 problem = "the model has no layer whose output has places"
                 raise InputError(f"estimator {name}: {problem}; name one as in {name}@LAYER")
             return found
         module = model.layer(wanted)
-        matters = [matters for each, matters in self.seen if each is module]
+        matters = [matters for each, matters in self.layers if each is module]
         if not matters:
             needed = "[N, channels, h, w], [N, h, w, channels] or [N, tokens, channels] is needed"
             raise InputError(f"estimator {name}: the output of layer {wanted} has no places: {needed}")
@@ -102,7 +114,7 @@ class Grids:
             raise InputError(f"estimator {name}: {problem} to a class token: name an earlier layer, or none")
         return module
 
-    def form(self, output: Tensor) -> str | None:
+    def layout(self, output: Tensor) -> str | None:
         """How an output holds places: "first" (channels first), "last" or "tokens"; None if it has none."""
         if output.ndim == 3:
             return "tokens" if self._grid(output.shape[1]) else None
@@ -111,13 +123,14 @@ class Grids:
             return None
         return "first" if self._like(second, third) else "last" if self._like(first, second) else None
 
-    def placed(self, output: Tensor) -> Tensor | None:
+    def on_grid(self, output: Tensor) -> Tensor | None:
         """An output as [N, channels, h, w]; None where it has no places."""
-        form = self.form(output)
-        if form == "tokens":
+        layout = self.layout(output)
+        if layout == "tokens":
             grid = self._grid(output.shape[1]) or ()
+            # Tokens that stand for no place, such as the class token, are in front.
             return output[:, -math.prod(grid) :].transpose(1, 2).reshape(len(output), -1, *grid)
-        return output.permute(0, 3, 1, 2) if form == "last" else output if form else None
+        return output.permute(0, 3, 1, 2) if layout == "last" else output if layout else None
 
     def _like(self, height: int, width: int) -> bool:
         """Whether sides are those of the image, reduced by the same factor up to one pixel."""
@@ -126,6 +139,8 @@ class Grids:
 
     def _grid(self, tokens: int) -> tuple[int, ...] | None:
         """The grid of a sequence of tokens, in front of which a few may stand for no place."""
+        # The grid of the convolution that made the patches, if it fits. Else a square: later layers of a
+        # transformer may have merged patches, and some models cut them without a convolution.
         grids = [] if self.patches is None else [self.patches]
         if self.sides[0] == self.sides[1]:
             counts = range(tokens, max(tokens - _MOST_EXTRA - 1, 0), -1)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fpa.engine.tasks import Task
 from fpa.errors import InputError
-from fpa.explanation.raw import GradientMap, RawMap, check_count, checked_reference, register
+from fpa.explanation.raw_maps import GradientMap, RawMap, check_count, checked_reference, register
 from fpa.masking import fully_masked, get_masking, noise_by_image
 from fpa.seeds import Stream, by_image
 
@@ -55,21 +55,24 @@ class SmoothGrad(GradientMap):
     @property
     def points(self) -> Hashable:
         """The noisy copies, those of subclasses too."""
+        # The class by name, and not that of `self`: SQ-SG takes the same copies and so the same passes.
         return SmoothGrad, self.samples, self.sigma
 
     def prepare(self, task: Task) -> tuple[Tensor, Tensor]:
-        """The noise of every copy, and how far it reaches in every image."""
+        """The noise of every copy, and its standard deviation in every image."""
         images = task.images
         shape = (self.gradients, *images.shape[1:])
+        # Drawn before the list is cut into batches, and for each image from its own number: in whatever batch
+        # a copy is run, and whichever images are beside it, its noise is the same.
         noise = by_image(shape, task.seed, task.indices, Stream.SMOOTH, images.device)
         span = images.amax((1, 2, 3), keepdim=True) - images.amin((1, 2, 3), keepdim=True)
         return noise.flatten(0, 1), (self.sigma or 0) * span
 
     def rows(self, task: Task, prepared: tuple[Tensor, Tensor], at: slice, image: Tensor) -> Tensor:
         """The noisy copies."""
-        noise, spread = prepared
+        noise, deviation = prepared
         own = noise[at].to(task.images.dtype)
-        return task.images.index_select(0, image).addcmul_(spread.index_select(0, image), own)
+        return task.images.index_select(0, image).addcmul_(deviation.index_select(0, image), own)
 
 
 @register
@@ -98,8 +101,14 @@ class Random(RawMap):
 
     def raw_map(self, name: str, task: Task) -> Tensor:
         """[N, 1, H, W]."""
-        shape, device = (1, *task.images.shape[2:]), task.images.device
-        return by_image(shape, task.seed, task.indices, Stream.RANDOM_MAP, device=device, draw="uniform")
+        return by_image(
+            (1, *task.images.shape[2:]),
+            task.seed,
+            task.indices,
+            Stream.RANDOM_MAP,
+            device=task.images.device,
+            draw="uniform",
+        )
 
 
 @register
@@ -140,6 +149,7 @@ class IntegratedGradients(GradientMap):
     def rows(self, task: Task, prepared: Tensor, at: slice, image: Tensor) -> Tensor:
         """The points of the right Riemann sum, k = 1 .. steps."""
         step = torch.arange(at.start, at.stop, device=image.device) - image * self.gradients + 1
+        # From the image back towards the reference, so that the last point is the image to the bit.
         back = (step.to(prepared.dtype) / self.gradients - 1)[:, None, None, None]
         return task.images.index_select(0, image).addcmul_(back, prepared.index_select(0, image))
 
@@ -162,6 +172,7 @@ def reference_images(reference: Any, task: Task) -> Tensor:
         reference = task.masking
     if callable(reference):
         masking = get_masking(reference)
+        # The noise of the curves: the path starts at exactly what removing every pixel leaves there.
         return fully_masked(masking, images, noise_by_image(masking, images, task.seed, task.indices))
     values = torch.as_tensor(reference, dtype=images.dtype, device=images.device)
     if values.ndim == 1:

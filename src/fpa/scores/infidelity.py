@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fpa.errors import at_least
 from fpa.explanation.estimator import Estimator
-from fpa.explanation.raw import GradientMap
+from fpa.explanation.raw_maps import GradientMap
 from fpa.masking import Fill, fully_masked, noise_by_image
 from fpa.scores.correlation import falls, sums
 from fpa.scores.score import Block, Given, Passes, Score, register
@@ -72,6 +72,7 @@ class Infidelity(Score):
         return Passes(forwards=self.samples, shared=("squares", self.samples))
 
     def __call__(self, block: Block) -> Mapping[str, Tensor]:  # noqa: D102
+        # Both scores of this file read the same squares, passes and predictions: the first one makes them.
         def perturbed() -> tuple[Tensor, Tensor, Tensor]:
             task = block.task
             masks = random_squares(block, self.samples)
@@ -82,6 +83,7 @@ class Infidelity(Score):
         masks, gone, fall = block.shared(("squares", self.samples), perturbed)
 
         def prediction() -> dict[str, Tensor]:
+            # I^T a of a square is a sum over its pixels, of a * I or, with the input inside, of a itself.
             weighted = {
                 name: (raw if contains_input(block.estimators[name]) else raw * gone).sum(1)
                 for name, raw in block.raw_maps.items()
@@ -107,15 +109,18 @@ def random_squares(block: Block, samples: int) -> Tensor:
 
     The side is uniform from 1 to half of the shorter side of the image, the place uniform.
     """
-    task, device = block.task, block.task.images.device
+    task = block.task
+    device = task.images.device
     height, width = task.images.shape[2:]
     uniform = by_image((3, samples, 1), task.seed, task.indices, Stream.SQUARES, device, draw="uniform")
     side = 1 + (uniform[:, 0] * max(1, min(height, width) // 2)).floor()
     top = (uniform[:, 1] * (height - side + 1)).floor()
     left = (uniform[:, 2] * (width - side + 1)).floor()
-    rows, columns = (torch.arange(long, device=device) for long in (height, width))
-    down, across = (rows >= top) & (rows < top + side), (columns >= left) & (columns < left + side)
-    return down[..., :, None] & across[..., None, :]
+    rows = torch.arange(height, device=device)
+    columns = torch.arange(width, device=device)
+    in_rows = (rows >= top) & (rows < top + side)
+    in_columns = (columns >= left) & (columns < left + side)
+    return in_rows[..., :, None] & in_columns[..., None, :]
 
 
 register(Infidelity())

@@ -108,7 +108,7 @@ class PlanSettings:
 
     def plan(self, normalisation: "Normalisation") -> dict[str, Any]:
         """The arguments of `make_plan` and `audit` that follow, for images normalised so."""
-        from fpa.explanation.raw import Settings
+        from fpa.explanation.raw_maps import Settings
         from fpa.masking import black
 
         reference = black(**asdict(normalisation)) if self.reference == "black" else "masked"

@@ -35,8 +35,10 @@ def in_parts(
     """
     parts: list[Tensor] = []
 
+    # Called anew for every part, as the batch size may shrink between two of them.
     def part(batch: int) -> Tensor:
         at = slice(start, start + (1 if alone else max(1, batch // memory_factor)))
+        # A copy: what people write may change its input in place.
         rows = task.images[at].to(task.engine.dtype).clone()
         return checked_map(name, run(rows, at), rows.shape).to(task.images)
 
@@ -64,6 +66,7 @@ MOST = 1_000_000
 
 def check_count(name: str, value: Any) -> None:
     """Refuse what is not a whole number of at least 1."""
+    # True is an int for Python.
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise InputError(f"{name} must be a whole number of at least 1, got {shown(value)}")
     if value > MOST:
@@ -151,6 +154,7 @@ class RawMap:
 
     def configured(self, settings: Settings) -> Self:
         """The raw map with what it leaves open taken from the settings."""
+        # What a raw map was made with wins: settings are for those that are had by name.
         names = [name for name in self.from_settings if getattr(self, name) is None]
         values = {name: getattr(settings, self.from_settings[name]) for name in names}
         return replace(self, **values) if values else self  # type: ignore[type-var]
@@ -209,10 +213,13 @@ class GradientMap(RawMap):
 
 def gradient_maps(task: Task, wanted: Iterable[RawMap]) -> dict[RawMap, Tensor]:
     """Those of the raw maps that are made of gradients, all from one list of rows."""
+    # SG and SQ-SG take the same gradients and differ in what they sum up: one list of rows, a total each.
     sharing: dict[Hashable, dict[GradientMap, Tensor]] = {}
     for raw in wanted:
         if isinstance(raw, GradientMap):
             sharing.setdefault(raw.points, {})[raw] = torch.zeros_like(task.images)
+    # One call for all lists: their rows fill batches together, and the engine knows how many there are
+    # when it decides whether compiling pays.
     works = [(next(iter(totals)).prepare(task), totals) for totals in sharing.values()]
     task.engine.gradients([_work(task, prepared, totals) for prepared, totals in works])
     return {raw: raw.finish(total, prepared) for prepared, totals in works for raw, total in totals.items()}
@@ -235,13 +242,22 @@ def _work(task: Task, prepared: Any, totals: Mapping[GradientMap, Tensor]) -> Wo
     def targets(start: int, stop: int) -> Tensor:
         return task.targets.index_select(0, image(start, stop))
 
-    count, output = len(task.images) * first.gradients, OUTPUTS[task.output]
-    return Work(count, rows, take, targets, lambda start: first.label, output=output)
+    return Work(
+        len(task.images) * first.gradients,
+        rows,
+        take,
+        targets,
+        name=lambda start: first.label,
+        output=OUTPUTS[task.output],
+    )
 
 
 def _add_by_image(total: Tensor, per_image: int, start: int, rows: Tensor) -> None:
     """Add each of the rows from `start` on to its image's total: a first part, whole images, a last part."""
-    at, stop = start, start + len(rows)
+    # Whole images are one sum over a reshaped tensor. A scatter would add rows in an order that depends on
+    # the device, and the last digits with it.
+    at = start
+    stop = start + len(rows)
     while at < stop:
         image, past = divmod(at, per_image)
         whole = 0 if past else (stop - at) // per_image

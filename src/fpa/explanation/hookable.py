@@ -18,7 +18,7 @@ _RELUS = (functional.relu, functional.relu_, torch.relu, torch.relu_, Tensor.rel
 ACTIVATIONS = (nn.ReLU, nn.ELU, nn.LeakyReLU, nn.Sigmoid, nn.Tanh, nn.Softplus, nn.Softmax, nn.MaxPool2d)
 
 
-class FittedModel(nn.Module):
+class HookableModel(nn.Module):
     """A model for Captum's hooks: nothing in place, every use of an activation a module of its own.
 
     In a first pass each activation gets as many modules as it has uses; afterwards it is `complete`.
@@ -26,11 +26,14 @@ class FittedModel(nn.Module):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.model, self.functions = model, _Uses(nn.ReLU())
+        self.model = model
+        self.functions = _Uses(nn.ReLU())
         uses: dict[int, _Uses] = {}
         for parent in [*model.modules()]:
+            # A hook sees the very tensor that an operation in place overwrites afterwards.
             if isinstance(getattr(parent, "inplace", None), bool):
                 setattr(parent, "inplace", False)  # noqa: B010
+            # By identity: an activation that several parents hold stays one activation with many uses.
             for name, child in parent._modules.items():
                 if child is not None and type(child) in ACTIVATIONS:
                     parent._modules[name] = uses.setdefault(id(child), _Uses(child))
@@ -63,11 +66,17 @@ class FittedModel(nn.Module):
 
 
 class _Uses(nn.Module):
-    """Stands for an activation: each use of it in a pass goes to a copy of its own."""
+    """Stands for an activation: each use of it in a pass goes to a copy of its own.
+
+    Captum's hooks keep what went through a module last; with two uses of one module they would take the
+    input of the second for that of the first.
+    """
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
-        self.copies, self.at, self.complete = nn.ModuleList([module]), 0, False
+        self.copies = nn.ModuleList([module])
+        self.at = 0
+        self.complete = False
 
     def forward(self, *arguments: Any, **named: Any) -> Any:
         if self.at == len(self.copies):
@@ -92,22 +101,23 @@ class _RoutedRelus(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-_FITTED: "weakref.WeakKeyDictionary[Engine, FittedModel]" = weakref.WeakKeyDictionary()
+_HOOKABLE: "weakref.WeakKeyDictionary[Engine, HookableModel]" = weakref.WeakKeyDictionary()
 
 
-def fitted_model(engine: Engine, images: Tensor) -> FittedModel:
+def hookable_model(engine: Engine, images: Tensor) -> HookableModel:
     """The engine's model in a form that Captum's hooks accept; it is checked to give the same logits."""
-    if engine not in _FITTED:
-        probe, expected = images[:1].to(engine.dtype), engine.predict(images[:1])
-        fitted = FittedModel(engine.copy()).eval().requires_grad_(False)
+    if engine not in _HOOKABLE:
+        probe = images[:1].to(engine.dtype)
+        expected = engine.predict(images[:1])
+        hookable = HookableModel(engine.copy()).eval().requires_grad_(False)
         with torch.no_grad():
-            logits = fitted(probe).to(expected)
-        for uses in fitted.all_uses:
+            logits = hookable(probe).to(expected)
+        for uses in hookable.all_uses:
             uses.complete = True
         # Wide enough for half precision and TF32: what is looked for is a ReLU that got lost.
         if not same_logits(logits, expected, 1e-2):
             problem = "Captum's methods need a model without in-place operations"
             cause = "an in-place call of relu whose result is not used?"
             raise InputError(f"{problem}; this one changes without them ({cause}): write x = relu(x)")
-        _FITTED[engine] = fitted
-    return _FITTED[engine]
+        _HOOKABLE[engine] = hookable
+    return _HOOKABLE[engine]

@@ -16,6 +16,7 @@ def aopc(curve: Tensor) -> Tensor:
     >>> aopc(torch.tensor([[4.0, 1.0, 1.0]])).tolist()
     [2.0]
     """
+    # The paper's 1 / (L + 1) of a sum from 0 to L: the unmasked point, where nothing has fallen, counts.
     return (curve[:, :1] - curve).double().mean(1)
 
 
@@ -29,7 +30,8 @@ class Aopc(Score):
     side: ClassVar[str] = "mif"
 
     def __call__(self, block: Block) -> Mapping[str, Tensor]:  # noqa: D102
-        scale, curves = in_percent(block), getattr(block.curves[block.output], self.side)
+        scale = in_percent(block)
+        curves = getattr(block.curves[block.output], self.side)
         return {name: aopc(curve) * scale for name, curve in curves.items()}
 
 

@@ -1,7 +1,6 @@
 """A, the area between the LIF and the MIF curve: what the paper measures."""
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Literal
 
 from torch import Tensor, trapezoid
@@ -21,7 +20,9 @@ def curve_area(curves: Curves, side: Literal["mif", "lif"], name: str) -> Tensor
     >>> curve_area(Curves(x, values, values, torch.tensor([4.0]), torch.tensor([0])), "mif", "map").tolist()
     [1.5]
     """
-    y, shares = getattr(curves, side)[name].double(), getattr(curves, f"shares_{side}") or {}
+    y = getattr(curves, side)[name].double()
+    # Where features differ in size, every image has its own x: the pixels that are gone, not the features.
+    shares = getattr(curves, f"shares_{side}") or {}
     return trapezoid(y, shares.get(name, curves.fractions.to(y.device)))
 
 
@@ -38,8 +39,10 @@ def in_percent(block: Block) -> Tensor:
 def areas_between(curves: Curves, block: Block) -> dict[str, Tensor]:
     """The area [N] between the LIF and the MIF curves of every map, in percent."""
     scale = in_percent(block)
-    mif, lif = partial(curve_area, curves, "mif"), partial(curve_area, curves, "lif")
-    return {name: (lif(name) - mif(name)) * scale for name in block.maps}
+    return {
+        name: (curve_area(curves, "lif", name) - curve_area(curves, "mif", name)) * scale
+        for name in block.maps
+    }
 
 
 class Area(Score):

@@ -44,7 +44,8 @@ class Comprehensiveness(Score):
         return super().missing(given)
 
     def __call__(self, block: Block) -> Mapping[str, Tensor]:  # noqa: D102
-        places, curves = self.places(block.fractions), getattr(block.curves["probability"], self.side)
+        places = self.places(block.fractions)
+        curves = getattr(block.curves["probability"], self.side)
         return {name: mean_fall(curve, places) for name, curve in curves.items()}
 
 
@@ -54,6 +55,7 @@ class Sufficiency(Comprehensiveness):
     name = "sufficiency"
     title = "mean fall of the probability with only the most important 5, 10, 20 and 50 % of the pixels"
     higher_is_better = False
+    # Only the most important q are left when the least important 1 - q are gone: a point of the LIF curve.
     side = "lif"
     removed = tuple(1 - share for share in SHARES)
 

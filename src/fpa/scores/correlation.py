@@ -41,6 +41,8 @@ def sums(maps: Mapping[str, Tensor], masks: Tensor) -> dict[str, Tensor]:
     """
     if not maps:
         return {}
+    # All maps in one product of matrices, masks [R, pixels] times maps [pixels, names], in parts: masks as
+    # float64 take eight times the room they have as bool.
     rows = torch.stack([values.flatten(1).double() for values in maps.values()], 2)
     chosen = masks.to(rows.device).flatten(2).expand(len(rows), -1, -1)
     at_once = max(1, (32 << 20) // (8 * chosen[0].numel()))  # 32 MiB of masks as numbers
@@ -56,11 +58,12 @@ def pearson(x: Tensor, y: Tensor) -> Tensor:
     >>> pearson(torch.tensor([[1.0, 2, 3], [1, 1, 1]]), torch.tensor([[2.0, 4, 6], [1, 2, 3]])).tolist()
     [1.0, nan]
     """
-    a, b = (each.double() - each.double().mean(1, keepdim=True) for each in (x, y))
+    a = x.double() - x.double().mean(1, keepdim=True)
+    b = y.double() - y.double().mean(1, keepdim=True)
     # Rounding must not make a variance of what is constant.
     flat = torch.stack([each.amax(1) == each.amin(1) for each in (x, y)]).any(0)
-    spread = (a.square().sum(1) * b.square().sum(1)).sqrt().masked_fill(flat, torch.nan)
-    return ((a * b).sum(1) / spread).clamp(-1, 1)
+    deviations = (a.square().sum(1) * b.square().sum(1)).sqrt().masked_fill(flat, torch.nan)
+    return ((a * b).sum(1) / deviations).clamp(-1, 1)
 
 
 def mean_ranks(values: Tensor) -> Tensor:
@@ -72,8 +75,10 @@ def mean_ranks(values: Tensor) -> Tensor:
     """
     values = values.contiguous()
     ordered = values.sort(1).values
-    below, upto = (torch.searchsorted(ordered, values, side=side) for side in ("left", "right"))
-    return (below + upto - 1).double() / 2
+    # Among the sorted values, equal ones stand from `first` to `after - 1`: their mean rank is the middle.
+    first = torch.searchsorted(ordered, values, side="left")
+    after = torch.searchsorted(ordered, values, side="right")
+    return (first + after - 1).double() / 2
 
 
 def spearman(x: Tensor, y: Tensor) -> Tensor:
@@ -93,8 +98,10 @@ def random_subsets(block: Block, sizes: Sequence[int], each: int, stream: int) -
     They depend on the seed and the number of the image alone.
     """
     images = block.task.images
-    shape, device = images.shape[2:], images.device
+    shape = images.shape[2:]
+    device = images.device
     masks = torch.empty(len(images), len(sizes) * each, shape.numel(), dtype=torch.bool, device=device)
+    # A set of n pixels is where n of the random numbers are smallest: a selection, cheaper than a shuffle.
     at_once = max(1, (64 << 20) // (8 * masks[0].numel()))  # 64 MiB of random numbers
     for start in range(0, len(images), at_once):
         part = block.task.indices[start : start + at_once]

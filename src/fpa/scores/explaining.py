@@ -55,9 +55,15 @@ class Explaining(Score):
 
 def noisy(block: Block, samples: int, draw: str) -> Tensor:
     """Random numbers [samples, N, C, H, W] for copies of the images: "normal", or "uniform" in -1..1."""
-    task, shape = block.task, (samples, *block.task.images.shape[1:])
-    device = task.images.device
-    numbers = by_image(shape, task.seed, task.indices, Stream.NEIGHBOURS, device=device, draw=draw)
+    task = block.task
+    numbers = by_image(
+        (samples, *task.images.shape[1:]),
+        task.seed,
+        task.indices,
+        Stream.NEIGHBOURS,
+        device=task.images.device,
+        draw=draw,
+    )
     return (2 * numbers - 1 if draw == "uniform" else numbers).transpose(0, 1).to(task.images.dtype)
 
 

@@ -23,7 +23,8 @@ class FaithfulnessCorrelation(Score):
 
     def __init__(self, share: float = 0.1, samples: int = 100) -> None:
         check_sets(samples, share)
-        self.share, self.samples = share, samples
+        self.share = share
+        self.samples = samples
 
     def passes(self, given: Given) -> Passes:  # noqa: D102
         return Passes(forwards=self.samples)

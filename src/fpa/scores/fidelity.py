@@ -8,7 +8,7 @@ and LIF agree on which estimators are good is the reliability of the evaluation 
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -98,28 +98,24 @@ class Fidelity(Areas):
         """
         if normalise not in ("each", "none"):
             raise unknown("normalisation", normalise, ["each", "none"])
-        shares_lif = fractions if fractions_lif is None else fractions_lif
-        x = _fractions("fractions", fractions), _fractions("fractions_lif", shares_lif)
-        curves = _curves("mif", mif, x[0].shape[-1]), _curves("lif", lif, x[1].shape[-1])
-        n, unmasked = len(curves[0]), curves[0][:, 0]
-        if len(curves[1]) != n:
-            raise InputError(f"mif has {n} images, lif has {len(curves[1])}: they must be the same")
-        if wrong := [list(each.shape) for each in x if each.ndim == 2 and len(each) != n]:
-            raise InputError(f"there are {n} images, but fractions {wrong[0]}: [K], or a row for each image")
-        wanted = np.ones(n, dtype=bool) if keep is None else intervals.to_numpy("keep", keep)
-        if wanted.dtype != np.bool_ or wanted.shape != (n,):
-            raise InputError(f"keep must be bool [{n}], got {wanted.dtype} {list(wanted.shape)}")
-        finite: Bools = np.logical_and.reduce(np.isfinite(np.hstack(curves)), axis=1)
+        curves = _checked_curves(mif, lif, fractions, fractions if fractions_lif is None else fractions_lif)
+        n = len(curves.mif)
+        unmasked = curves.mif[:, 0]
+        wanted = _checked_keep(keep, n)
+        finite: Bools = np.logical_and.reduce(np.isfinite(np.hstack([curves.mif, curves.lif])), axis=1)
 
         non_positive = finite & (unmasked <= 0)
         wrong_sign = non_positive if normalise == "each" else np.zeros(n, dtype=bool)
+        # What is left out is divided by 1: its sign, or a division by 0, must not spoil the counts below.
         scale = np.where(wrong_sign | (normalise == "none"), 1.0, unmasked)
         with np.errstate(all="ignore"):  # what is not finite is found on the next line
-            areas = (100 * np.trapezoid(curves[i] / scale[:, None], x[i]) for i in (0, 1))
-            mif_areas, lif_areas = map(np.asarray, areas)
+            mif_areas = np.asarray(100 * np.trapezoid(curves.mif / scale[:, None], curves.fractions_mif))
+            lif_areas = np.asarray(100 * np.trapezoid(curves.lif / scale[:, None], curves.fractions_lif))
         finite &= np.isfinite(lif_areas - mif_areas)
         kept = finite & wanted & ~wrong_sign
-        mif_areas[~kept] = lif_areas[~kept] = np.nan
+        # NaN and not dropped: the arrays keep all N images, so that estimators pair up image by image.
+        mif_areas[~kept] = np.nan
+        lif_areas[~kept] = np.nan
         reasons = {
             "a NaN or infinite value in a curve": ~finite,
             "an unmasked output that is not positive": wrong_sign,
@@ -130,34 +126,18 @@ class Fidelity(Areas):
             remedy = ": follow the output log_odds or probability, which needs no positive start"
             none_left = f"no image is left to score: {'; '.join(because)}"
             raise InputError(none_left + (remedy if wrong_sign.any() else ""))
-        _check_same_start(unmasked, curves[1][:, 0], finite)
+        _check_same_start(unmasked, curves.lif[:, 0], finite)
 
         for array in (mif_areas, lif_areas, kept):
             array.setflags(write=False)
-
-        m, l, u = mif_areas[kept], lif_areas[kept], unmasked[kept]  # noqa: E741
-        small = (u < 0.1 * np.median(u)) & (normalise == "each")
-        mean = float(u.mean()) if u.mean() > 0 else math.nan
-        ratio_mif, ratio_lif = (float((scale[kept] * areas).mean()) / mean for areas in (m, l))
-        ratio = ratio_lif - ratio_mif
-        residuals = scale[kept] * (l - m) - ratio * u
+        summary: _Summary = _summary(mif_areas[kept], lif_areas[kept], unmasked[kept], scale[kept], normalise)
         return cls(
-            area=float((l - m).mean()),
-            interval=half_width(l - m),
-            area_robust=intervals.trimmed_mean(l - m),
-            interval_unpaired=math.hypot(half_width(m), half_width(l)),
-            area_mif=float(m.mean()),
-            area_lif=float(l.mean()),
-            area_mean_then_divide=ratio,
-            interval_mean_then_divide=half_width(residuals) / mean,
-            used=m.size,
-            left_out=n - m.size,
+            **summary,
+            used=int(kept.sum()),
+            left_out=n - int(kept.sum()),
             non_finite=int((~finite).sum()),
             non_positive=int(non_positive.sum()),
             excluded=int((~wanted).sum()),
-            small=int(small.sum()),
-            shift_without_small=float((l - m)[~small].mean() - (l - m).mean()),
-            interval_without_small=half_width((l - m)[~small]),
             normalise=normalise,
             left_out_because=tuple(because),
             mif_areas=mif_areas,
@@ -221,6 +201,85 @@ def common_images(*unmasked: Arrayish) -> Bools:
     return usable
 
 
+class _Summary(TypedDict):
+    """The fields of `Fidelity` that are statistics of the images used."""
+
+    area: float
+    interval: float
+    area_robust: float
+    interval_unpaired: float
+    area_mif: float
+    area_lif: float
+    area_mean_then_divide: float
+    interval_mean_then_divide: float
+    small: int
+    shift_without_small: float
+    interval_without_small: float
+
+
+def _summary(mif: Floats, lif: Floats, unmasked: Floats, scale: Floats, normalise: Normalise) -> _Summary:
+    """The statistics of areas [n] in percent that were divided by `scale` [n]."""
+    # d_i of the formulas: both curves of an image share its difficulty, which drops out of the difference.
+    difference = lif - mif
+    mean = float(difference.mean())
+    # An image that starts near 0 is divided by near 0, and a few of them can carry the mean.
+    small = (unmasked < 0.1 * np.median(unmasked)) & (normalise == "each")
+    # A' divides once, by the mean: `scale` takes the division of each image back.
+    mean_unmasked = float(unmasked.mean()) if unmasked.mean() > 0 else math.nan
+    ratio_mif = float((scale * mif).mean()) / mean_unmasked
+    ratio_lif = float((scale * lif).mean()) / mean_unmasked
+    ratio = ratio_lif - ratio_mif
+    # The delta method: to first order the ratio of two means varies as the mean of b_i - A' u_i over u.
+    residuals = scale * difference - ratio * unmasked
+    return {
+        "area": mean,
+        "interval": half_width(difference),
+        "area_robust": intervals.trimmed_mean(difference),
+        "interval_unpaired": math.hypot(half_width(mif), half_width(lif)),
+        "area_mif": float(mif.mean()),
+        "area_lif": float(lif.mean()),
+        "area_mean_then_divide": ratio,
+        "interval_mean_then_divide": half_width(residuals) / mean_unmasked,
+        "small": int(small.sum()),
+        "shift_without_small": float(difference[~small].mean() - difference.mean()),
+        "interval_without_small": half_width(difference[~small]),
+    }
+
+
+class _Curves(NamedTuple):
+    """Curves [N, K] and their fractions [K] or [N, K], of which everything fits together."""
+
+    mif: Floats
+    lif: Floats
+    fractions_mif: Floats
+    fractions_lif: Floats
+
+
+def _checked_curves(mif: Any, lif: Any, fractions: Any, fractions_lif: Any) -> _Curves:
+    x_mif = _fractions("fractions", fractions)
+    x_lif = _fractions("fractions_lif", fractions_lif)
+    curves = _Curves(
+        mif=_curves("mif", mif, x_mif.shape[-1]),
+        lif=_curves("lif", lif, x_lif.shape[-1]),
+        fractions_mif=x_mif,
+        fractions_lif=x_lif,
+    )
+    n = len(curves.mif)
+    if len(curves.lif) != n:
+        raise InputError(f"mif has {n} images, lif has {len(curves.lif)}: they must be the same")
+    if wrong := [list(each.shape) for each in (x_mif, x_lif) if each.ndim == 2 and len(each) != n]:
+        raise InputError(f"there are {n} images, but fractions {wrong[0]}: [K], or a row for each image")
+    return curves
+
+
+def _checked_keep(keep: "Arrayish | None", count: int) -> Bools:
+    """Which images are wanted, bool [N]."""
+    wanted = np.ones(count, dtype=bool) if keep is None else intervals.to_numpy("keep", keep)
+    if wanted.dtype != np.bool_ or wanted.shape != (count,):
+        raise InputError(f"keep must be bool [{count}], got {wanted.dtype} {list(wanted.shape)}")
+    return wanted
+
+
 def _curves(name: str, values: Any, points: int) -> Floats:
     curves = floats(name, values)
     if curves.ndim != 2 or curves.shape[1] != points:
@@ -247,6 +306,7 @@ def _fractions(name: str, values: Any) -> Floats:
 
 def _check_same_start(mif: Floats, lif: Floats, finite: Bools) -> None:
     """The unmasked output is one number; low precision may compute it twice with a little difference."""
+    # A share of the image's own output, or of the median where that is next to 0.
     allowed = 0.01 * np.maximum(np.abs(mif), np.median(np.abs(mif[finite])))
     with np.errstate(invalid="ignore"):
         wrong = np.flatnonzero(finite & (np.abs(mif - lif) > allowed))
@@ -258,6 +318,6 @@ def _check_same_start(mif: Floats, lif: Floats, finite: Bools) -> None:
 
 def _left_out(images: Bools, reason: str) -> str:
     indices = np.flatnonzero(images)
-    shown = ", ".join(map(str, indices[:5])) + ", ..." * (indices.size > 5)
-    named = f"image{'s' * (indices.size > 1)} {shown}"
+    numbers = ", ".join(map(str, indices[:5])) + ", ..." * (indices.size > 5)
+    named = f"image{'s' * (indices.size > 1)} {numbers}"
     return f"{indices.size} of {images.size} images left out for {reason} ({named})"

@@ -30,6 +30,7 @@ class Insertion(Score):
         return Passes(forwards=len(given.estimators) * inner + (given.fractions[-1] == 1))
 
     def __call__(self, block: Block) -> Mapping[str, Tensor]:  # noqa: D102
+        # The area from the blurred image up is the same as that from the image down.
         curves = block.curves_under(Blur(self.sigma), block.fractions, "probability", sides=("lif",))
         return {name: curve_area(curves, "lif", name) for name in block.maps}
 

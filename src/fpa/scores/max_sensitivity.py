@@ -19,7 +19,9 @@ def relative_change(maps: Tensor, others: Tensor) -> Tensor:
     >>> relative_change(torch.tensor([[[3.0, 4.0]]]), torch.tensor([[[3.0, 1.5]]])).item()
     0.5
     """
-    change, norms = ((each * each).sum((1, 2)).sqrt() for each in (others - maps, maps))
+    difference = others - maps
+    change = (difference * difference).sum((1, 2)).sqrt()
+    norms = (maps * maps).sum((1, 2)).sqrt()
     return change / norms.where(norms > 0, float("nan"))
 
 
@@ -38,7 +40,8 @@ class MaxSensitivity(Explaining):
 
     def __init__(self, radius: float = 0.02, samples: int = 10) -> None:
         at_least("samples", samples, 1)
-        self.radius, self.samples = radius, samples
+        self.radius = radius
+        self.samples = samples
 
     @property
     def explanations(self) -> int:
@@ -46,8 +49,10 @@ class MaxSensitivity(Explaining):
         return self.samples
 
     def values(self, block: Block) -> Mapping[str, Tensor]:  # noqa: D102
-        images, size = block.task.images, self.radius * spans(block.task.images)
+        images = block.task.images
+        size = self.radius * spans(images)
         largest = {name: images.new_zeros(len(images)) for name in block.maps}
+        # One copy after the other: maps of all of them at once would be `samples` times as large.
         for offset in noisy(block, self.samples, "uniform"):
             for name, maps in block.explain(images + size * offset).items():
                 change = relative_change(block.maps[name], maps)

@@ -13,6 +13,7 @@ from fpa.scores.explaining import Explaining, noisy, spans
 from fpa.scores.score import Block, register
 from fpa.seeds import Stream, derive
 
+# Kept with their engine: every block asks for the same models, and preparing one takes a while.
 _RANDOMISED: WeakKeyDictionary[Engine, dict[tuple[int, float], Engine]] = WeakKeyDictionary()
 
 
@@ -26,6 +27,8 @@ def randomised(engine: Engine, share: float = 1.0, seed: int = 0) -> Engine:
         model = engine.copy().cpu()  # the same numbers on every device
         layers = [layer for layer in model.modules() if [*layer.parameters(recurse=False)]]
         for place, layer in enumerate(layers[: round(share * len(layers))]):
+            # A seed for each layer: the first layers are the same in every stage, so stages differ by what
+            # is randomised in addition and not by another draw. `reset_parameters` takes no generator.
             with torch.random.fork_rng(devices=[]), torch.no_grad():
                 torch.default_generator.manual_seed(derive(seed, Stream.RANDOMISED, place))
                 if callable(reset := getattr(layer, "reset_parameters", None)):
@@ -46,7 +49,8 @@ def entropy(maps: Tensor, bins: int = 100) -> Tensor:
     [0.693]
     """
     values = maps.flatten(1).double()
-    low, high = values.amin(1, keepdim=True), values.amax(1, keepdim=True)
+    low = values.amin(1, keepdim=True)
+    high = values.amax(1, keepdim=True)
     scaled = (values - low) / (high - low).where(high > low, 1.0)
     place = (scaled * bins).nan_to_num(0).long().clamp(max=bins - 1)
     counts = values.new_zeros(len(values), bins).scatter_add_(1, place, torch.ones_like(values))
@@ -71,7 +75,9 @@ class SmoothMprt(Explaining):
     def __init__(self, stages: int = 4, samples: int = 10, sigma: float = 0.1) -> None:
         at_least("stages", stages, 1)
         at_least("samples", samples, 1)
-        self.stages, self.samples, self.sigma = stages, samples, sigma
+        self.stages = stages
+        self.samples = samples
+        self.sigma = sigma
 
     @property
     def explanations(self) -> int:
@@ -80,14 +86,16 @@ class SmoothMprt(Explaining):
 
     def values(self, block: Block) -> Mapping[str, Tensor]:  # noqa: D102
         engine = (block.explained or block.task).engine
-        images, size = block.task.images, self.sigma * spans(block.task.images)
-        copies = noisy(block, self.samples, "normal") * size + images
+        images = block.task.images
+        copies = noisy(block, self.samples, "normal") * (self.sigma * spans(images)) + images
 
         def smoothed(model: Engine) -> dict[str, Tensor]:
+            # Sums instead of means: ranks, which alone are compared, are the same.
             maps = [block.explain(copy, model) for copy in copies]
             return {name: sum(each[name] for each in maps) for name in block.maps}  # type: ignore[misc]
 
-        first, totals = smoothed(engine), {name: images.new_zeros(len(images)) for name in block.maps}
+        first = smoothed(engine)
+        totals = {name: images.new_zeros(len(images)) for name in block.maps}
         for stage in range(1, self.stages + 1):
             others = smoothed(randomised(engine, stage / self.stages, block.task.seed))
             for name, maps in others.items():

@@ -17,7 +17,8 @@ class PixelFlipping(Score):
     higher_is_better = False
 
     def __call__(self, block: Block) -> Mapping[str, Tensor]:  # noqa: D102
-        curves, scale = block.curves[block.output], in_percent(block)
+        curves = block.curves[block.output]
+        scale = in_percent(block)
         return {name: curve_area(curves, "mif", name) * scale for name in block.maps}
 
 

@@ -14,7 +14,8 @@ def rank_accuracy(ranks: Tensor, masks: Tensor) -> Tensor:
     >>> rank_accuracy(torch.tensor([[[3, 0, 2, 1]]]), torch.tensor([[[True, True, False, False]]])).tolist()
     [0.5]
     """
-    size, pixels = masks.sum((1, 2)), ranks[0].numel()
+    size = masks.sum((1, 2))
+    pixels = ranks[0].numel()
     top = ranks >= pixels - size[:, None, None]
     return (top & masks).sum((1, 2)) / size
 
@@ -27,7 +28,8 @@ class RankAccuracy(Localisation):
     source = "Arras et al. 2022"
 
     def value(self, block: Block, maps: Tensor, masks: Tensor) -> Tensor:  # noqa: D102
-        task, pixels = block.task, features_of("pixels", block.task.images)
+        task = block.task
+        pixels = features_of("pixels", task.images)
         order = block.shared("order", lambda: pixels.random_order(maps.device, task.seed, task.indices))
         return rank_accuracy(pixels.ranks(maps, order).view(maps.shape), masks)
 

@@ -28,7 +28,8 @@ class SensitivityN(Score):
 
     def __init__(self, shares: tuple[float, ...] = (0.01, 0.03, 0.09, 0.27, 0.8), samples: int = 40) -> None:
         check_sets(samples, *shares)
-        self.shares, self.samples = shares, samples
+        self.shares = shares
+        self.samples = samples
 
     def passes(self, given: Given) -> Passes:  # noqa: D102
         return Passes(forwards=len(self.shares) * self.samples)
@@ -40,8 +41,12 @@ class SensitivityN(Score):
         fall = falls(block, masks, self.name)
 
         def value(total: Tensor) -> Tensor:
-            sides = (torch.split(each, self.samples, 1) for each in (total, fall))
-            return torch.stack([pearson(a, b) for a, b in zip(*sides, strict=True)]).mean(0)
+            # A correlation for each size: the falls of large sets lie apart from those of small ones, and one
+            # correlation over all would mostly be that of the sizes.
+            totals_of_sizes = torch.split(total, self.samples, 1)
+            falls_of_sizes = torch.split(fall, self.samples, 1)
+            pairs = zip(totals_of_sizes, falls_of_sizes, strict=True)
+            return torch.stack([pearson(sum_over_set, fallen) for sum_over_set, fallen in pairs]).mean(0)
 
         return {name: value(total) for name, total in sums(block.maps, masks).items()}
 

@@ -75,7 +75,9 @@ class Maps(RawMap):
 
     @cached_property
     def _scanned(self) -> tuple[str, bool]:
-        digest, negative = hashlib.sha256(f"{self.values.dtype} {list(self.values.shape)}".encode()), False
+        digest = hashlib.sha256(f"{self.values.dtype} {list(self.values.shape)}".encode())
+        negative = False
+        # Hash and sign in one reading, a stretch at a time: a mapped file may be larger than the memory.
         step = max(1, _SCAN_BYTES // max(1, self.values[:1].nbytes))
         for start in range(0, len(self.values), step):
             here = self.values[start : start + step].cpu().contiguous()
@@ -144,9 +146,9 @@ def as_raw_map(source: Any) -> RawMap:
         return CaptumObject(source)
     if callable(source):
         return from_quantus(source) if is_quantus(source) else Function(source)
-    forms = "a name, a callable (model, images, targets) -> [N, C, H, W], an array of maps"
+    accepted = "a name, a callable (model, images, targets) -> [N, C, H, W], an array of maps"
     kind = type(source).__name__
-    raise InputError(f"an estimator must be {forms} or a Captum attribution object, got {kind}")
+    raise InputError(f"an estimator must be {accepted} or a Captum attribution object, got {kind}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,7 +198,8 @@ class Quantus(Function):
         takes_device = "device" in accepted or any(p.kind is p.VAR_KEYWORD for p in accepted.values())
         elsewhere = rows.device.type != "cpu" and takes_device
         arguments = ({"device": str(rows.device)} if elsewhere else {}) | self.arguments
-        images, classes = rows.cpu().numpy(), targets.cpu().numpy()
+        images = rows.cpu().numpy()
+        classes = targets.cpu().numpy()
         return self.function(model=model, inputs=images, targets=classes, **arguments)
 
 

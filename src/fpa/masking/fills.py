@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fpa.errors import InputError
-from fpa.masking.masking import Channels, Masking, check_mask, finite_number, floating, like
+from fpa.masking.masking import Channels, Masking, check_mask, finite_number, floating, in_type_of
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Mean(Fill):
     """Masked pixels take the mean colour of their image (the mean of each channel)."""
 
     def fill(self, images: Tensor, noise: Tensor | None = None) -> Tensor:  # noqa: D102
-        return like(floating(images).mean((2, 3), keepdim=True), images)
+        return in_type_of(floating(images).mean((2, 3), keepdim=True), images)
 
 
 class Minimum(Fill):
@@ -102,7 +102,7 @@ class Uniform(Fill):
         low = values.amin((2, 3), keepdim=True)
         high = values.amax((2, 3), keepdim=True)
         # Noise just under 1 may round up past the largest value there is.
-        return like(torch.minimum(low + noise.to(values.dtype) * (high - low), high), images)
+        return in_type_of(torch.minimum(low + noise.to(values.dtype) * (high - low), high), images)
 
 
 def gaussian(sigma: float, beside: Tensor) -> Tensor:
@@ -141,7 +141,7 @@ class Blur(Fill):
         for kernel, pad in ((line[:, None], (0, 0, reach, reach)), (line[None, :], (reach, reach, 0, 0))):
             padded = functional.pad(values, pad, mode="replicate")
             values = functional.conv2d(padded, kernel.expand(channels, 1, *kernel.shape), groups=channels)
-        return like(values, images)
+        return in_type_of(values, images)
 
 
 @dataclass(frozen=True)
@@ -173,4 +173,4 @@ class Bokeh(Fill):
             rows = running[..., row : row + height, :]
             right = rows[..., reach + half + 1 : reach + half + 1 + width]
             total += right - rows[..., reach - half : reach - half + width]
-        return like((total / sum(2 * half + 1 for half in halves)).to(values.dtype), images)
+        return in_type_of((total / sum(2 * half + 1 for half in halves)).to(values.dtype), images)

@@ -92,6 +92,6 @@ def floating(images: Tensor) -> Tensor:
     return images if images.dtype == torch.float64 else images.float()
 
 
-def like(values: Tensor, images: Tensor) -> Tensor:
+def in_type_of(values: Tensor, images: Tensor) -> Tensor:
     """Computed values in the type of the images; bytes are rounded."""
     return (values if images.dtype.is_floating_point else values.round()).to(images.dtype)

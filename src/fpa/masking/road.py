@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fpa.errors import InputError
 from fpa.masking.imputation import harmonic
-from fpa.masking.masking import Masking, check_mask, finite_number, floating, like
+from fpa.masking.masking import Masking, check_mask, finite_number, floating, in_type_of
 
 
 @dataclass(frozen=True)
@@ -41,4 +41,4 @@ class Road(Masking):
         deviation = self.sigma * (values.amax((2, 3), keepdim=True) - values.amin((2, 3), keepdim=True))
         # Imputed pixels alone are a smooth patch whose outline betrays the mask; the noise hides it.
         imputed = harmonic(values, mask) + deviation * noise.to(values.dtype)
-        return torch.where(mask.unsqueeze(1), like(imputed, images), images)
+        return torch.where(mask.unsqueeze(1), in_type_of(imputed, images), images)

@@ -144,9 +144,17 @@ class Block:
         self, masking: Masking, fractions: Sequence[float], output: str, sides: Sequence[str] = ("mif", "lif")
     ) -> Curves:
         """The curves of an output along the same maps with another masking."""
-        how: dict[str, Any] = {"logits": self.logits, "labels": self.truth, "features": self.features}
-        task = replace(self.task, masking=masking)
-        return curves_of(task, self.maps, fractions, outputs=(output,), sides=sides, **how)[output]
+        curves = curves_of(
+            replace(self.task, masking=masking),
+            self.maps,
+            fractions,
+            logits=self.logits,
+            labels=self.truth,
+            features=self.features,
+            outputs=(output,),
+            sides=sides,
+        )
+        return curves[output]
 
     def all_of(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The values [N] of every estimator, NaN for those that have none."""
@@ -201,7 +209,7 @@ class Score(ABC):
         return facts | {key: described(value) for key, value in vars(self).items() if not key.startswith("_")}
 
 
-_SAYS = ("name", "title", "source", "higher_is_better")
+_REQUIRED = ("name", "title", "source", "higher_is_better")
 
 SCORES: dict[str, Score] = {}
 """The scores by name."""
@@ -242,7 +250,7 @@ def get_scores(scores: "str | Score | Iterable[str | Score]" = ("A",)) -> tuple[
             score = score() if isinstance(score, type) else score
         if not isinstance(score, Score):
             raise InputError(f"a score must be a name or an fpa.scores.Score, got {type(score).__name__}")
-        if missing := [name for name in _SAYS if not hasattr(score, name)]:
+        if missing := [name for name in _REQUIRED if not hasattr(score, name)]:
             raise InputError(f"the score {type(score).__name__} does not define its {', '.join(missing)}")
         chosen[score.name] = score
     if not chosen:

@@ -1,12 +1,15 @@
 """Models and weights that others publish, by name: from a cache, a folder, or not at all."""
 
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 from urllib.error import URLError
 
 import pytest
 import torch
 import torchvision
+from safetensors.torch import save_file
 from torch import nn
 
 import fpa
@@ -40,19 +43,21 @@ class Processor:
 
 @pytest.fixture
 def transformers(monkeypatch, tmp_path):
-    """A stand-in for the package: one model, in the folder `mine`; nothing else can be reached."""
+    """A stand-in for the package: a model in the folder `mine`, and what is `cached` or in the `hub`."""
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "config.json").write_text("{}")
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
 
-    def config(where):
-        if str(where) != "mine":
+    def config(where, local_files_only=False):
+        places = ["mine", *stand_in.cached, *([] if local_files_only else stand_in.hub)]
+        if str(where) not in places:
             raise OSError(f"We couldn't connect to the hub to load {where}.\nCheck your connection.")
         return SimpleNamespace(num_labels=3, num_channels=3, id2label=dict(enumerate(NAMES)), image_size=8)
 
     stand_in = SimpleNamespace(
-        trained=Classifier(config("mine")).eval(),
+        cached=[],
+        hub=[],
         missing=[],
         processor={
             "do_normalize": True,
@@ -65,10 +70,10 @@ def transformers(monkeypatch, tmp_path):
 
     def from_pretrained(where, output_loading_info, local_files_only):
         assert output_loading_info
-        assert local_files_only
-        config(where)
+        config(where, local_files_only)
         return stand_in.trained, {"missing_keys": set(stand_in.missing)}
 
+    stand_in.trained = Classifier(config("mine")).eval()
     stand_in.AutoModelForImageClassification = SimpleNamespace(
         from_pretrained=from_pretrained, from_config=Classifier
     )
@@ -76,10 +81,52 @@ def transformers(monkeypatch, tmp_path):
         from_pretrained=lambda where, local_files_only: Processor(**stand_in.processor)
     )
     monkeypatch.setitem(sys.modules, "transformers", stand_in)
-    monkeypatch.setattr(
-        "socket.create_connection", lambda *_, **__: (_ for _ in ()).throw(OSError("no network"))
-    )
     return stand_in
+
+
+class Hub(BaseHTTPRequestHandler):
+    """Answers as Hugging Face's hub does when it is asked about a file: its repositories are those listed."""
+
+    def do_HEAD(self):
+        self.server.asked.append(self.path)
+        name = self.path.removeprefix("/").partition("/resolve/")[0]
+        if name in self.server.repositories:
+            self.send_response(200)
+            self.send_header("ETag", '"0"')
+        else:
+            self.send_response(404)
+            self.send_header("X-Error-Code", "RepoNotFound")
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    """A hub of this machine, with nothing in the cache; `down()`: nothing answers any more."""
+    constants = pytest.importorskip("huggingface_hub.constants")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    server.asked = []
+    server.repositories = []
+    place = f"http://127.0.0.1:{server.server_port}"
+    template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, place)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    monkeypatch.setattr(constants, "ENDPOINT", place)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+
+    def down():
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+    server.down = down
+    yield server
+    if thread.is_alive():
+        down()
 
 
 def test_a_folder_of_hugging_face_is_a_model_that_gives_logits(transformers):
@@ -121,9 +168,22 @@ def test_it_can_be_trained_tuned_saved_and_loaded(transformers, tmp_path):
     assert torch.equal(load_model(tmp_path / "tuned" / "model.safetensors")(images), tuned(images))
 
 
-def test_what_cannot_be_had_is_said_in_a_line_with_what_to_do(transformers):
+def test_what_is_not_in_the_cache_is_fetched_once(transformers, hub):
+    transformers.hub = hub.repositories = ["someone/else"]
+    assert open_model("hf:someone/else").classes == NAMES
+    assert set(hub.asked) == {"/someone/else/resolve/main/config.json"}
+    del hub.asked[:]
+    transformers.cached = ["someone/else"]
+    assert open_model("hf:someone/else").classes == NAMES
+    assert not hub.asked
+    with pytest.raises(InputError, match=r"hf:no/such cannot be loaded here \(RepositoryNotFoundError: 404"):
+        open_model("hf:no/such")
+
+
+def test_what_cannot_be_had_is_said_in_a_line_with_what_to_do(transformers, hub):
+    hub.down()
     for spec, said in (
-        ("hf:someone/else", r"hf:someone/else cannot be loaded here \(We couldn't connect .*save_pretrained"),
+        ("hf:someone/else", r"hf:someone/else cannot be loaded here \(ConnectError: .*save_pretrained"),
         ("hf:./nowhere", "there is no folder nowhere"),
         ("hf:", "hf: needs a name"),
         ("mine", "mine is a folder of Hugging Face: name it hf:mine"),
@@ -173,19 +233,27 @@ def test_weights_by_name_without_a_cache_or_a_network(tmp_path, monkeypatch):
             open_model(spec, "DEFAULT")
 
 
-def test_weights_of_timm_by_name_wait_for_no_network(monkeypatch):
+def test_weights_of_timm_by_name_ask_once_where_nothing_answers(hub):
+    """The hub's package alone would ask again and again, for a minute."""
     pytest.importorskip("timm")
-    asked = []
-
-    def unreachable(address, timeout):
-        asked.append(address)
-        raise OSError("no network")
-
-    monkeypatch.setattr("socket.create_connection", unreachable)
-    monkeypatch.setattr("fpa.models.hubs.getproxies", dict)
-    monkeypatch.setenv("HF_HUB_CACHE", "nowhere")
-    with pytest.raises(
-        InputError, match=r"the weights DEFAULT of timm:test_vit.r160_in1k cannot be loaded here"
-    ):
+    said = r"the weights DEFAULT of timm:test_vit.r160_in1k cannot be loaded here \({}.*--weights FILE"
+    with pytest.raises(InputError, match=said.format("RepositoryNotFoundError: 404")):
         open_model("timm:test_vit.r160_in1k", "DEFAULT")
-    assert asked == [("huggingface.co", 443)]
+    assert hub.asked == ["/timm/test_vit.r160_in1k/resolve/main/config.json"]
+    hub.down()
+    with pytest.raises(InputError, match=said.format("ConnectError")):
+        open_model("timm:test_vit.r160_in1k", "DEFAULT")
+
+
+def test_weights_of_timm_in_the_cache_need_no_network(hub, tmp_path):
+    timm = pytest.importorskip("timm")
+    torch.manual_seed(0)
+    model = timm.create_model("test_vit.r160_in1k").eval()
+    repository = tmp_path / "cache" / "models--timm--test_vit.r160_in1k"
+    (repository / "snapshots" / "0").mkdir(parents=True)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("0")
+    save_file(model.state_dict(), repository / "snapshots" / "0" / "model.safetensors")
+    opened, images = open_model("timm:test_vit.r160_in1k", "DEFAULT"), torch.randn(1, 3, 160, 160)
+    assert torch.equal(opened.model(images), model(images))
+    assert not hub.asked

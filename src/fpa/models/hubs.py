@@ -1,14 +1,11 @@
 """Weights that others publish, by name: of torchvision, timm and Hugging Face, from a cache or a network."""
 
 import os
-import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import getproxies
+from typing import Any, TypeVar
 
 from torch import nn
 from torchvision import models as torchvision_models
@@ -18,6 +15,8 @@ from fpa.errors import InputError, first_line, shortened
 from fpa.models.architectures import ModelName, import_for, local_folder
 from fpa.models.wrap import Logits, unwrapped
 
+T = TypeVar("T")
+
 DEFAULT = "DEFAULT"
 """As weights: those that torchvision or timm recommend for a model."""
 
@@ -26,6 +25,10 @@ _FOLDER = (
     "load it where there is a network, write model and image processor with save_pretrained(FOLDER), and "
     "name hf:FOLDER; or load it in Python and give it to fpa.evaluate"
 )
+
+
+_PATIENCE = 10
+"""Seconds to wait for an answer of Hugging Face's hub, as its own package does."""
 
 
 @dataclass(frozen=True)
@@ -59,14 +62,29 @@ def published(name: ModelName, weights: Path | str | None) -> str | None:
 
 def open_published(name: ModelName, weights: str) -> Opened:
     """A model of torchvision or timm with published weights."""
-    what = f"the weights {weights} of {name.spec}"
-    if name.kind == "torchvision":
+    with _fetched(f"the weights {weights} of {name.spec}", _FILE):
+        if name.kind == "timm":
+            return about(name, _timm_with_weights(name), None)
         entry = torchvision_models.get_model_weights(name.name)[weights]
-        with _fetched(what, _FILE):
-            return about(name, torchvision_models.get_model(name.name, weights=entry), None, entry)
+        return about(name, torchvision_models.get_model(name.name, weights=entry), None, entry)
+
+
+def _timm_with_weights(name: ModelName) -> nn.Module:
+    """A model of timm with the weights that timm recommends, from the cache where they are there."""
+    from huggingface_hub import try_to_load_from_cache
+
     timm = import_for(name.spec, "timm")
-    with _fetched(what, _FILE), _hub():
-        return about(name, timm.create_model(name.name, pretrained=True), None)
+    published = timm.models.get_pretrained_cfg(name.name)
+    repository, _, revision = ((published and published.hf_hub_id) or "").partition("@")
+    overlay: dict[str, str] = {}
+    if repository:
+        file = published.hf_hub_filename or "model.safetensors"
+        cached = try_to_load_from_cache(repository, file, revision=revision or None)
+        if isinstance(cached, str) and cached.endswith(".safetensors"):
+            overlay["file"] = cached  # else timm would ask the hub, also for what it has
+        else:
+            _ask_hub(repository)
+    return timm.create_model(name.name, pretrained=True, pretrained_cfg_overlay=overlay)  # type: ignore[no-any-return]
 
 
 def about(name: ModelName, model: nn.Module, classes: int | None, entry: Any = None) -> Opened:
@@ -76,7 +94,8 @@ def about(name: ModelName, model: nn.Module, classes: int | None, entry: Any = N
         normalisation = as_normalisation((config["mean"], config["std"]))
         return Opened(model, name.name, normalisation, int(config["input_size"][-1]))
     entry = entry or next(iter(torchvision_models.get_model_weights(name.name)))
-    transform, names = entry.transforms(), list(entry.meta["categories"])
+    transform = entry.transforms()
+    names = list(entry.meta["categories"])
     known = names if classes in (None, len(names)) else None
     return Opened(model, name.name, as_normalisation(transform), int(transform.crop_size[0]), known)
 
@@ -86,27 +105,48 @@ def open_hugging_face(name: ModelName) -> Opened:
     transformers = import_for(name.spec, "transformers")
     folder = local_folder(name)
     where = str(folder or name.name)
-    with _fetched(name.spec, _FOLDER), _hub(asked=folder is None) as reached:
+    repository = name.name if folder is None else None
+
+    def model_of(cached: bool) -> Any:
         kind = transformers.AutoModelForImageClassification
-        model, loading = kind.from_pretrained(where, output_loading_info=True, local_files_only=not reached)
+        return kind.from_pretrained(where, output_loading_info=True, local_files_only=cached)
+
+    def processor_of(cached: bool) -> dict[str, Any]:
+        found = transformers.AutoImageProcessor.from_pretrained(where, local_files_only=cached)
+        return dict(found.to_dict())
+
+    with _fetched(name.spec, _FOLDER):
+        model, loading = _cached_or_fetched(model_of, repository)
         try:
-            found = transformers.AutoImageProcessor.from_pretrained(where, local_files_only=not reached)
-            processor = dict(found.to_dict())
+            processor = _cached_or_fetched(processor_of, repository)
         except (OSError, ValueError):  # it has none
             processor = {}
     if missing := sorted(loading["missing_keys"]):
         raise InputError(f"{name.spec} has no trained classifier: its weights lack {', '.join(missing[:3])}")
-    normalisation, size = None, None
-    odd = [key for key in ("include_top", "do_flip_channel_order") if processor.get(key)]
-    if processor.get("do_normalize") and not odd:  # else --mean and --std are asked for
-        normalisation = as_normalisation((processor["image_mean"], processor["image_std"]))
+    return Opened(
+        Logits(model),
+        Path(where).name,
+        normalisation=_processor_normalisation(processor),
+        size=_processor_size(processor, model.config),
+        classes=class_names(model) or None,
+    )
+
+
+def _processor_normalisation(processor: Mapping[str, Any]) -> Normalisation | None:
+    """How an image processor normalises; None where it does more than that: then it is asked for."""
+    more = processor.get("include_top") or processor.get("do_flip_channel_order")
+    if more or not processor.get("do_normalize"):
+        return None
+    return as_normalisation((processor["image_mean"], processor["image_std"]))
+
+
+def _processor_size(processor: Mapping[str, Any], config: Any) -> int | None:
+    """The side of the images that an image processor makes, or that the model's configuration names."""
     sides = processor.get("crop_size") if processor.get("do_center_crop") else processor.get("size")
     if isinstance(sides, Mapping):
         sides = sides.get("height") or sides.get("shortest_edge")
-    size = sides if isinstance(sides, int) else getattr(model.config, "image_size", None)
-    plain = size if isinstance(size, int) else None
-    names = class_names(model)
-    return Opened(Logits(model), Path(where).name, normalisation, plain, names or None)
+    size = sides if isinstance(sides, int) else getattr(config, "image_size", None)
+    return size if isinstance(size, int) else None
 
 
 def class_names(model: nn.Module) -> list[str]:
@@ -133,23 +173,30 @@ def _fetched(what: str, remedy: str) -> Iterator[None]:
         raise InputError(problem if isinstance(error, ImportError) else f"{problem}: {remedy}") from error
 
 
-@contextmanager
-def _hub(asked: bool = True) -> Iterator[bool]:
-    """Whether Hugging Face's hub is asked; where it cannot be reached only the cache is, without waiting."""
-    from huggingface_hub import constants
+def _cached_or_fetched(load: Callable[[bool], T], repository: str | None) -> T:
+    """What `load(local_files_only)` gives: from the cache; only what is not there is asked of the hub.
 
-    place = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co"))
-    before = constants.HF_HUB_OFFLINE
-    asked = asked and not before
-    if asked and not getproxies():
-        try:
-            socket.create_connection(
-                (place.hostname or "", place.port or (80 if place.scheme == "http" else 443)), timeout=5
-            ).close()
-        except OSError:
-            asked = False
-    constants.HF_HUB_OFFLINE = not asked
+    So a model that was loaded once is the same next time, and needs no network. Without a repository it is
+    a folder, and there is nothing to ask for.
+    """
     try:
-        yield asked
-    finally:
-        constants.HF_HUB_OFFLINE = before
+        return load(True)
+    except OSError:
+        if repository is None:
+            raise
+        _ask_hub(repository)
+        return load(False)
+
+
+def _ask_hub(repository: str) -> None:
+    """Refuse, after one request, a repository that the hub does not have, or a hub that does not answer.
+
+    The same request is the first of every download, which then is repeated for half a minute a file where
+    nothing answers.
+    """
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url
+
+    try:
+        get_hf_file_metadata(hf_hub_url(repository, "config.json"), timeout=_PATIENCE)
+    except Exception as error:  # of the library for requests that the hub's package uses
+        raise ConnectionError(f"{type(error).__name__}: {first_line(error)}") from error

@@ -40,9 +40,11 @@ class DamagedError(InputError):
 
 def warn(text: str) -> None:
     """A warning at the line of the user's own code that led to it."""
-    frame, level = sys._getframe(1), 2
+    frame = sys._getframe(1)
+    level = 2
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in ("fpa", "torch"):
-        frame, level = frame.f_back, level + 1
+        frame = frame.f_back
+        level = level + 1
     warnings.warn(text, stacklevel=level)
 
 

@@ -118,8 +118,10 @@ class Display:
 
     def epoch(self, name: str, epoch: int, epochs: int, row: dict[str, Any], share: str = "accuracy") -> None:
         """A model has finished an epoch; `share` says what of the images it is that is counted."""
-        tested, now = row["test_accuracy"], time.monotonic()
-        before, self._epochs[name] = self._epochs.get(name), now
+        tested = row["test_accuracy"]
+        now = time.monotonic()
+        before = self._epochs.get(name)
+        self._epochs[name] = now
         if epoch == epochs:
             self.bar(name, 1.0, "done" if tested is None else f"test {share} {percent(tested)}")
         if not self.live:
@@ -135,7 +137,8 @@ class Display:
 
     def bar(self, name: str, done: float, values: str, left: float | None = None) -> None:
         """Move a bar of the live display; `left`: the seconds it still takes, if known."""
-        task, tasks = self._task(name), self._progress.tasks
+        task = self._task(name)
+        tasks = self._progress.tasks
         self._progress.start_task(task)
         self._progress.update(task, completed=done, values=values, left=left)
         if (taken := tasks[task].finished_time) is not None:
@@ -150,7 +153,8 @@ class Display:
 
     def _task(self, name: str) -> TaskID:
         if name not in self._tasks:
-            text, most = printable(name), max(16, self.console.width - _BESIDE)
+            text = printable(name)
+            most = max(16, self.console.width - _BESIDE)
             text = text if len(text) <= most else f"{text[: most // 2 - 1]}…{text[-(most - most // 2) :]}"
             self._tasks[name] = self._progress.add_task(text, start=False, total=1.0, values="", left=None)
         return self._tasks[name]
@@ -160,7 +164,9 @@ class Tell:
     """Shows how far an evaluation is: the images explained and perturbed, and the estimator being run."""
 
     def __init__(self, display: Display, name: str, images: int | None) -> None:
-        self.display, self.name, self.images = display, name, images
+        self.display = display
+        self.name = name
+        self.images = images
         self.done = self.skipped = 0
         self.began = self.last_line = time.monotonic()
         self.estimator = ""
@@ -192,7 +198,8 @@ class Tell:
         due = not self.display.live and (now - self.last_line > 10 or self.done == self.images)
         estimate = self.done - self.skipped == images and (self.left or 0) > 30  # after the first block
         if due or estimate:
-            self.last_line, of = now, "" if self.images is None else f" of {self.images}"
+            self.last_line = now
+            of = "" if self.images is None else f" of {self.images}"
             left = "" if not self.left else f", about {duration(round(self.left))} left"
             what = "image" if self.images == 1 else "images"
             self.line(f"{self.done}{of} {what}, {self.pace:.1f} images/s{left}")

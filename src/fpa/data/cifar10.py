@@ -22,14 +22,16 @@ Content = tuple[list[str], list[tuple[Any, Any]]]
 def load(request: DataRequest) -> ImageData:
     """50,000 images to train on and 10,000 to test, downloaded where the files are not there."""
     root = request.root
-    binary, python = root / "cifar-10-batches-bin", root / CIFAR10.base_folder
+    binary = root / "cifar-10-batches-bin"
+    python = root / CIFAR10.base_folder
     if binary.is_dir() or (root / "data_batch_1.bin").is_file():
         classes, parts = _binary(binary if binary.is_dir() else root)
     elif python.is_dir() or not (root / "data_batch_1").is_file():
         classes, parts = _python(python if python.is_dir() else _downloaded(root))
     else:
         classes, parts = _python(root)
-    train, test = _split(parts[:-1]), _split(parts[-1:])
+    train = _split(parts[:-1])
+    test = _split(parts[-1:])
     return array_data(request, train, test, classes, crop_padding=4, flip=True)
 
 

@@ -54,13 +54,17 @@ class RandomCrop:
         area, ratio, rest = torch.split(uniform.double(), [_ATTEMPTS, _ATTEMPTS, 3], 1)
         area = (_AREA[0] + area * (_AREA[1] - _AREA[0])) * (heights * widths)[:, None]
         ratio = torch.exp(_RATIO[0] + ratio * (_RATIO[1] - _RATIO[0]))
-        height, width = (area / ratio).sqrt().round(), (area * ratio).sqrt().round()
+        height = (area / ratio).sqrt().round()
+        width = (area * ratio).sqrt().round()
         fits = (width >= 1) & (width <= widths[:, None]) & (height >= 1) & (height <= heights[:, None])
         first = fits.int().argmax(1, keepdim=True)
-        height, width = height.gather(1, first)[:, 0], width.gather(1, first)[:, 0]
-        top, left = (rest[:, 0] * (heights - height + 1)).floor(), (rest[:, 1] * (widths - width + 1)).floor()
+        height = height.gather(1, first)[:, 0]
+        width = width.gather(1, first)[:, 0]
+        top = (rest[:, 0] * (heights - height + 1)).floor()
+        left = (rest[:, 1] * (widths - width + 1)).floor()
         # Nothing fits: the largest part of the centre with a ratio that is allowed.
-        most_wide, most_tall = (heights * math.exp(_RATIO[1])).round(), (widths / math.exp(_RATIO[0])).round()
+        most_wide = (heights * math.exp(_RATIO[1])).round()
+        most_tall = (widths / math.exp(_RATIO[0])).round()
         whole = torch.minimum(heights.double(), most_tall), torch.minimum(widths.double(), most_wide)
         centre = ((heights - whole[0]) / 2).floor(), ((widths - whole[1]) / 2).floor()
         columns = zip((top, left, height, width), (*centre, *whole), strict=True)

@@ -45,7 +45,8 @@ def class_numbers(
         if wrong := [number for number in numbers if not 0 <= number < outputs]:
             raise InputError(f"the class index {wrong[0]} is not among the model's {outputs} outputs")
         return numbers
-    known, wanted = list(map(_plain, names or [])), list(map(_plain, classes))
+    known = list(map(_plain, names or []))
+    wanted = list(map(_plain, classes))
     if wanted and wanted == known:  # also where two outputs share a name, as ImageNet's cranes
         return list(range(outputs))
     if wanted and all(known.count(name) == 1 for name in wanted):

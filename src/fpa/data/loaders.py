@@ -29,7 +29,9 @@ _OVERSHOOT = 0.05
 # Normalised pixels stay within a few standard deviations, bytes as floats do not.
 _LIKE_BYTES = 16
 
-BYTES, UNIT, NORMALISED = "like bytes (0..255)", "like 0..1", "normalised"
+BYTES = "like bytes (0..255)"
+UNIT = "like 0..1"
+NORMALISED = "normalised"
 
 
 def value_range(images: Tensor) -> tuple[str, float, float]:
@@ -85,7 +87,8 @@ def batch_parts(batch: Any) -> tuple[Any, Any, Any]:
         known = (IMAGE_KEYS, LABEL_KEYS, INDEX_KEYS)
         image, label, index = (next((keys[key] for key in some if key in keys), None) for some in known)
         if image is None:
-            names, expected = ", ".join(map(str, batch)), ", ".join(IMAGE_KEYS)
+            names = ", ".join(map(str, batch))
+            expected = ", ".join(IMAGE_KEYS)
             raise InputError(f"a batch with the keys {names} has no images: expected one of {expected}")
         return image, label, index
     if _is_image(batch) or _is_array(batch):
@@ -280,7 +283,8 @@ class ImageBatches:
         """Whether the loader may give the images in another order than the data set's."""
         self.drawn = any(isinstance(sampler, random) for sampler in _samplers(self.source))
         """Whether the loader draws the images at random, in another order every time."""
-        self.seen, self._shape = set[int](), list[int]()
+        self.seen = set[int]()
+        self._shape = list[int]()
         self._numbered = self._needed = self._warned = False
         source = watched(iter(self.source))
         if not (taken := list(itertools.islice(source, 1))):
@@ -302,8 +306,10 @@ class ImageBatches:
             raise InputError(f"{problem}: {remedy}")
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        taken, self._taken = self._taken, []
-        self.seen, at = set(), 0
+        taken = self._taken
+        self._taken = []
+        self.seen = set()
+        at = 0
         for number, raw in enumerate(itertools.chain(taken, watched(self.source))):
             batch = self.converted(raw, number, at)
             at += len(batch[0])
@@ -315,7 +321,8 @@ class ImageBatches:
         images = self._normalised(as_batch(pixels, self._normalised.channels), number)
         self._shape = self._shape or list(images.shape[1:])
         check_size(f"batch {number}", images, self._shape)
-        count, indices = len(images), torch.arange(at, at + len(images))
+        count = len(images)
+        indices = torch.arange(at, at + len(images))
         if self._numbered:
             indices = whole_numbers("indices", numbers, count)
             self._check_new(indices.tolist())

@@ -65,7 +65,8 @@ def load_evaluation_folder(request: DataRequest, folder: Path) -> ImageData:
         raise InputError(f"there is no folder {folder}")
     test = test_folder(folder) or (folder / "train" if (folder / "train").is_dir() else folder)
     loose = sorted(file.name for file in test.iterdir() if file.name.lower().endswith(IMG_EXTENSIONS))
-    classes, transform = subfolders(test), test_transform(request.size)
+    classes = subfolders(test)
+    transform = test_transform(request.size)
     files = images_below(test, classes)
     if not loose and not classes:
         raise InputError(f"there are no images in {test}: expected some, or a subfolder for each class")
@@ -86,7 +87,8 @@ def load_evaluation_folder(request: DataRequest, folder: Path) -> ImageData:
 
 def load_tuning_folder(request: DataRequest, folder: Path) -> ImageData:
     """As `load_folder`, also without classes; without a test folder, all are trained on and tested on."""
-    test, train = test_folder(folder), folder / "train"
+    test = test_folder(folder)
+    train = folder / "train"
     if test and (not train.is_dir() or subfolders(train) or subfolders(test)):
         return load_folder(request, folder)
     data = load_evaluation_folder(request, folder)
@@ -125,7 +127,8 @@ def file_data(
     if official not in (None, len(classes)):
         seen = f"{request.name} in {request.root} has {len(classes)} classes"
         warn(f"{seen}, the official set has {official}")
-    train, shape = replace(train, transform=train_transform(request.size)), (3, request.size, request.size)
+    train = replace(train, transform=train_transform(request.size))
+    shape = (3, request.size, request.size)
     return ImageData(request.name, classes, minus_one_to_one(3), shape, train, test=test, evaluation=chosen)
 
 
@@ -133,8 +136,10 @@ def file_split(
     folder: Path, classes: list[str], files: list[tuple[str, str]], size: int, listing: Path | None = None
 ) -> FileSplit:
     """A split of (class, file below `folder`) pairs; errors name `listing`, where the files stand."""
-    numbers, filled = {name: number for number, name in enumerate(classes)}, {name for name, _ in files}
-    place, known = listing or folder, len(classes)
+    numbers = {name: number for number, name in enumerate(classes)}
+    filled = {name for name, _ in files}
+    place = listing or folder
+    known = len(classes)
     for name in sorted(filled - set(classes)):
         raise InputError(f"{place} has the class {name!r}, which is not among the {known} known ones")
     for name in sorted(set(classes) - filled):
@@ -195,7 +200,8 @@ def class_folders(folder: Path) -> list[str]:
 
 def images_below(folder: Path, classes: list[str]) -> list[tuple[str, str]]:
     """(class, image file) for the files at any depth, relative to `folder`, sorted in each class."""
-    files, links = list[tuple[str, str]](), list[str]()
+    files = list[tuple[str, str]]()
+    links = list[str]()
     for name in classes:
         for place, inner, names in os.walk(folder / name):  # links to folders are not followed: they may loop
             links += [path for path in (os.path.join(place, each) for each in inner) if os.path.islink(path)]
@@ -313,8 +319,15 @@ def in_processes(function: Callable[[int], Any], count: int, what: str, most: in
     most of the time.
     """
     workers = min(most, os.cpu_count() or 1) if count >= _WORTH_PROCESSES else 0
-    how: Any = {"collate_fn": partial(_stacked, function), "generator": torch.Generator()}
-    loader: Any = DataLoader(range(count), _BATCH, num_workers=workers, **how)  # type: ignore[arg-type]
-    console, hidden, batches = Console(stderr=True), not sys.stderr.isatty(), iter(loader)
+    loader: Any = DataLoader(
+        range(count),  # type: ignore[arg-type]
+        _BATCH,
+        num_workers=workers,
+        collate_fn=partial(_stacked, function),
+        generator=torch.Generator(),  # leaves the global one alone
+    )
+    console = Console(stderr=True)
+    hidden = not sys.stderr.isatty()
+    batches = iter(loader)
     for _ in track(range(len(loader)), what, console=console, transient=True, disable=hidden):
         yield next_batch_of(batches)

@@ -16,7 +16,9 @@ from fpa.data.crops import side_before_crop
 from fpa.data.splits import FileSplit
 from fpa.errors import InputError
 
-BOXES, MASKS, TRIMAPS = "boxes.csv", "masks", "trimap"
+BOXES = "boxes.csv"
+MASKS = "masks"
+TRIMAPS = "trimap"
 """A table, and folders of images named as the photos are; they lie beside the photos or their classes."""
 
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
@@ -26,7 +28,8 @@ class Regions:
     """The pixels of the objects in photos, read when asked for: `regions[indices]`, bool [N, size, size]."""
 
     def __init__(self, split: FileSplit, region: Callable[[Path], Tensor | None]) -> None:
-        self.split, self._region = split, region
+        self.split = split
+        self._region = region
 
     def __getitem__(self, indices: Tensor) -> Tensor:
         """All False for a photo of which nothing is known."""

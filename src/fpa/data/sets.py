@@ -147,7 +147,8 @@ def _as_data(loaded: Any, request: DataRequest) -> ImageData:
 
 
 def _split(images: Any, labels: Any) -> ArraySplit:
-    images, labels = torch.as_tensor(images), torch.as_tensor(labels).long()
+    images = torch.as_tensor(images)
+    labels = torch.as_tensor(labels).long()
     if images.dtype != torch.uint8 or images.ndim != 4 or labels.shape != images.shape[:1]:
         raise ValueError(f"got images {images.dtype} {list(images.shape)} and labels {list(labels.shape)}")
     return ArraySplit(images, labels)

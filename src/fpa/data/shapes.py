@@ -70,7 +70,8 @@ def _draw(labels: NDArray[np.int64], stream: np.random.PCG64) -> Drawn:
     norm = 1 + half_tangent * half_tangent
     sine: Floats = 2 * half_tangent / norm
     cosine: Floats = (2 - norm) / norm
-    x, y = cosine * x + sine * y, cosine * y - sine * x
+    turned = (cosine * x + sine * y, cosine * y - sine * x)
+    x, y = turned
     inside = np.empty_like(x)
     for label, shape in enumerate(CLASSES):
         of_shape = labels == label
@@ -97,7 +98,8 @@ def _draw(labels: NDArray[np.int64], stream: np.random.PCG64) -> Drawn:
 
 def _finer(grid: Floats) -> Floats:
     """Rows [..., n, m] to twice as many, [..., 2 n - 2, m]: at a quarter and three quarters of each gap."""
-    first, second = grid[..., :-1, :], grid[..., 1:, :]
+    first = grid[..., :-1, :]
+    second = grid[..., 1:, :]
     rows = np.empty((*grid.shape[:-2], 2 * grid.shape[-2] - 2, grid.shape[-1]), np.float32)
     rows[..., 0::2, :] = 0.75 * first + 0.25 * second
     rows[..., 1::2, :] = 0.25 * first + 0.75 * second
@@ -106,8 +108,10 @@ def _finer(grid: Floats) -> Floats:
 
 def _distance(shape: str, x: Floats, y: Floats, radius: Floats) -> Floats:
     """How far each pixel [N, 32, 32] lies outside the shape, in pixels; negative inside."""
-    across, along = np.abs(x), np.abs(y)
-    disc, square = np.sqrt(x * x + y * y), np.maximum(across, along)
+    across = np.abs(x)
+    along = np.abs(y)
+    disc = np.sqrt(x * x + y * y)
+    square = np.maximum(across, along)
     distances: dict[str, Callable[[], Floats]] = {
         "disc": lambda: disc - radius,
         "square": lambda: square - 0.88 * radius,
@@ -123,7 +127,8 @@ def _distance(shape: str, x: Floats, y: Floats, radius: Floats) -> Floats:
 
 def _bars(across: Floats, along: Floats, radius: Floats) -> Floats:
     """Two crossed bars."""
-    width, length = 0.3 * radius, 1.05 * radius
+    width = 0.3 * radius
+    length = 1.05 * radius
     return np.minimum(np.maximum(across - width, along - length), np.maximum(across - length, along - width))
 
 

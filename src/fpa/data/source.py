@@ -127,7 +127,8 @@ class ImageSource(ABC):
     def bring_masks(self, masks: Any) -> None:
         """Take bool masks [M, H, W] of the objects, in the order of the images."""
         self._masks = as_tensor("masks", masks)
-        sides, shape = list(self.first.shape[2:]), list(self._masks.shape)
+        sides = list(self.first.shape[2:])
+        shape = list(self._masks.shape)
         if self._masks.dtype != torch.bool or shape[1:] != sides or shape[0] < (self.count or 1):
             expected = f"bool [{self.count or 'M'}, {sides[0]}, {sides[1]}], a mask for each image"
             raise InputError(f"masks must be {expected}, got {self._masks.dtype} {shape}")
@@ -145,7 +146,8 @@ class ImageSource(ABC):
             unit = self.normalisation.inverse(images.cpu())
         else:
             finite = (images if like is None else like).cpu().nan_to_num(posinf=0, neginf=0)
-            low, high = finite.amin((1, 2, 3), keepdim=True), finite.amax((1, 2, 3), keepdim=True)
+            low = finite.amin((1, 2, 3), keepdim=True)
+            high = finite.amax((1, 2, 3), keepdim=True)
             unit = (images.cpu() - low) / (high - low).clamp(min=1e-6)
         return np.asarray(unit.nan_to_num().mul(255).round().clamp(0, 255).byte())
 
@@ -247,22 +249,30 @@ class _Evaluation(_Indexed):
     def __init__(
         self, data: ImageData, normalised: Normaliser, outputs: Tensor | None, count: int | None, workers: int
     ) -> None:
-        self.name, self.classes, self.lost = data.name, data.classes or None, set()
-        self._data, self._normalised, self._outputs, self._workers = data, normalised, outputs, 0
+        self.name = data.name
+        self.classes = data.classes or None
+        self.lost = set()
+        self._data = data
+        self._normalised = normalised
+        self._outputs = outputs
+        self._workers = 0
         self._foreground = data.test.foreground
         self.has_masks = self._foreground is not None
         outputs = data.test.labels if outputs is None else outputs[:-1]
         self.has_labels = bool((outputs >= 0).any())
         self.numbers = data.evaluation[:count].tolist()
-        self.count, self.normalisation = _counted(count, len(data.evaluation)), normalised.normalisation
+        self.count = _counted(count, len(data.evaluation))
+        self.normalisation = normalised.normalisation
         readable = (block.images for block in self.blocks(_PROBE) if len(block.images))
-        first, self._workers = next(readable, None), workers
+        first = next(readable, None)
+        self._workers = workers
         if first is None:
             raise InputError(f"none of the {self.count} images of {self.name} can be read")
         self.first = first
 
     def _read_pieces(self, pieces: Iterable[range]) -> Iterator[tuple[range, Rows]]:
-        split, chosen = self._data.test, self._data.evaluation
+        split = self._data.test
+        chosen = self._data.evaluation
         pieces, ahead = tee(pieces)
         numbers = (chosen[piece.start : piece.stop] for piece in ahead)
         batches = read_batches(split, numbers, workers=self._workers)
@@ -284,8 +294,12 @@ class _Brought(ImageSource):
         classes = getattr(inner, "classes", None)
         self.name = "images" if is_batch(data) or isinstance(data, Iterator | list) else type(inner).__name__
         self.classes = [str(name) for name in classes] if isinstance(classes, list | tuple) else None
-        self.lost, self._batches, self._outputs, self._limit = set(), batches, outputs, count
-        self.normalisation, self.first = batches.normalisation, batches.first[:_PROBE]
+        self.lost = set()
+        self._batches = batches
+        self._outputs = outputs
+        self._limit = count
+        self.normalisation = batches.normalisation
+        self.first = batches.first[:_PROBE]
         self.drawn = batches.drawn
         self.own_labels = getattr(inner, "target_transform", None) is not None
 
@@ -299,23 +313,34 @@ class _Batched(_Brought, _Indexed):
     def __init__(self, *about: Any, loader: DataLoader[Any]) -> None:
         super().__init__(*about)
         sampler: Any = loader.batch_sampler
-        self._loader, self._size, total = loader, sampler.batch_size, len(sampler.sampler)
+        self._loader = loader
+        self._size = sampler.batch_size
+        total = len(sampler.sampler)
         self._total = total - total % self._size if sampler.drop_last else total
         self.count = _counted(self._limit, self._total)
 
     def _pieces(self, start: int, stop: int) -> Iterator[range]:
-        size, numbers = self._size, range(start // self._size, -(-stop // self._size) if start < stop else 0)
+        size = self._size
+        numbers = range(start // self._size, -(-stop // self._size) if start < stop else 0)
         return (range(number * size, min((number + 1) * size, self._total)) for number in numbers)
 
     def _read_pieces(self, pieces: Iterable[range]) -> Iterator[tuple[range, Rows]]:
         self._batches.seen.clear()
         # Batches are made as the loader makes them, so that its collate_fn sees the same items together.
-        making = ("collate_fn", "worker_init_fn", "multiprocessing_context")
-        reading = ("num_workers", "prefetch_factor", "pin_memory", "timeout")
-        same: dict[str, Any] = {name: getattr(self._loader, name) for name in (*making, *reading)}
-        same["generator"] = torch.Generator()  # leaves the global one alone
+        given = self._loader
         pieces, ahead = tee(pieces)
-        loader: Any = DataLoader(self._loader.dataset, batch_sampler=map(list, ahead), **same)
+        loader: Any = DataLoader(
+            given.dataset,
+            batch_sampler=map(list, ahead),
+            collate_fn=given.collate_fn,
+            worker_init_fn=given.worker_init_fn,
+            multiprocessing_context=given.multiprocessing_context,
+            num_workers=given.num_workers,
+            prefetch_factor=given.prefetch_factor,
+            pin_memory=given.pin_memory,
+            timeout=given.timeout,
+            generator=torch.Generator(),  # leaves the global one alone
+        )
         for raw, piece in zip(watched(loader), pieces, strict=True):
             number = piece.start // self._size
             batch = self._batches.converted(raw, number, piece.start)
@@ -331,7 +356,9 @@ class _Stream(_Brought):
 
     def __init__(self, *about: Any) -> None:
         super().__init__(*about)
-        source, first, self._read_before = self._batches.source, self._batches.first, False
+        source = self._batches.source
+        first = self._batches.first
+        self._read_before = False
         self.indexed = isinstance(source, list) and len(source) == 1
         sized = [first] if self.indexed else [getattr(source, name, None) for name in ("sampler", "dataset")]
         total = next((len(images) for images in sized if isinstance(images, Sized)), None)
@@ -342,7 +369,8 @@ class _Stream(_Brought):
     def _read(self, size: int, asked: Callable[[int], bool]) -> Iterator[tuple[range, Rows]]:
         if self._read_before and self._batches.one_pass:
             raise InputError("an iterator cannot be read again: give a list, a data set or a loader")
-        self._read_before, at = True, 0
+        self._read_before = True
+        at = 0
         for batch in self._batches:
             left = len(batch[0]) if self._limit is None else min(len(batch[0]), self._limit - at)
             yield range(at, at + left), (torch.arange(at, at + left), *(part[:left] for part in batch))

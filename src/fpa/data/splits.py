@@ -206,10 +206,17 @@ def array_data(
     channels, height, width = train.images.shape[1:]
     if classes is None:
         classes = [str(number) for number in range(int(max(train.labels.max(), test.labels.max())) + 1)]
-    shape, scaled = (channels, height, width), minus_one_to_one(channels)
-    splits: dict[str, Any] = {"train": train, "test": test, "evaluation": request.subset(len(test))}
-    varied: dict[str, Any] = {"crop_padding": crop_padding, "flip": flip}
-    return ImageData(request.name, list(classes), scaled, shape, **splits, **varied)
+    return ImageData(
+        request.name,
+        list(classes),
+        minus_one_to_one(channels),
+        (channels, height, width),
+        train=train,
+        test=test,
+        evaluation=request.subset(len(test)),
+        crop_padding=crop_padding,
+        flip=flip,
+    )
 
 
 class SeededImages(Dataset[tuple[Tensor, int, int]]):
@@ -223,7 +230,8 @@ class SeededImages(Dataset[tuple[Tensor, int, int]]):
     """Makes a batch of what the keys give."""
 
     def __init__(self, split: FileSplit, seed: int = 0):
-        self.split, self.seed = replace(split, foreground=None), seed  # which no worker needs
+        self.split = replace(split, foreground=None)
+        self.seed = seed  # which no worker needs
 
     def __len__(self) -> int:
         return len(self.split)
@@ -310,7 +318,8 @@ def decode(path: Path) -> Image.Image:
     """The RGB image in a file; one with more pixels than Pillow takes for safe is refused."""
     try:
         with Image.open(path) as image:
-            (width, height), limit = image.size, Image.MAX_IMAGE_PIXELS
+            (width, height) = image.size
+            limit = Image.MAX_IMAGE_PIXELS
             if limit is not None and width * height > limit:
                 raise ValueError(f"it has {width} x {height} pixels, more than Pillow's limit of {limit:,}")
             return image.convert("RGB")

@@ -191,9 +191,11 @@ def build(name: ModelName, classes: int | None, channels: int = 3, *, initialise
     if name.kind == "file":
         raise unknown_model(name.spec)
     if name.kind == "hf":
-        transformers, folder = import_for(name.spec, "transformers"), local_folder(name)
+        transformers = import_for(name.spec, "transformers")
+        folder = local_folder(name)
         config = transformers.AutoConfig.from_pretrained(folder or name.name)
-        config.num_channels, config.num_labels = channels, classes or config.num_labels
+        config.num_channels = channels
+        config.num_labels = classes or config.num_labels
         return Logits(transformers.AutoModelForImageClassification.from_config(config))
     how: dict[str, Any] = {} if classes is None else {"num_classes": classes}
     if name.kind == "timm":

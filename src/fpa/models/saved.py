@@ -155,8 +155,10 @@ def load_model(
     >>> model.card.augmentation, model.card.classes[:2]
     ('fpa', ['disc', 'square'])
     """
-    path, place = model_path(path), placed(device)
-    card, state = read_card(path), _restored(read_tensors(path))
+    path = model_path(path)
+    place = placed(device)
+    card = read_card(path)
+    state = _restored(read_tensors(path))
     name = parse_model_name(card.architecture)
     size: tuple[int | None, int] = len(card.classes), card.input_shape[0]
     if name.kind == "function" and architecture != card.architecture:
@@ -252,14 +254,16 @@ def _saved(spec: str) -> Opened:
     card = read_card(path)
     data = card.recipe.get("data")
     name = path.stem if path.stem != "model" else path.absolute().parent.name  # training names all alike
-    size, normalisation = card.input_shape[-1], Normalisation(card.mean, card.std)
+    size = card.input_shape[-1]
+    normalisation = Normalisation(card.mean, card.std)
     known = data["name"] if isinstance(data, dict) and is_plain_name(data.get("name")) else None
     return Opened(load_model(path), name, normalisation, size, card.classes, data=known)
 
 
 def _with_weights(name: ModelName, path: Path, classes: int | None) -> Opened:
     """An architecture with as many classes as the weights have."""
-    state, channels = _state_dict(path), 3
+    state = _state_dict(path)
+    channels = 3
     if name.kind == "own":
         channels = next((values.shape[1] for values in state.values() if values.ndim == 4), channels)
     try:

@@ -45,7 +45,8 @@ class _BatchMasking(v2.Transform):
     def __init__(self, p: float, masking: MaskingLike | None, generator: torch.Generator | None) -> None:
         super().__init__()
         self.p = _probability("p", p)
-        self.masking, self.generator = get_masking(masking), generator
+        self.masking = get_masking(masking)
+        self.generator = generator
         if not self.masking.trains:
             name = type(self.masking).__name__.lower()
             raise InputError(f"the masking {name} is for evaluations only: it cannot be captured in a step")
@@ -75,7 +76,8 @@ class _BatchMasking(v2.Transform):
     def check(self, images: Tensor) -> None:
         """Refuse what cannot be perturbed."""
         check_plain("images", images)
-        name, shape = type(self).__name__, list(images.shape)
+        name = type(self).__name__
+        shape = list(images.shape)
         if images.ndim != 4:
             raise InputError(f"{name} needs images [N, C, H, W] or one image [C, H, W], got shape {shape}")
         if not images.is_floating_point():
@@ -89,7 +91,8 @@ class _BatchMasking(v2.Transform):
 
     def transform(self, inpt: Tensor, params: dict[str, Any]) -> Tensor:
         images = check_plain("images", inpt).as_subclass(Tensor)
-        batch, generator = images[None] if images.ndim == 3 else images, self._own_generator()
+        batch = images[None] if images.ndim == 3 else images
+        generator = self._own_generator()
         mask = self.mask(batch, generator)
         masked = self.masking(batch, mask, self.masking.noise(batch, generator)).reshape(images.shape)
         return tv_tensors.wrap(masked, like=inpt) if isinstance(inpt, tv_tensors.TVTensor) else masked
@@ -159,9 +162,11 @@ class FPA(_BatchMasking):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__(p, masking, generator)
-        self.p1_max, self.p2 = _probability("p1_max", p1_max), _probability("p2", p2)
+        self.p1_max = _probability("p1_max", p1_max)
+        self.p2 = _probability("p2", p2)
         at_least("s_max", s_max, 1)
-        self.s_max, self.squares = s_max, squares
+        self.s_max = s_max
+        self.squares = squares
 
     def check(self, images: Tensor) -> None:  # noqa: D102
         super().check(images)
@@ -174,12 +179,15 @@ class FPA(_BatchMasking):
         return {"perturbed": coin < self.p, "p1": p1 * self.p1_max, "uniform": uniform(*shape)}
 
     def mask_of(self, draws: Draws, shape: Shape) -> Tensor:  # noqa: D102
-        p1, perturbed = draws["p1"], draws["perturbed"]
+        p1 = draws["p1"]
+        perturbed = draws["perturbed"]
         if perturbed.device.type == "cpu" and not torch.compiler.is_compiling() and not perturbed:
             return torch.zeros(shape, dtype=torch.bool)
-        masked, square = p1, p1 * self.p2
+        masked = p1
+        square = p1 * self.p2
         if self.squares == "everywhere":
-            masked, square = self.p2 + (1 - self.p2) * p1, torch.full_like(p1, self.p2)
+            masked = self.p2 + (1 - self.p2) * p1
+            square = torch.full_like(p1, self.p2)
         # A coin that says no makes both thresholds 0, and no uniform number is below 0.
         return perturbation_mask(draws["uniform"], masked * perturbed, square * perturbed, self.s_max)
 
@@ -279,7 +287,9 @@ class Rectangle(_BatchMasking):
             raise InputError(f"area must be two rising shares in (0, 1], got {tuple(area)}")
         if not 0 < aspect[0] <= aspect[1] < math.inf:
             raise InputError(f"aspect must be two rising positive numbers, got {tuple(aspect)}")
-        self.area, self.aspect, self.coin = tuple(area), tuple(aspect), coin
+        self.area = tuple(area)
+        self.aspect = tuple(aspect)
+        self.coin = coin
 
     def _draws(self, shape: Shape, uniform: Callable[..., Tensor]) -> Draws:
         coin = uniform(shape[0] if self.coin == "image" else 1)
@@ -291,10 +301,12 @@ class Rectangle(_BatchMasking):
         areas, aspects = draws["sizes"]
         area = (self.area[0] + areas * (self.area[1] - self.area[0])) * (height * width)
         aspect = self.aspect[0] + aspects * (self.aspect[1] - self.aspect[0])
-        tall, wide = (area * aspect).sqrt().round(), (area / aspect).sqrt().round()
+        tall = (area * aspect).sqrt().round()
+        wide = (area / aspect).sqrt().round()
         fits = (tall >= 1) & (wide >= 1) & (tall < height) & (wide < width)
         first = fits.int().argmax(1, keepdim=True)
-        tall, wide = tall.gather(1, first), wide.gather(1, first)
+        tall = tall.gather(1, first)
+        wide = wide.gather(1, first)
         drawn = fits.gather(1, first) & draws["perturbed"][:, None]
         down, right = draws["place"][:, :, None]
         top = (down * (height - tall + 1)).floor().minimum(height - tall)

@@ -79,7 +79,8 @@ def training_batches(
     `photos` are those of the data's files, where they were decoded before.
     """
     if isinstance(data, LoaderBatches):
-        data.device, data.seed = device, seed
+        data.device = device
+        data.seed = seed
         return data
     size = math.ceil(batch_size / processes)
     mine = slice(rank * size, (rank + 1) * size)
@@ -110,8 +111,11 @@ class HeldBatches(Batches):
     def __init__(
         self, split: ArraySplit | KeptPhotos, batch_size: int, seed: int, mine: slice = slice(None)
     ) -> None:
-        self.batch_size, self.seed, self.mine = batch_size, seed, mine
-        self.count, self.steps = len(split), len(split) // batch_size
+        self.batch_size = batch_size
+        self.seed = seed
+        self.mine = mine
+        self.count = len(split)
+        self.steps = len(split) // batch_size
         device = split.images.device
         self._order = torch.zeros(self.steps, batch_size, dtype=torch.int64, device=device)
         self._step = torch.zeros(1, dtype=torch.int64, device=device)
@@ -134,7 +138,9 @@ class ArrayBatches(HeldBatches):
         self, split: ArraySplit, data: ImageData, batch_size: int, seed: int, mine: slice = slice(None)
     ) -> None:
         super().__init__(split, batch_size, seed, mine)
-        self.split, self.padding, self.flip = split, data.crop_padding, data.flip
+        self.split = split
+        self.padding = data.crop_padding
+        self.flip = data.flip
 
     def batch(self, draws: torch.Generator) -> tuple[Tensor, Tensor]:  # noqa: D102
         chosen = self.next_rows()
@@ -142,7 +148,9 @@ class ArrayBatches(HeldBatches):
         # Every process draws for the whole batch and keeps its share: their number changes nothing.
         shift = torch.randint(0, 2 * self.padding + 1, (2, self.batch_size), generator=draws, device=device)
         flipped = torch.rand(self.batch_size, generator=draws, device=device) < 0.5
-        rows, shift, flipped = chosen[self.mine], shift[:, self.mine], flipped[self.mine]
+        rows = chosen[self.mine]
+        shift = shift[:, self.mine]
+        flipped = flipped[self.mine]
         images = crop_and_flip(self.split.images, rows, shift - self.padding, flipped & self.flip)
         return images, self.split.labels[rows]
 
@@ -159,7 +167,8 @@ def crop_and_flip(images: Tensor, chosen: Tensor, shift: Tensor, flipped: Tensor
     rows = rows + shift[0, :, None]
     columns = torch.where(flipped[:, None], width - 1 - columns, columns) + shift[1, :, None]
     inside = ((rows >= 0) & (rows < height))[:, :, None] & ((columns >= 0) & (columns < width))[:, None, :]
-    rows, columns = rows.clamp(0, height - 1)[:, None, :, None], columns.clamp(0, width - 1)[:, None, None]
+    rows = rows.clamp(0, height - 1)[:, None, :, None]
+    columns = columns.clamp(0, width - 1)[:, None, None]
     picked = images[chosen[:, None, None, None], channels[:, None, None], rows, columns]
     return picked * inside[:, None].to(picked.dtype)
 
@@ -169,19 +178,22 @@ class PhotoBatches(HeldBatches):
 
     def __init__(self, photos: KeptPhotos, batch_size: int, seed: int, mine: slice = slice(None)) -> None:
         super().__init__(photos, batch_size, seed, mine)
-        self.photos, self.unreadable = photos, photos.unreadable
+        self.photos = photos
+        self.unreadable = photos.unreadable
         self._boxes = torch.zeros(len(photos), 5, dtype=torch.int64, device=photos.images.device)
 
     def start(self, epoch: int, step: int) -> None:  # noqa: D102
         super().start(epoch, step)
-        crop, photos = self.photos.crop, self.photos
+        crop = self.photos.crop
+        photos = self.photos
         uniform = crop.uniform(derive(self.seed, Stream.WORKERS), epoch, range(len(photos)))
         self._boxes.copy_(crop.boxes(uniform, photos.heights, photos.widths))
         if photos.unreadable and bool((photos.labels[self._order] == UNREADABLE).all(1).any()):
             raise nothing_readable(min(photos.unreadable), self.batch_size)
 
     def batch(self, draws: torch.Generator) -> tuple[Tensor, Tensor]:  # noqa: D102
-        rows, photos = self.next_rows()[self.mine], self.photos
+        rows = self.next_rows()[self.mine]
+        photos = self.photos
         return resized_crops(photos.images[rows], self._boxes[rows], photos.crop.size), photos.labels[rows]
 
 
@@ -197,8 +209,13 @@ class FileBatches(Batches):
         self, data: ImageData, batch_size: int, seed: int, *, mine: slice, device: torch.device, workers: int
     ) -> None:
         assert isinstance(data.train, FileSplit)
-        self.split, self.unreadable, self.steps = data.train, set[Path](), len(data.train) // batch_size
-        self.batch_size, self.seed, self.mine, self._keys = batch_size, seed, mine, _Keys()
+        self.split = data.train
+        self.unreadable = set[Path]()
+        self.steps = len(data.train) // batch_size
+        self.batch_size = batch_size
+        self.seed = seed
+        self.mine = mine
+        self._keys = _Keys()
         self._source = self._in_workers(data.train, derive(seed, Stream.WORKERS))
         self._loader: DataLoader[Any] = DataLoader(
             self._source,
@@ -251,7 +268,9 @@ class DeviceFileBatches(FileBatches):
 
     def __init__(self, *data: Any, device: torch.device, **how: Any) -> None:
         super().__init__(*data, device=device, **how)
-        self.device, self._thread, self._epoch = device, ThreadPoolExecutor(1), 0
+        self.device = device
+        self._thread = ThreadPoolExecutor(1)
+        self._epoch = 0
         cuda = device.type == "cuda"
         # Its many small kernels go before the large ones of the step, or they would wait for each of them.
         self._stream = torch.cuda.Stream(device, -1) if cuda else None  # type: ignore[no-untyped-call]
@@ -273,7 +292,9 @@ class DeviceFileBatches(FileBatches):
         """The thread's work; None after the last batch of an epoch."""
         if (packed := next_batch_of(self._next)) is None:
             return None
-        labels, indices, crop = packed.labels, packed.indices, self.split.transform
+        labels = packed.labels
+        indices = packed.indices
+        crop = self.split.transform
         assert isinstance(crop, RandomCrop)
         uniform = crop.uniform(self._source.seed, self._epoch, indices.tolist())
         with torch.cuda.stream(self._stream):
@@ -313,8 +334,12 @@ class LoaderBatches(Batches):
     def __init__(
         self, loader: Iterable[tuple[Tensor, Tensor, Tensor]], steps: int, index: Tensor | None
     ) -> None:
-        self.loader, self.steps, self.index = loader, steps, index
-        self.device, self.seed, self.batch_size = torch.device("cpu"), 0, 0
+        self.loader = loader
+        self.steps = steps
+        self.index = index
+        self.device = torch.device("cpu")
+        self.seed = 0
+        self.batch_size = 0
         self._next: Iterator[tuple[Tensor, Tensor, Tensor]] = iter(())
         self._images = self._labels = torch.empty(0)
 
@@ -338,6 +363,7 @@ class LoaderBatches(Batches):
             labels = torch.where(labels >= 0, self.index[labels.clamp(min=0)], UNREADABLE)
         else:
             labels = torch.zeros_like(labels)
-        self._images, self._labels = images.to(self.device, torch.float32), labels.to(self.device)
+        self._images = images.to(self.device, torch.float32)
+        self._labels = labels.to(self.device)
         self.batch_size = len(images)
         return True

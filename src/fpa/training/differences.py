@@ -16,7 +16,8 @@ def differences(ours: dict[str, Any], theirs: dict[str, Any], prefix: str = "") 
     """
     lines = []
     for key in ours | theirs:
-        mine, other = ours.get(key), theirs.get(key)
+        mine = ours.get(key)
+        other = theirs.get(key)
         if isinstance(mine, dict) and isinstance(other, dict):
             lines += differences(mine, other, f"{prefix}{key}.")
         elif mine != other and f"{prefix}{key}" not in NO_MATTER:

@@ -54,7 +54,8 @@ ClassIndex = Mapping[str, int] | Sequence[int]
 RATES = {"labels": 0.01, "model": 0.0003}
 """The largest learning rate by what the model learns: of SGD for labels, of AdamW for its own predictions."""
 
-STEPS, MOST_EPOCHS = 7800, 60
+STEPS = 7800
+MOST_EPOCHS = 60
 """So many steps are taken where nobody says how many epochs, but no more epochs than this."""
 
 
@@ -305,7 +306,8 @@ def _labelled_by(
     network: nn.Module, data: ImageData, classes: list[str], device: str, workers: int
 ) -> ImageData:
     """The data with the network's own predictions as labels of the test images; training asks it anew."""
-    judge, predicted = copy.deepcopy(network).to(device), torch.zeros_like(data.test.labels)
+    judge = copy.deepcopy(network).to(device)
+    predicted = torch.zeros_like(data.test.labels)
     predicted[data.evaluation] = predictions(judge, data, device, batch_size=250, workers=workers)[0].cpu()
     train = replace(data.train, labels=torch.zeros_like(data.train.labels))
     return replace(data, classes=classes, train=train, test=replace(data.test, labels=predicted))

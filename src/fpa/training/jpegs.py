@@ -56,13 +56,15 @@ class ReadImages(SeededImages):
         indices = torch.tensor([index for _, index in keys])
         most = _LARGEST * 3 * self.split.size**2
         files, sizes = zip(*[_usual_jpeg(self.split.paths[index], most) for _, index in keys], strict=True)
-        lengths, labels = torch.tensor([len(file) for file in files]), self.split.labels[indices]
+        lengths = torch.tensor([len(file) for file in files])
+        labels = self.split.labels[indices]
         images = torch.zeros(len(keys), 3, self.split.size, self.split.size, dtype=torch.uint8)
         for row in (others := (lengths == 0).nonzero()[:, 0]).tolist():
             images[row], labels[row], _ = self[keys[row]]
         packed = torch.from_numpy(np.frombuffer(bytearray().join(files), np.uint8))
-        made = {"images": images[others], "labels": labels, "indices": indices}
-        return PackedFiles(packed, lengths, torch.tensor(sizes), **made)
+        return PackedFiles(
+            packed, lengths, torch.tensor(sizes), images=images[others], labels=labels, indices=indices
+        )
 
     @staticmethod
     def collate(batch: Any) -> Any:  # noqa: D102
@@ -141,7 +143,8 @@ def decoded_crops(
         done = sorted((row for row in rows if photos[row] is not None), key=lambda row: -_area(boxes[row]))
         while done:  # the largest parts first, with as many others as there is room for
             count = max(1, _RESIZED // _area(boxes[done[0]]))
-            some, done = done[:count], done[count:]
+            some = done[:count]
+            done = done[count:]
             images[some] = _resized([photos[row] for row in some], boxes[some], crop.size)
     return images, failed
 

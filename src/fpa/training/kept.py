@@ -39,7 +39,8 @@ class KeptPhotos:
 
 def keep_photos(split: FileSplit, device: torch.device, workers: int = 0) -> KeptPhotos | None:
     """The photos of a training set, decoded; None where they do not fit or are not cropped at random."""
-    room, count = KEPT_SHARE * _memory(device), len(split)
+    room = KEPT_SHARE * _memory(device)
+    count = len(split)
     too_many = 3 * count * split.size**2 > room
     if not isinstance(split.transform, RandomCrop) or device.type == "mps" or too_many:
         return None
@@ -51,12 +52,14 @@ def keep_photos(split: FileSplit, device: torch.device, workers: int = 0) -> Kep
             return None
     shape = (count, 3, aligned(heights), aligned(widths))
     images = torch.zeros(shape, dtype=torch.uint8, device=device)
-    sizes, start = torch.stack([heights, widths], 1), 0
+    sizes = torch.stack([heights, widths], 1)
+    start = 0
     readable = torch.zeros(count, dtype=torch.bool)
     padded = partial(_padded, split.paths, shape[1:])
     for pixels, size in in_processes(padded, count, "decoding the photos", workers):
         here = slice(start, start := start + len(pixels))
-        images[here], readable[here] = pixels.to(device), (size == sizes[here]).all(1)
+        images[here] = pixels.to(device)
+        readable[here] = (size == sizes[here]).all(1)
     labels = torch.where(readable, split.labels, UNREADABLE).to(device)
     unreadable = {split.paths[index] for index in (~readable).nonzero()[:, 0].tolist()}
     return KeptPhotos(images, labels, heights, widths, crop=split.transform, unreadable=unreadable)

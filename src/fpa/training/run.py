@@ -126,26 +126,44 @@ class Run:
     """One model being trained, at its beginning or where its checkpoint stands."""
 
     def __init__(self, job: Job, data: ImageData | LoaderBatches, trainer: "Trainer") -> None:
-        device, captured, settings = trainer.device, trainer.captured, job.settings
-        self.job, self.model = job, job.model().to(device)
+        device = trainer.device
+        captured = trainer.captured
+        settings = job.settings
+        self.job = job
+        self.model = job.model().to(device)
         rate: Any = torch.tensor(0.0, device=device) if captured else 0.0
-        how: dict[str, Any] = {"lr": rate, "weight_decay": settings.weight_decay, "fused": captured or None}
-        kind: Any = torch.optim.AdamW if job.gentle else torch.optim.SGD
-        # eps: gradients that are mere rounding must not be made as large as any other
-        own = {"eps": 1e-6, "capturable": captured} if job.gentle else {"momentum": settings.momentum}
-        self.optimizer: torch.optim.Optimizer = kind(self.model.parameters(), **how, **own)
+        self.optimizer: torch.optim.Optimizer
+        if job.gentle:
+            self.optimizer = torch.optim.AdamW(
+                self.model.parameters(),
+                lr=rate,
+                weight_decay=settings.weight_decay,
+                fused=captured or None,
+                capturable=captured,
+                eps=1e-6,  # gradients that are mere rounding must not be made as large as any other
+            )
+        else:
+            self.optimizer = torch.optim.SGD(
+                self.model.parameters(),
+                lr=rate,
+                weight_decay=settings.weight_decay,
+                fused=captured or None,
+                momentum=settings.momentum,
+            )
         for parameter in self.model.parameters():  # so that a first step is like every other
             for moment in ("exp_avg", "exp_avg_sq") if job.gentle else ("momentum_buffer",):
                 self.optimizer.state[parameter][moment] = torch.zeros_like(parameter)
             if job.gentle:
                 self.optimizer.state[parameter]["step"] = torch.zeros((), device=device if captured else None)
-        accelerator, processes = trainer.accelerator, trainer.processes
+        accelerator = trainer.accelerator
+        processes = trainer.processes
         self.network = accelerator.prepare_model(self.model) if processes > 1 else self.model
         self.network.train(not job.gentle)
         self.batches = trainer.batches(data, job.seed)
         self.normalisation: Callable[[Tensor], Tensor] = data.normalisation
         self.teacher = None if job.teacher is None else copy.deepcopy(job.teacher).to(device).eval()
-        self.draws, self.totals = torch.Generator(device), torch.zeros(5, device=device)
+        self.draws = torch.Generator(device)
+        self.totals = torch.zeros(5, device=device)
         """Totals of all processes: loss summed over images, right, seen, the first bad step or -1, steps."""
         self.epoch = self.step = 0
         self.history: list[Epoch] = []
@@ -188,9 +206,18 @@ class Run:
             remedy = "try targets='model' or larger batches"
             raise InputError(f"nothing to learn from: no batch has labels and at least two images; {remedy}")
         rate = self.job.settings.learning_rate_at(self.epoch + 0.5)
-        self.epoch, self.step = self.epoch + 1, 0
-        learned = {"loss": loss / seen, "accuracy": right / seen, "test_accuracy": test_accuracy}
-        self.history.append(Epoch(self.epoch, rate, **learned, images_per_second=images_per_second))
+        self.epoch = self.epoch + 1
+        self.step = 0
+        self.history.append(
+            Epoch(
+                self.epoch,
+                rate,
+                loss=loss / seen,
+                accuracy=right / seen,
+                test_accuracy=test_accuracy,
+                images_per_second=images_per_second,
+            )
+        )
 
     def checked_totals(self) -> Tensor:
         """The totals, on the host; after a loss that is not finite, training is refused."""
@@ -204,7 +231,8 @@ class Run:
 
     def tensors(self) -> dict[str, Tensor]:
         """The tensors the rest of the run depends on, by name: the live ones, not copies."""
-        state, parameters = self.optimizer.state, self.model.named_parameters()
+        state = self.optimizer.state
+        parameters = self.model.named_parameters()
         momenta = {
             f"{kind.removesuffix('_buffer')}.{name}": value
             for name, each in parameters
@@ -228,7 +256,8 @@ class Run:
         states = {"random.draws": self.draws.get_state(), "random.global": torch.get_rng_state()}
         if self.totals.is_cuda:
             states["random.cuda"] = torch.cuda.get_rng_state(self.totals.device)
-        history, checkpoint = list(self.history), self.checkpoint
+        history = list(self.history)
+        checkpoint = self.checkpoint
         place = {"epoch": self.epoch, "step": self.step, "history": [vars(row) for row in history]}
         card = json.dumps({"description": self.job.description, **place})
 
@@ -251,7 +280,8 @@ class Run:
             if "checkpoint" not in texts:
                 raise InputError(f"{path} is not a checkpoint written by fpa")
             card = json.loads(texts["checkpoint"])
-            description, position = card["description"], (card["epoch"], card["step"])
+            description = card["description"]
+            position = (card["epoch"], card["step"])
             history = [Epoch(**row) for row in card["history"]]
         except (InputError, ValueError, KeyError, TypeError) as error:
             remedy = "remove it, or --overwrite, to train from the start"
@@ -260,7 +290,8 @@ class Run:
         self.random = {name: stored.pop(name) for name in list(stored) if name.startswith("random.")}
         check_same_tensors(path, str(self.job.description.get("model")), self.tensors(), stored)
         self.load(stored)
-        (self.epoch, self.step), self.history = position, history
+        (self.epoch, self.step) = position
+        self.history = history
 
     @property
     def checkpoint(self) -> Path | None:

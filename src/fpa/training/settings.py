@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 from fpa.errors import InputError, at_least
 from fpa.values import check_types, checked
@@ -85,14 +85,16 @@ class TrainingSettings:
         >>> short.milestones, short.warmup_epochs
         ([2, 3], 0)
         """
-        share, changes = self.epochs / recipe.epochs, dict[str, Any]()
+        share = self.epochs / recipe.epochs
+        warmup = self.warmup_epochs
+        milestones = self.milestones
         if share < 1 and self.warmup_epochs == recipe.warmup_epochs >= self.epochs:
-            changes["warmup_epochs"] = int(share * self.warmup_epochs)
+            warmup = int(share * self.warmup_epochs)
         last = max(self.milestones, default=0)
         if share < 1 and self.milestones == recipe.milestones and last >= self.epochs:
             scaled = {round(share * milestone) for milestone in self.milestones}
-            changes["milestones"] = sorted(each for each in scaled if 0 < each < self.epochs)
-        return replace(self, **changes)
+            milestones = sorted(each for each in scaled if 0 < each < self.epochs)
+        return replace(self, warmup_epochs=warmup, milestones=milestones)
 
     def learning_rate_at(self, epoch: float) -> float:
         """The learning rate of an epoch (the first is 0); with `warm-cosine`, at a moment inside it.

@@ -1,7 +1,7 @@
 """The training step: eager, or captured in a CUDA graph with those of other models."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,9 @@ class EagerSteps:
     """A step at a time, as written."""
 
     def __init__(self, group: list[Run], trainer: "Trainer") -> None:
-        self.group, self.trainer, self.batches = group, trainer, batches_of(group)
+        self.group = group
+        self.trainer = trainer
+        self.batches = batches_of(group)
 
     def __call__(self) -> None:  # noqa: D102
         useful = {id(batches): batches.advance() for batches in self.batches}
@@ -49,7 +51,9 @@ class CapturedSteps:
     """
 
     def __init__(self, group: list[Run], trainer: "Trainer") -> None:
-        self.group, self.precision, self.batches = group, trainer.precision, batches_of(group)
+        self.group = group
+        self.precision = trainer.precision
+        self.batches = batches_of(group)
         self.forward = compiled(logits_for, repeatable=True)
         self.counted = compiled(count, repeatable=True)
         self.parameters = [[p for p in run.model.parameters() if p.requires_grad] for run in group]
@@ -105,14 +109,24 @@ def batches_of(group: list[Run]) -> list[Batches]:
 def next_batch(run: Run, precision: str, captured: bool = False) -> tuple[Tensor, Tensor, Tensor]:
     """The run's next images, normalised and perturbed, their labels, and the targets of the loss."""
     images, labels = run.batches.batch(run.draws)
-    augment, batch_size, draws, noise = run.job.augment, run.batches.batch_size, None, None
+    augment = run.job.augment
+    batch_size = run.batches.batch_size
+    draws = None
+    noise = None
     if augment is not None:
         draws = augment.draw((batch_size, *images.shape[2:]), images.device, run.draws)
         noise = augment.masking.noise(images.new_empty((batch_size, *images.shape[1:])), run.draws)
         noise = None if noise is None else noise[run.batches.mine]
     prepared = _compiled_prepare if captured else prepare
-    whole: dict[str, Any] = {"draws": draws, "noise": noise, "batch_size": batch_size}
-    perturbed = prepared(images, run.normalisation, augment, mine=run.batches.mine, **whole)
+    perturbed = prepared(
+        images,
+        run.normalisation,
+        augment,
+        mine=run.batches.mine,
+        draws=draws,
+        noise=noise,
+        batch_size=batch_size,
+    )
     if run.teacher is None:
         return perturbed, labels, labels
     taught = _compiled_taught if captured else taught_by
@@ -174,7 +188,8 @@ def count(
     reduce: Callable[[Tensor], Tensor] | None = None,
 ) -> None:
     """Add a step to a run's totals, on the device; `reduce` sums what several processes have seen of it."""
-    seen, right = (labels >= 0).sum(), (logits.argmax(1) == labels).sum()
+    seen = (labels >= 0).sum()
+    right = (logits.argmax(1) == labels).sum()
     step = torch.stack([loss * seen, right.float(), seen.float(), (~torch.isfinite(loss)).float()])
     if reduce is not None:
         step = reduce(step)

@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -83,8 +82,14 @@ def train_jobs(
                     (job.folder / "checkpoint.safetensors").unlink(missing_ok=True)
                 finished[id(job)] = job.trained(card.accuracy)
         if missing := [job for job in jobs if id(job) not in finished]:
-            how: dict[str, Any] = {"tracker": tracker, "display": display, "workers": workers}
-            trainer = Trainer(missing[0].settings, device, output=missing[0].locked, **how)
+            trainer = Trainer(
+                missing[0].settings,
+                device,
+                output=missing[0].locked,
+                tracker=tracker,
+                display=display,
+                workers=workers,
+            )
             assert data is not None
             check_jobs(missing, data)
             again = [job.folder for job in missing if overwrite and job.folder and is_main_process()]
@@ -133,7 +138,9 @@ class Trainer:
             AcceleratorState._reset_state(reset_partial_state=True)  # an earlier training's device
         folder = output if tracker else None
         self.accelerator = Accelerator(cpu=device == "cpu", log_with=tracker, project_dir=folder)
-        self.settings, self.tracker, self.workers = settings, tracker, workers
+        self.settings = settings
+        self.tracker = tracker
+        self.workers = workers
         self.processes: int = self.accelerator.num_processes
         self.device: torch.device = self.accelerator.device
         if device is not None and self.processes == 1:  # accelerate takes the first GPU
@@ -152,7 +159,8 @@ class Trainer:
 
     def train(self, jobs: list[Job], data: ImageData | LoaderBatches) -> list[Trained]:
         """Train these models to the end."""
-        cuda, size = self.device.type == "cuda", self.settings.batch_size
+        cuda = self.device.type == "cuda"
+        size = self.settings.batch_size
         if isinstance(data, ImageData) and size % self.processes:
             several = f"{self.processes}, the number of processes"
             raise InputError(f"training.batch_size must be a multiple of {several}, got {size}")
@@ -200,9 +208,16 @@ class Trainer:
         """The batches of a run with this seed; those of files are shared by all runs of a seed."""
         if seed in self.loaders:
             return self.loaders[seed]
-        place = {"rank": self.accelerator.process_index, "processes": self.processes}
-        how: dict[str, Any] = {"workers": self.workers, "photos": self.photos, **place}
-        batches = training_batches(data, self.settings.batch_size, seed, self.device, **how)
+        batches = training_batches(
+            data,
+            self.settings.batch_size,
+            seed,
+            self.device,
+            workers=self.workers,
+            photos=self.photos,
+            rank=self.accelerator.process_index,
+            processes=self.processes,
+        )
         if isinstance(batches, FileBatches):
             self.loaders[seed] = batches
         return batches
@@ -231,7 +246,8 @@ class Trainer:
         return [run for run in unfinished if run.position == first], until
 
     def _advance(self, group: list[Run], until: tuple[int, int], data: ImageData | LoaderBatches) -> None:
-        settings, began = self.settings, time.monotonic()
+        settings = self.settings
+        began = time.monotonic()
         steps = CapturedSteps(group, self) if self.captured else EagerSteps(group, self)
         self.saved = time.monotonic()  # what was compiled is no progress that a checkpoint could save
         if self.captured:
@@ -259,12 +275,14 @@ class Trainer:
             if last < group[0].batches.steps:
                 continue
             for run, total in zip(group, totals, strict=True):
-                tested, share = epoch + 1 == settings.epochs or (epoch + 1) % settings.test_every == 0, None
+                tested = epoch + 1 == settings.epochs or (epoch + 1) % settings.test_every == 0
+                share = None
                 if tested and isinstance(data, ImageData):
                     share = accuracy(run.model, data, self.device, workers=self.workers)
                 pace = (last - first) * run.batches.batch_size * len(group) / seconds
                 run.end_epoch(total, share, pace)
-                row, stage = dict(vars(run.history[-1])), run.job.stage
+                row = dict(vars(run.history[-1]))
+                stage = run.job.stage
                 told = "agreement" if run.job.teacher else "accuracy"
                 self.display.epoch(stage, row.pop("epoch"), settings.epochs, row, told)
                 values = {f"{stage}/{name}": value for name, value in row.items() if value is not None}
@@ -334,7 +352,9 @@ def check_jobs(jobs: Sequence[Job], data: ImageData | LoaderBatches) -> None:
     settings.check()
     if isinstance(data, LoaderBatches):  # which says what is wrong with a batch when it comes
         return
-    size, images, classes = settings.batch_size, len(data.train), len(data.classes)
+    size = settings.batch_size
+    images = len(data.train)
+    classes = len(data.classes)
     if size > images:
         raise InputError(f"training.batch_size is {size}, but there are only {images} training images")
     for split in (data.train, data.test):
@@ -346,7 +366,8 @@ def check_jobs(jobs: Sequence[Job], data: ImageData | LoaderBatches) -> None:
     for job in jobs:
         if job.augment is not None:
             job.augment.check(torch.empty(1, *data.input_shape))
-    name, model = jobs[0].description.get("model"), jobs[0].model()
+    name = jobs[0].description.get("model")
+    model = jobs[0].model()
     try:
         outputs = class_count(model, data.input_shape)
     except InputError as error:

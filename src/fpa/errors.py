@@ -38,10 +38,14 @@ class DamagedError(InputError):
         super().__init__(f"{damage}: {remedy}")
 
 
+_INSIDE = ("fpa", "torch", "torchvision")
+"""Packages whose lines a warning does not point at."""
+
+
 def warn(text: str) -> None:
     """A warning at the line of the user's own code that led to it."""
     frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in ("fpa", "torch"):
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in _INSIDE:
         frame, level = frame.f_back, level + 1
     warnings.warn(text, stacklevel=level)
 

@@ -38,11 +38,15 @@ class DamagedError(InputError):
         super().__init__(f"{damage}: {remedy}")
 
 
+_INSIDE = ("fpa", "torch", "torchvision")
+"""Packages whose lines a warning does not point at."""
+
+
 def warn(text: str) -> None:
     """A warning at the line of the user's own code that led to it."""
     frame = sys._getframe(1)
     level = 2
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in ("fpa", "torch"):
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in _INSIDE:
         frame = frame.f_back
         level = level + 1
     warnings.warn(text, stacklevel=level)

@@ -145,6 +145,8 @@ def test_trains_with_fields_overridden(capsys, tmp_path):
         (["train", "tiny", "--fpa.s_max", "40"], "s_max must be in 1..31"),
         (["train", "tiny", "--device", "tpu"], "device must be cpu, cuda, cuda:N or mps, got 'tpu'"),
         (["train", "cifar10", "--data.root", "nowhere", "--augment", "fpa"], "nowhere"),
+        (["evaluate", "shapes-fpa", "--points", "2"], "points must be at least 3, got 2"),
+        (["audit", "shapes-fpa", "--points", "2"], "points must be at least 3, got 2"),
         (["tran"], "unknown command 'tran': did you mean 'train'"),
         (["train", "tiny", "--tracker", "foo"], "unknown tracker 'foo'"),
         (["train", "tiny", "--training.gamma", "-1"], "training.gamma must be in (0, 1], got -1"),

@@ -12,6 +12,9 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import nn
+from torchvision.datasets import ImageFolder
+from torchvision.transforms import v2
 
 import fpa
 from fpa.cli.main import main
@@ -80,6 +83,52 @@ def test_a_model_and_photos_of_ones_own(here, capsys):
         progress=False,
     )
     assert areas("own") == {name: each.area for name, each in expected.fidelity.items()}
+
+
+def test_python_takes_the_images_and_the_normalisation_that_the_command_takes(here, capsys):
+    write_class_folder(here / "many", ["ant", "bee", "cat", "dog"], 8)
+    photos = ("--size", "224", "--mean", "0.4,0.4,0.4", "--std", "0.2,0.2,0.2", "--data", "folder:many")
+    code, _, err = run(capsys, "mine:ten", *SMALL, *photos, "--workers", "0", "--count", "6", "--output", "a")
+    assert code == 0, err
+    chosen = fpa.load_result("a").evaluation.indices.tolist()
+    sys.path.insert(0, str(here))
+    try:
+        import mine
+    finally:
+        sys.path.remove(str(here))
+    scale = Normalisation((0.4,) * 3, (0.2,) * 3)
+    how = {"points": 3, "settings": Settings(ig_steps=2), "count": 6, "progress": False}
+    with pytest.warns(UserWarning, match="labels unknown"):
+        by_name = fpa.evaluate(mine.ten(), "folder:many", ["ig_sum", "vg_abs"], normalisation=scale, **how)
+    assert by_name.evaluation.indices.tolist() == chosen
+    assert areas("a") == {name: each.area for name, each in by_name.fidelity.items()}
+    files = ImageFolder(here / "many", transform=v2.Compose([v2.Resize((32, 32)), v2.PILToTensor()]))
+    with pytest.warns(UserWarning, match="labels unknown"):
+        brought = fpa.evaluate(mine.ten(), files, ["vg_abs"], normalisation=scale, **how)
+    assert brought.evaluation.indices.tolist() == chosen
+
+
+@pytest.mark.parametrize("call", [fpa.evaluate, fpa.audit, fpa.finetune])
+def test_python_asks_for_a_normalisation_that_nobody_says(here, call):
+    write_class_folder(here / "files" / "train", ["cat", "dog"], 3)
+    model = nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(12, 2))
+    with pytest.raises(
+        fpa.InputError, match=r"pass normalisation=fpa.Normalisation\(mean, std\), for pixels"
+    ):
+        call(model, "folder:files")
+
+
+def test_photos_by_name_are_normalised_as_the_model_says(here):
+    model = nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(12, 2)).eval()
+    scale = Normalisation((0.4, 0.5, 0.6), (0.2, 0.3, 0.4))
+    how = {"points": 3, "progress": False, "examples": 0}
+    expected = fpa.evaluate(model, "folder:photos", ["vg_abs", "vgx_sum"], normalisation=scale, **how)
+    other = fpa.evaluate(model, "folder:photos", ["vg_abs", "vgx_sum"], normalisation=HALF, **how)
+    assert not np.allclose(other.evaluation.unmasked, expected.evaluation.unmasked)
+    model.card = fpa.ModelCard("mine", ["cat", "dog"], (3, 224, 224), scale.mean, scale.std)
+    for data in ("folder:photos", load_evaluation_data("folder:photos")):
+        found = fpa.evaluate(model, data, ["vg_abs", "vgx_sum"], **how)
+        np.testing.assert_array_equal(found.evaluation.unmasked, expected.evaluation.unmasked)
 
 
 def test_every_kind_of_model_leaves_the_same_files_and_numbers(here, capsys):

@@ -1,6 +1,7 @@
 """The images of an evaluation: any block, from whatever holds them, is the slice of the whole."""
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -132,14 +133,71 @@ def test_looking_at_the_first_images_takes_nothing_from_a_stream_which_is_read_o
         list(source.blocks(3))
 
 
-@pytest.mark.parametrize("form", INDEXED | STREAMS)
-def test_count_takes_the_first_images_only(form):
-    source = image_source((INDEXED | STREAMS)[form](), normalisation=NORMALISATION, count=7)
+@pytest.mark.parametrize("form", STREAMS)
+def test_count_takes_the_first_images_of_a_stream(form):
+    source = image_source(STREAMS[form](), normalisation=NORMALISATION, count=7)
     blocks = list(source.blocks(4))
     assert [len(block.images) for block in blocks] == [4, 3]
     for block in blocks:
         check(block, 4, IMAGES[:7], LABELS[:7])
     assert source.count in (7, None)
+
+
+def commands_choice(count, total):
+    """The images that `fpa evaluate --count` takes: those with the smallest random numbers."""
+    return sorted(np.argsort(np.random.PCG64(0).random_raw(total), kind="stable")[:count].tolist())
+
+
+@pytest.mark.parametrize("form", INDEXED)
+@pytest.mark.parametrize("size", [1, 4, 64])
+def test_count_takes_the_images_that_the_commands_take(form, size):
+    chosen = commands_choice(7, 11)
+    assert chosen != list(range(7))
+    source = image_source(INDEXED[form](), normalisation=NORMALISATION, count=7)
+    assert (source.count, list(source.numbers)) == (7, chosen)
+    blocks = list(source.blocks(size))
+    assert [number for block in blocks for number in block.indices] == chosen
+    torch.testing.assert_close(torch.cat([block.images for block in blocks]), IMAGES[chosen])
+    labels = torch.cat([block.labels for block in blocks])
+    assert labels.tolist() in (LABELS[chosen].tolist(), [-1] * 7)
+    last = -(-7 // size) - 1  # any block can be read alone
+    (alone,) = source.blocks(size, lambda number: number == last)
+    assert alone.indices == chosen[last * size :]
+
+
+def test_count_of_sorted_images_is_not_one_class_and_brings_its_masks():
+    data = load_data("shapes")
+    chosen = commands_choice(20, 1000)
+    by_name, whole = image_source("shapes", count=20), image_source(data, count=20)
+    assert by_name.numbers == whole.numbers == chosen
+    part = replace(data, evaluation=data.evaluation[chosen])  # an earlier, larger choice has the same ones
+    assert image_source(part, count=5).numbers == commands_choice(5, 1000)
+    labels = torch.arange(1000) // 125
+    images = torch.randn(1000, 1, 4, 4)
+    masks = images[:, 0] > 0
+    (block,) = image_source((images, labels), count=20, masks=masks).blocks(64)
+    assert len(set(block.labels.tolist())) > 4
+    assert torch.equal(block.images[:, 0] > 0, block.foreground)
+    with pytest.raises(InputError, match=r"masks must be bool \[1000, 4, 4\]"):
+        image_source((images, labels), count=20, masks=masks[:20])
+
+
+def test_numbers_that_a_loader_brings_are_kept_by_count():
+    loader = DataLoader(TensorDataset(IMAGES, LABELS, 100 + torch.arange(11)), 4)
+    (block,) = image_source(loader, count=7).blocks(64)
+    assert block.indices == [100 + number for number in commands_choice(7, 11)]
+
+
+def test_more_images_than_are_usual_can_be_had_by_name(monkeypatch):
+    data = load_data("shapes", evaluation_images=50)
+    monkeypatch.setattr("fpa.data.source.load_evaluation_data", lambda name: data)
+    assert image_source("shapes", count=60).numbers == commands_choice(60, 1000)
+
+
+@pytest.mark.parametrize("name", ["folder:photos", "cifar10", "imagenet", "food101"])
+def test_files_by_name_need_a_normalisation(name):
+    with pytest.raises(InputError, match=r"pass normalisation=fpa.Normalisation\(mean, std\)"):
+        image_source(name)
 
 
 def test_a_stream_is_read_no_further_than_count():

@@ -79,6 +79,21 @@ def test_fractions_that_could_not_be_scored_are_refused_before_any_work(net, fra
         fpa.evaluate(net, IMAGES, NAMES, fractions=fractions, **QUICK)
 
 
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"points": 2}, "a curve needs at least 3 points, got 2"),
+        ({"fractions": [0.0, 1.0]}, r"fractions must have one between 0 and 1.* got \[0.0, 1.0\]"),
+        ({"features": 8, "points": 5}, "removes none or all of them.* use smaller features"),
+        ({"fractions": [0.0, 0.001, 1.0]}, "0, 0.1, 100 % of 64 features removes none or all of them"),
+    ],
+)
+def test_curves_on_which_all_maps_score_the_same_are_refused_before_any_work(net, how, message, tmp_path):
+    with pytest.raises(fpa.InputError, match=message):
+        fpa.evaluate(net, IMAGES, NAMES, folder=tmp_path, **QUICK | how)
+    assert not list(tmp_path.glob("blocks/*"))
+
+
 def test_an_engine_has_its_own_precision(net):
     with pytest.raises(fpa.InputError, match=r"the engine works in .*float32.*: leave out precision"):
         fpa.evaluate(fpa.Engine(net), IMAGES, NAMES, precision="bfloat16", **QUICK)

@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -443,3 +444,37 @@ def test_a_finished_evaluation_keeps_the_form_of_its_arithmetic(tmp_path):
         forms.append(result.about["made_with"]["forms"])
     assert set(forms[0]) == {"exact", "forwards", "gradients"}
     assert forms[0] == forms[1]
+
+
+class Sure(nn.Module):
+    """Always says class 0 of three; surer with a larger scale."""
+
+    def __init__(self, scale):
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, images):
+        return images.flatten(1)[:, :1] * 0 + images.new_tensor([self.scale, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("right", "images", "scale", "noticed"),
+    [
+        (0, 6, 20.0, True),
+        (0, 63, 20.0, True),
+        (1, 10, 3.0, True),  # 91 % sure
+        (3, 6, 20.0, False),
+        (0, 6, 1.0, False),  # 58 % sure: that happens once in 180 times
+        (0, 2, 3.0, False),
+    ],
+)
+def test_a_sure_model_that_is_hardly_ever_right_is_noticed(right, images, scale, noticed):
+    labels = torch.ones(images, dtype=torch.long)
+    labels[:right] = 0
+    data = torch.randn(images, 1, 4, 4), labels
+    result = fpa.evaluate(Sure(scale), data, ["random", "edges"], points=3, progress=False)
+    confidence = float(result.evaluation.confidence.mean())
+    if images < 30:
+        improbable = stats.binom.cdf(right, images, confidence) < 0.001
+        assert noticed is bool(improbable and right / images < confidence / 5)
+    assert ("classes are probably assigned wrongly" in (result.evaluation.doubt() or "")) is noticed

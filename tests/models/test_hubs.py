@@ -16,6 +16,7 @@ import fpa
 from fpa.data.normalisation import Normalisation
 from fpa.errors import InputError
 from fpa.models import build_model, load_model, open_model
+from fpa.models.hubs import normalisation_of
 
 NAMES = ["zero", "one", "two"]
 
@@ -31,6 +32,24 @@ class Classifier(nn.Module):
 
     def forward(self, pixel_values):
         return SimpleNamespace(logits=self.head(self.encoder(pixel_values).relu().mean((2, 3))), loss=None)
+
+
+def test_a_model_that_was_opened_says_how_its_images_are_normalised(transformers):
+    known = Normalisation((0.5,) * 3, (0.25,) * 3)
+    for model in (open_model("hf:mine").model, nn.DataParallel(open_model("hf:mine").model)):
+        assert normalisation_of(model) == known
+        assert normalisation_of(fpa.Engine(open_model("hf:mine").model).model) == known
+    given = Normalisation((0.1,) * 3, (0.2,) * 3)
+    assert normalisation_of(open_model("hf:mine", normalisation=given).model) == given
+    assert normalisation_of(load_model("shapes-fpa")) == Normalisation((0.5,) * 3, (0.5,) * 3)
+    assert normalisation_of(open_model("shapes-fpa", normalisation=given).model) == given
+
+
+def test_a_model_of_timm_says_how_its_images_are_normalised():
+    timm = pytest.importorskip("timm")
+    model = timm.create_model("vit_tiny_patch16_224", num_classes=3)  # in -1..1, not as is usual
+    config = timm.data.resolve_model_data_config(model)
+    assert normalisation_of(model) == Normalisation(config["mean"], config["std"])
 
 
 class Processor:

@@ -130,8 +130,9 @@ def test_a_is_the_first_score_and_equals_the_fidelity_image_by_image(net):
 
 def test_scores_from_outside_get_what_they_need(net):
     data = load_data("shapes")
-    images = data.normalisation(data.test.images[:12])
     result = evaluated(net, [Kept(), Drop(), RawSum(), Restless(), Inside()])
+    chosen = torch.tensor(result.evaluation.indices)
+    images = data.normalisation(data.test.images[chosen])
     values = result.evaluation.values
     assert list(values) == ["A", "kept", "drop", "raw_sum", "restless", "inside"]
     weight = net[1].weight.detach()[result.evaluation.targets].view(-1, 3, 32, 32)
@@ -144,7 +145,7 @@ def test_scores_from_outside_get_what_they_need(net):
     lowest = ig.flatten(1).sort(1).values[:, 512:].sum(1) + bias
     np.testing.assert_allclose(values["kept"]["ig_sum"], lowest / logit, rtol=1e-2, atol=1e-2)
     gradient = weight.abs().sum(1)
-    inside = (gradient * data.test.foreground[:12]).sum((1, 2)) / gradient.sum((1, 2))
+    inside = (gradient * data.test.foreground[chosen]).sum((1, 2)) / gradient.sum((1, 2))
     np.testing.assert_allclose(values["inside"]["vg_abs"], inside, rtol=1e-4)
     assert (values["restless"]["ig_sum"] > 0).all()
     assert (values["restless"]["random"] == 0).all()  # a random map depends on neither image nor model
@@ -157,7 +158,7 @@ def test_they_are_stored_in_long_form_and_read_back(net, tmp_path):
     assert list(long.columns) == ["score", "estimator", "image", "value"]
     assert len(long) == 2 * 3 * 12
     chosen = long[(long["score"] == "kept") & (long["estimator"] == "vg_abs")]
-    assert chosen["image"].tolist() == list(range(12))
+    assert chosen["image"].tolist() == result.evaluation.indices.tolist()
     assert chosen["value"].tolist() == result.evaluation.values["kept"]["vg_abs"].tolist()
     again = fpa.load_result(tmp_path)
     assert again.scores == result.scores

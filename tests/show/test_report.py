@@ -156,6 +156,34 @@ class TestFile:
         assert len(data_of(html)["explorer"]["examples"]) == 24
         assert len(html) < 3_000_000
 
+    def test_says_neither_right_nor_wrong_of_images_without_labels(self, study, tmp_path):
+        def labelled(labels):
+            def of(model):
+                return replace(model, examples=replace(model.examples, labels=np.array(labels)))
+
+            models = {name: of(model) for name, model in study.models.items()}
+            return html_of(replace(study, models=models), tmp_path)
+
+        said = study.first.examples.targets.tolist()
+        html = labelled([-1, said[1], (said[2] + 1) % 4, -1])
+        found = data_of(html)["explorer"]
+        assert [example["label"] is None for example in found["examples"]] == [True, False, False, True]
+        assert found["models"][0]["right"] == [None, True, False, None]
+        assert "unknown" not in re.search(r'<label class="thumb".*?</label>', html)[0]
+
+    def test_classes_of_one_name_are_told_apart(self, study, tmp_path):
+        names = ["crane", "crane", "disc", "ring"]
+        model = study.models["fpa"]
+        examples = replace(model.examples, labels=np.array([0, 0, 2, 3]), targets=np.array([0, 1, 2, 2]))
+        about = model.about | {"classes": names}
+        alone = replace(study, models={"fpa": replace(model, examples=examples, about=about)})
+        assert data_of(html_of(alone, tmp_path))["explorer"]["models"][0]["right"] == [
+            True,
+            False,
+            True,
+            False,
+        ]
+
     def test_leaves_out_examples_that_would_make_it_large(self, study, tmp_path, monkeypatch):
         monkeypatch.setattr(explorer, "BUDGET", 30_000)
         html = html_of(study, tmp_path)
@@ -585,6 +613,23 @@ class TestInABrowser:
             browser.execute_script("return performance.getEntriesByType('resource').map((e) => e.name)") == []
         )
         assert browser.get_log("browser") == []
+
+    def test_the_text_beside_an_image_follows_its_label(self, browser, study, tmp_path):
+        model = study.models["fpa"]
+        labels = np.where([True, False, False, False], -1, model.examples.targets)
+        labels[2] = (labels[2] + 1) % 4
+        examples = replace(model.examples, labels=labels)
+        alone = replace(study, models={"fpa": replace(model, examples=examples)})
+        open_page(browser, write_report(alone, tmp_path / "report.html"))
+        texts = []
+        for image in range(3):
+            self.click(browser, f"[name=image][value='{image}']")
+            texts.append(self.select(browser, "#about").text)
+        names = [study.classes[number] for number in model.examples.targets]
+        ends = [f" says “{name}”; that is the class explained." for name in names]
+        assert texts[0] == f"Image 0. The model{ends[0]}"
+        assert texts[1] == f"Image 1, “{names[1]}”. The model{ends[1]}"
+        assert texts[2] == f"Image 2, “{study.classes[labels[2]]}”. The model wrongly{ends[2]}"
 
     @pytest.mark.parametrize("position", [0, 37, 100, 200])
     @pytest.mark.parametrize("order", ["mif", "lif"])

@@ -312,6 +312,7 @@ class TestBadInput:
             ({"augmentations": ["fpa", "cutout"]}, "unknown augmentation 'cutout'"),
             ({"augmentations": []}, "augmentations must be one or more different names"),
             ({"data.size": 1}, "data.size must be at least 8, got 1"),
+            ({"evaluation.points": 2}, "points must be at least 3, got 2"),
         ],
     )
     def test_fields(self, fields, message):

@@ -12,8 +12,8 @@ from torch.utils.data import DataLoader, default_collate
 from torchvision import tv_tensors
 from torchvision.transforms import v2
 
-from fpa import FPA, InputError, Rectangle
-from fpa.masking import Mean, Uniform
+from fpa import FPA, Cell, InputError, Rectangle
+from fpa.masking import Constant, Mean, Uniform
 from fpa.training.augment import _grow_squares, perturbation_mask
 
 CIFAR = {"p1_max": 0.25, "p2": 0.1, "s_max": 3}
@@ -256,7 +256,8 @@ def test_is_a_transform_of_torchvision(augment):
     torch.manual_seed(0)
     image = tv_tensors.Image(torch.randint(1, 255, (3, 24, 40), dtype=torch.uint8))
     box = tv_tensors.BoundingBoxes([[1, 1, 5, 5]], format="XYXY", canvas_size=(24, 40))
-    compose = v2.Compose([v2.ToDtype(torch.float32, scale=True), augment])
+    normalised = v2.Normalize([0.5] * 3, [0.5] * 3)
+    compose = v2.Compose([v2.ToDtype(torch.float32, scale=True), normalised, augment])
     out, out_box, label = compose(image, box, 7)
     assert isinstance(out, tv_tensors.Image)
     assert out.shape == image.shape
@@ -269,6 +270,42 @@ def test_is_a_transform_of_torchvision(augment):
     assert (batch["pixel_values"] == 1).all()
     assert torch.equal(masked["labels"], batch["labels"])
     assert masked["name"] == "x"
+
+
+@pytest.mark.parametrize("make", [FPA, Rectangle, Cell])
+def test_images_before_their_normalisation_are_noticed_once(make):
+    pixels = torch.rand(2, 3, 8, 8, generator=generator(0))
+    augment = make()
+    with pytest.warns(UserWarning, match=rf"given to {make.__name__} lie in 0..1.* put it after v2") as told:
+        v2.Compose([augment, augment, v2.Normalize([0.5] * 3, [0.5] * 3)])(pixels)
+    assert len(told) == 1
+    assert told[0].filename == __file__
+    with pytest.warns(UserWarning, match="lie in 0..1"):
+        make()(pixels[0])
+
+
+@pytest.mark.parametrize(
+    ("images", "masking"),
+    [
+        (torch.randn(2, 3, 8, 8), None),
+        (2 * torch.rand(2, 3, 8, 8) - 1, None),
+        (torch.ones(2, 3, 8, 8), None),
+        (torch.zeros(0, 3, 8, 8), None),
+        (torch.rand(2, 3, 8, 8), Constant(0.5)),
+        (torch.rand(2, 3, 8, 8), "mean"),
+    ],
+    ids=["normalised", "in -1..1", "a single value", "no images", "a value for 0..1", "the mean of an image"],
+)
+def test_other_images_and_maskings_pass_without_a_word(images, masking, recwarn):
+    FPA(masking=masking)(images)
+    assert [str(each.message) for each in recwarn] == []
+
+
+def test_a_compiled_augmentation_does_not_look_at_its_images(recwarn):
+    augment = FPA(1.0)
+    compiled = torch.compile(augment, backend="eager")
+    compiled(torch.rand(2, 3, 8, 8))
+    assert not [each for each in recwarn if "lie in 0..1" in str(each.message)]
 
 
 def test_any_masking_and_its_noise_follow_the_generator():

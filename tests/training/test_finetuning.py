@@ -54,6 +54,57 @@ def loader():
     return DataLoader(TensorDataset(images, torch.arange(20) % 4), batch_size=6)
 
 
+class Folders(Dataset):
+    """As torchvision's ImageFolder: its labels number its own classes."""
+
+    def __init__(self, classes):
+        self.classes = classes
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, index):
+        return torch.randn(3, 8, 8, generator=torch.Generator().manual_seed(index)), index % len(self.classes)
+
+
+class TestLabelsOfALoader:
+    @pytest.mark.parametrize("wrapped", [False, True])
+    def test_of_other_classes_than_the_models_are_refused(self, wrapped):
+        data = Folders(["cat", "dog", "eel"])
+        data = DataLoader(data, batch_size=6) if wrapped else data
+        with pytest.raises(InputError, match=r"the 3 classes of the data .*cat, dog, eel.* give class_index"):
+            finetune(linear(outputs=10), data, targets="labels", epochs=1)
+
+    def test_are_those_that_class_index_says(self):
+        def run(data, **how):
+            return finetune(linear(outputs=10), data, epochs=1, device="cpu", **how)[1].weight
+
+        pairs = [
+            (image, [7, 2, 5][label]) for image, label in map(Folders(list("abc")).__getitem__, range(12))
+        ]
+        expected = run(DataLoader(pairs, batch_size=6), targets="labels")
+        loader = DataLoader(Folders(["cat", "dog", "eel"]), batch_size=6)
+        assert torch.equal(run(loader, class_index=[7, 2, 5]), expected)
+        assert torch.equal(run(loader, class_index={"dog": 2, "cat": 7, "eel": 5}), expected)
+        numbered = DataLoader(Folders(["7", "2", "5"]), batch_size=6)  # named by the outputs themselves
+        assert torch.equal(run(numbered, targets="labels"), expected)
+
+    def test_count_as_outputs_where_they_are_the_users_own_or_as_many(self):
+        changed = Folders(["cat", "dog", "eel"])
+        changed.target_transform = lambda label: label + 4
+        for data, outputs in ((changed, 10), (Folders(["cat", "dog", "eel"]), 3)):
+            finetune(linear(outputs=outputs), data, targets="labels", epochs=1, device="cpu")
+
+
+def test_suggested_settings_are_taken_as_they_are(loader):
+    suggested = replace(suggested_fpa(8, 8), p=0.7)
+    given = {"p": 0.7, "p1_max": suggested.p1_max, "p2": suggested.p2, "s_max": suggested.s_max}
+    runs = [
+        finetune(linear(), loader, fpa=each, epochs=1, device="cpu")[1].weight for each in (suggested, given)
+    ]
+    assert torch.equal(*runs)
+
+
 def linear(outputs=4, seed=0):
     torch.manual_seed(seed)
     return nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, outputs))

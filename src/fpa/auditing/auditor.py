@@ -78,7 +78,7 @@ def audit(
       with the unmasked prediction stands in for the accuracy.
     - `estimators`: at least one signed and one unsigned; random masking is measured in any case. By default
       the paper's ten, the model-free maps and the blurred twins.
-    - `count`: use only the first `count` images; default: all.
+    - `count`: use only so many images, chosen as in `fpa.evaluate`; default: all.
     - `maskings`: what removing a pixel means. The first is judged; the others, with the same maps, show
       whether the ranking of the estimators survives another masking. Several of a kind must differ in their
       settings, which are then part of their names ("blur sigma=4").

@@ -61,6 +61,30 @@ def _are_images(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and len(value) > 0 and all(map(_is_image, value))
 
 
+def inner_dataset(loader: Any) -> Any:
+    """The data set inside of loaders and of parts of data sets; itself where it is neither."""
+    for _ in range(5):  # a loader of a part of a data set, for instance
+        loader = getattr(loader, "dataset", loader)
+    return loader
+
+
+def class_names_of(loader: Any) -> list[str] | None:
+    """The names of the classes that a data set has, also inside of a loader; None where it has none."""
+    classes = getattr(inner_dataset(loader), "classes", None)
+    return [str(name) for name in classes] if isinstance(classes, list | tuple) else None
+
+
+def has_own_labels(loader: Any) -> bool:
+    """Whether something of the user's own makes the labels: they need not be numbers of the classes."""
+    return getattr(inner_dataset(loader), "target_transform", None) is not None
+
+
+def name_of(data: Any) -> str:
+    """What images are called: by the kind of their data set, if they are in one."""
+    plain = is_batch(data) or isinstance(data, Iterator | list)
+    return "images" if plain else type(inner_dataset(data)).__name__
+
+
 def is_batch(loader: Any) -> bool:
     """Whether the loader is itself one batch: images, with labels or without."""
     if _is_array(loader) or isinstance(loader, Mapping):
@@ -285,7 +309,9 @@ class ImageBatches:
         """Whether the loader draws the images at random, in another order every time."""
         self.seen = set[int]()
         self._shape = list[int]()
-        self._numbered = self._needed = self._warned = False
+        self._needed = self._warned = False
+        self.numbered = False
+        """Whether the batches bring the numbers of their images."""
         source = watched(iter(self.source))
         if not (taken := list(itertools.islice(source, 1))):
             raise InputError("there are no images: the loader yields nothing")
@@ -294,13 +320,13 @@ class ImageBatches:
         if numbers and batch_parts(taken[0])[2] is not None:
             if len(self.first) == 1:
                 taken += itertools.islice(source, 1)  # one image alone cannot show that numbers differ
-            self._numbered = are_numbers(taken, self._normalised.channels)
+            self.numbered = are_numbers(taken, self._normalised.channels)
         self._taken = taken if self.one_pass else []
 
     def check_numbers(self) -> None:
         """Refuse a loader of which one cannot tell which image is which, now or when a number repeats."""
         self._needed = True
-        if self.shuffled and not self._numbered:
+        if self.shuffled and not self.numbered:
             problem = "precomputed maps are matched to images by number, but the loader shuffles them"
             remedy = "use shuffle=False, without a sampler, or yield (images, labels, indices)"
             raise InputError(f"{problem}: {remedy}")
@@ -323,7 +349,7 @@ class ImageBatches:
         check_size(f"batch {number}", images, self._shape)
         count = len(images)
         indices = torch.arange(at, at + len(images))
-        if self._numbered:
+        if self.numbered:
             indices = whole_numbers("indices", numbers, count)
             self._check_new(indices.tolist())
         return images, whole_numbers("labels", labels, count), indices

@@ -24,7 +24,8 @@ from fpa.values import checked
 Load = Callable[[DataRequest], Any]
 """Loads a data set: an `ImageData`, or ((images, labels), (images, labels)) to train on and to test."""
 
-_SHIPPED = ("shapes", "digits", "cifar10", "food101", "imagenet")
+_PUBLISHED = ("cifar10", "food101", "imagenet")
+_SHIPPED = ("shapes", "digits", *_PUBLISHED)
 
 DATA_SETS: dict[str, Load] = {name: import_module(f"fpa.data.{name}").load for name in _SHIPPED}
 """The data sets known by name, a module each; a name above, or `register`, adds one."""
@@ -99,6 +100,21 @@ def tuning_data(name: str, root: Path | str = "data", *, size: int = 224) -> Ima
     also hold only images.
     """
     return _load(DataRequest(name, Path(root), size), photos.load_tuning_folder)
+
+
+def check_normalised(name: str) -> None:
+    """Refuse the name of images that models take in many normalisations, where none was given.
+
+    The sets that fpa makes, and a user's own, say theirs: whoever trains on them follows it. Photos and
+    published files are normalised as the authors of each model liked.
+    """
+    if name not in _PUBLISHED and photos.folder_path(name) is None:
+        return
+    example = "fpa.Normalisation((0.5,) * 3, (0.5,) * 3) for images in -1..1"
+    raise InputError(
+        f"neither the model nor {name} says how the model's images are normalised: pass "
+        f"normalisation=fpa.Normalisation(mean, std), for pixels in 0..1 (for instance {example})"
+    )
 
 
 def has_own_test(data: ImageData) -> bool:

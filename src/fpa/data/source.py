@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import tee
 from operator import itemgetter
@@ -15,10 +15,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
-from fpa.data.loaders import ImageBatches, Normaliser, as_tensor, in_order, is_batch, single_images
+from fpa.data.loaders import (
+    ImageBatches,
+    Normaliser,
+    as_tensor,
+    class_names_of,
+    has_own_labels,
+    in_order,
+    name_of,
+    single_images,
+)
 from fpa.data.normalisation import Normalisation
-from fpa.data.sets import load_evaluation_data
-from fpa.data.splits import UNREADABLE, ImageData, read_batches, unreadable, watched
+from fpa.data.sets import check_normalised, load_evaluation_data
+from fpa.data.splits import UNREADABLE, ImageData, fixed_choice, read_batches, unreadable, watched
 from fpa.errors import InputError, at_least
 from fpa.values import checked
 
@@ -68,12 +77,15 @@ class ImageSource(ABC):
     """A few normalised images [N, C, H, W] to try a model with; a stream loses nothing by it."""
     drawn = False
     """Whether the images are drawn at random, in another order every time."""
-
     own_labels = False
     """Whether something of the user's own makes the labels, so that they need not be numbers of `classes`."""
 
     _outputs: Tensor | None
     _masks: Tensor | None = None
+    _chosen: Tensor | None = None
+    """Where `count` chooses among images that can be indexed: the places of those it takes, rising."""
+    _available: int | None = None
+    """How many images can be indexed, before `count` chooses."""
 
     def relabel(self, labels: Sequence[int]) -> None:
         """Say for every class of the data which output of the model stands for it, -1 for none."""
@@ -103,7 +115,8 @@ class ImageSource(ABC):
             for number in filter(asked, range(piece.start // size, -(-piece.stop // size))):
                 ends = torch.tensor([number * size, (number + 1) * size])
                 inside = slice(*torch.searchsorted(rows[0], ends).tolist())
-                brought = [] if self._masks is None else [self._masks[rows[0][inside]]]
+                places = rows[0][inside] if self._chosen is None else self._chosen[rows[0][inside]]
+                brought = [] if self._masks is None else [self._masks[places]]
                 held.append([*(values[inside] for values in rows[1:]), *brought])
                 if (number + 1) * size <= piece.stop:
                     yield self._joined(number, held)
@@ -125,16 +138,30 @@ class ImageSource(ABC):
         return ImageBlock(number, images, labels, indices.tolist(), *foreground)
 
     def bring_masks(self, masks: Any) -> None:
-        """Take bool masks [M, H, W] of the objects, in the order of the images."""
+        """Take bool masks [M, H, W] of the objects, in the order of all images, before `count` chooses."""
         self._masks = as_tensor("masks", masks)
+        needed = self._available or self.count
         sides = list(self.first.shape[2:])
         shape = list(self._masks.shape)
-        if self._masks.dtype != torch.bool or shape[1:] != sides or shape[0] < (self.count or 1):
-            expected = f"bool [{self.count or 'M'}, {sides[0]}, {sides[1]}], a mask for each image"
+        if self._masks.dtype != torch.bool or shape[1:] != sides or shape[0] < (needed or 1):
+            expected = f"bool [{needed or 'M'}, {sides[0]}, {sides[1]}], a mask for each image"
             raise InputError(f"masks must be {expected}, got {self._masks.dtype} {shape}")
         if self.has_masks:
             raise InputError(f"{self.name} has masks of its own: leave out masks")
         self.has_masks = True
+
+    def _choose(self, count: int | None, numbers: Sequence[int]) -> int:
+        """Take `count` of the images with these numbers, always the same ones; returns how many that are.
+
+        The first ones would be of one class, or a few, where the images are sorted.
+        """
+        self._available = len(numbers)
+        if count is None:
+            return self._available
+        if count > self._available:
+            raise InputError(f"the number of images must be in 1..{self._available}, got {count}")
+        self._chosen = fixed_choice(numbers, count)
+        return count
 
     def pictures(self, images: Tensor, like: Tensor | None = None) -> NDArray[np.uint8]:
         """Normalised images [N, C, H, W] as bytes for people.
@@ -172,9 +199,16 @@ def image_source(
     loader's own workers and `collate_fn`; everything else is a stream, read from its start.
 
     `labels` says for every class of the data which output of the model stands for it, -1 for none; without
-    it labels stay as they are. `count` takes only the first so many images. `workers` processes decode the
-    files of an `ImageData`. `masks`, bool [M, H, W] in the order of the images, are the pixels of the
-    objects, for the scores that need them; data sets that know them bring them along.
+    it labels stay as they are. `workers` processes decode the files of an `ImageData`. `masks`, bool
+    [M, H, W] in the order of all images, are the pixels of the objects, for the scores that need them; data
+    sets that know them bring them along.
+
+    `count` takes only so many images. Of a data set, a folder, a tensor or a loader that reads its data set
+    in order they are spread over all by a random choice that is always the same, and the same as that of the
+    commands; a stream gives its first ones.
+
+    The name of a folder or of published files says nothing about a model: with those a `normalisation` must
+    be given. `shapes`, `digits` and data sets of your own have theirs.
 
     >>> source = image_source("shapes", count=100)
     >>> [(block.number, len(block.images)) for block in source.blocks(32, lambda number: number > 1)]
@@ -201,7 +235,11 @@ def _opened(
     workers: int,
 ) -> ImageSource:
     if isinstance(data, str | Path):
+        if normalisation is None:
+            check_normalised(str(data))
         data = load_evaluation_data(str(data))
+        if count is not None and len(data.evaluation) < count <= len(data.test):  # 5,000 may be usual
+            data = replace(data, evaluation=fixed_choice(range(len(data.test)), count))
     outputs = None if labels is None else torch.tensor([*labels, -1])
     if isinstance(data, ImageData):
         if labels is not None and data.classes and len(labels) != len(data.classes):
@@ -260,9 +298,11 @@ class _Evaluation(_Indexed):
         self.has_masks = self._foreground is not None
         outputs = data.test.labels if outputs is None else outputs[:-1]
         self.has_labels = bool((outputs >= 0).any())
-        self.numbers = data.evaluation[:count].tolist()
-        self.count = _counted(count, len(data.evaluation))
+        self.count = self._choose(count, data.evaluation.tolist())
         self.normalisation = normalised.normalisation
+        if self._chosen is not None:
+            self._data = replace(data, evaluation=data.evaluation[self._chosen])
+        self.numbers = self._data.evaluation.tolist()
         readable = (block.images for block in self.blocks(_PROBE) if len(block.images))
         first = next(readable, None)
         self._workers = workers
@@ -288,12 +328,8 @@ class _Brought(ImageSource):
     """A source that reads what people bring, through `ImageBatches`."""
 
     def __init__(self, data: Any, batches: ImageBatches, outputs: Tensor | None, count: int | None) -> None:
-        inner = data
-        for _ in range(5):  # a loader of a part of a data set, for instance
-            inner = getattr(inner, "dataset", inner)
-        classes = getattr(inner, "classes", None)
-        self.name = "images" if is_batch(data) or isinstance(data, Iterator | list) else type(inner).__name__
-        self.classes = [str(name) for name in classes] if isinstance(classes, list | tuple) else None
+        self.name = name_of(data)
+        self.classes = class_names_of(data)
         self.lost = set()
         self._batches = batches
         self._outputs = outputs
@@ -301,10 +337,16 @@ class _Brought(ImageSource):
         self.normalisation = batches.normalisation
         self.first = batches.first[:_PROBE]
         self.drawn = batches.drawn
-        self.own_labels = getattr(inner, "target_transform", None) is not None
+        self.own_labels = has_own_labels(data)
 
     def check_numbers(self) -> None:
         self._batches.check_numbers()
+
+    def _limited(self, total: int) -> int:
+        count = self._choose(self._limit, range(total))
+        if self._chosen is not None and not self._batches.numbered:
+            self.numbers = self._chosen.tolist()
+        return count
 
 
 class _Batched(_Brought, _Indexed):
@@ -316,22 +358,24 @@ class _Batched(_Brought, _Indexed):
         self._loader = loader
         self._size = sampler.batch_size
         total = len(sampler.sampler)
-        self._total = total - total % self._size if sampler.drop_last else total
-        self.count = _counted(self._limit, self._total)
+        total = total - total % self._size if sampler.drop_last else total
+        self.count = self._limited(total)
 
     def _pieces(self, start: int, stop: int) -> Iterator[range]:
         size = self._size
         numbers = range(start // self._size, -(-stop // self._size) if start < stop else 0)
-        return (range(number * size, min((number + 1) * size, self._total)) for number in numbers)
+        return (range(number * size, min((number + 1) * size, self.count)) for number in numbers)
 
     def _read_pieces(self, pieces: Iterable[range]) -> Iterator[tuple[range, Rows]]:
         self._batches.seen.clear()
         # Batches are made as the loader makes them, so that its collate_fn sees the same items together.
         given = self._loader
         pieces, ahead = tee(pieces)
+        chosen = self._chosen
+        items = (list(piece) if chosen is None else chosen[list(piece)].tolist() for piece in ahead)
         loader: Any = DataLoader(
             given.dataset,
-            batch_sampler=map(list, ahead),
+            batch_sampler=items,
             collate_fn=given.collate_fn,
             worker_init_fn=given.worker_init_fn,
             multiprocessing_context=given.multiprocessing_context,
@@ -343,12 +387,13 @@ class _Batched(_Brought, _Indexed):
         )
         for raw, piece in zip(watched(loader), pieces, strict=True):
             number = piece.start // self._size
-            batch = self._batches.converted(raw, number, piece.start)
-            if len(batch[0]) > len(piece):
-                seen = f"batch {number} holds {len(batch[0])} images, but is made of {len(piece)} items"
+            images, labels, indices = self._batches.converted(raw, number, piece.start)
+            if len(images) > len(piece):
+                seen = f"batch {number} holds {len(images)} images, but is made of {len(piece)} items"
                 raise InputError(f"{seen} of the data set: every item must be one image")
-            piece = range(piece.start, min(piece.stop, self.count))
-            yield piece, (torch.tensor(piece), *(part[: len(piece)] for part in batch))
+            if self._chosen is not None and not self._batches.numbered:  # they were counted as they came
+                indices = self._chosen[indices]
+            yield piece, (torch.tensor(piece), images, labels, indices)
 
 
 class _Stream(_Brought):
@@ -362,9 +407,9 @@ class _Stream(_Brought):
         self.indexed = isinstance(source, list) and len(source) == 1
         sized = [first] if self.indexed else [getattr(source, name, None) for name in ("sampler", "dataset")]
         total = next((len(images) for images in sized if isinstance(images, Sized)), None)
-        if self.indexed:
-            _counted(self._limit, len(first))
         self.count = total and min(total, self._limit or total)
+        if self.indexed:
+            self.count = self._limited(len(first))
 
     def _read(self, size: int, asked: Callable[[int], bool]) -> Iterator[tuple[range, Rows]]:
         if self._read_before and self._batches.one_pass:
@@ -372,14 +417,10 @@ class _Stream(_Brought):
         self._read_before = True
         at = 0
         for batch in self._batches:
+            if self._chosen is not None:  # all images are one batch
+                batch = (batch[0][self._chosen], batch[1][self._chosen], batch[2][self._chosen])
             left = len(batch[0]) if self._limit is None else min(len(batch[0]), self._limit - at)
             yield range(at, at + left), (torch.arange(at, at + left), *(part[:left] for part in batch))
             at += left
             if at == self._limit:
                 break
-
-
-def _counted(count: int | None, total: int) -> int:
-    if count is not None and count > total:
-        raise InputError(f"the number of images must be in 1..{total}, got {count}")
-    return count or total

@@ -186,8 +186,23 @@ class DataRequest:
             wanted = min(usual or count, count)
         elif not 1 <= wanted <= count:
             raise InputError(f"the number of evaluation images must be in 1..{count}, got {wanted}")
-        order = np.argsort(np.random.PCG64(_EVALUATION_SEED).random_raw(count), kind="stable")
-        return torch.from_numpy(np.sort(order[:wanted]))
+        return fixed_choice(range(count), wanted)
+
+
+def fixed_choice(numbers: Sequence[int], count: int) -> Tensor:
+    """The places of `count` of these image numbers, in rising order: always the same ones, spread at random.
+
+    Every number has a random key of its own, and the smallest keys are taken. So it does not matter whether
+    some are chosen of all images of a data set or of an earlier, larger choice: the same ones are found.
+
+    >>> larger = fixed_choice(range(100), 20)
+    >>> larger[fixed_choice(larger.tolist(), 5)].tolist() == fixed_choice(range(100), 5).tolist()
+    True
+    """
+    chosen = np.asarray(numbers, dtype=np.int64)
+    keys = np.random.PCG64(_EVALUATION_SEED).random_raw(int(chosen.max(initial=-1)) + 1)
+    order = np.argsort(keys[chosen], kind="stable")
+    return torch.from_numpy(np.sort(order[:count]))
 
 
 def array_data(

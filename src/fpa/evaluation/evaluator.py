@@ -11,6 +11,7 @@ from torch import nn
 from fpa.data.labels import labels_for, other_classes, read_class_index
 from fpa.data.normalisation import Normalisation
 from fpa.data.source import ImageSource, image_source
+from fpa.data.splits import ImageData
 from fpa.engine.engine import Engine
 from fpa.errors import InputError, at_least, warn
 from fpa.evaluation.loop import evaluate_blocks
@@ -19,7 +20,7 @@ from fpa.evaluation.result import Result
 from fpa.evaluation.shards import load_result
 from fpa.explanation import Estimators, Settings
 from fpa.masking import get_masking, masking_json
-from fpa.models.hubs import class_names
+from fpa.models.hubs import class_names, normalisation_of
 from fpa.models.wrap import check_head, classifier, input_channels, unwrapped
 from fpa.notes import Kind, Note, Severity
 from fpa.progress import Tell
@@ -68,11 +69,14 @@ def evaluate(
     - `estimators`: a set ("paper"), names, or a mapping of names to callables, Captum objects, ...
     - `masking`, `points`, `fractions`, `features`, `outputs`, `maps_of`, `scores`, `score_images`, `targets`
       (which class is explained) and `precision`: see `fpa.make_plan`.
-    - `normalisation`: how the model's images are normalised: needed for bytes and for images in 0..1.
+    - `normalisation`: how the model's images are normalised: needed for bytes and for images in 0..1, and
+      for folders and published data sets by name unless the model says it (a model of fpa or timm, or one
+      from `fpa.open_model`).
     - `classes`: their names, in the order of the logits.
     - `class_index`: which output of the model each class of the data stands for: a list [0, 217] or an array,
       a mapping of names to numbers, or a JSON file of one.
-    - `count`: use only the first `count` images.
+    - `count`: use only so many images: a random choice that is always the same, also in the commands. Of
+      a stream, and of a loader that shuffles, the first ones.
     - `device`: where to work; by default where the model is.
     - `judge`: another model with the same classes, for example one fine-tuned with FPA: the maps and the
       explained classes are those of `model`, the curves and scores those of the judge.
@@ -143,6 +147,8 @@ def open_subject(
     A loader that shuffles is refused where the evaluation is to be `stored`.
     """
     inner = model.model if isinstance(model, Engine) else model
+    if normalisation is None and isinstance(data, str | Path | ImageData):
+        normalisation = normalisation_of(inner)
     reading: dict[str, Any] = {"normalisation": normalisation, "count": count, "masks": masks}
     source = image_source(data, channels=input_channels(inner), **reading)
     if stored and source.drawn:

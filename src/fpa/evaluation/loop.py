@@ -34,7 +34,7 @@ from fpa.explanation import Task, maps_of, raw_maps_of
 from fpa.files import clear_temporaries, folder_lock
 from fpa.masking import fully_masked, noise_by_image
 from fpa.models.saved import fingerprint
-from fpa.perturbation import Curves, check_left, curves_of, features_of, not_finite, ranks, segment_count
+from fpa.perturbation import Curves, curves_of, features_of, not_finite, ranks, segment_count
 from fpa.progress import Tell, telling
 from fpa.scores.score import Block
 
@@ -165,11 +165,7 @@ def suited(plan: Plan, source: ImageSource, judge: Engine | None = None) -> Plan
 
     Scores that `all` stands for are left out where these images, or the model that judges, do not allow them.
     """
-    parts = features_of(plan.features, source.first)
-    for masking in (plan.masking, *plan.maskings.values()):
-        check_left(masking, plan.fractions_under(masking), parts)
-    for masking in (score.masking for score in plan.scores if score.masking is not None):
-        check_left(masking, [masking.most], parts)
+    plan.check_features(features_of(plan.features, source.first))
     if any(estimator.raw.needs_numbers for estimator in plan.estimators.values()):
         source.check_numbers()
     for name, estimator in plan.estimators.items():

@@ -12,7 +12,9 @@ from fpa.engine.outputs import OUTPUTS, check_outputs, explained_output
 from fpa.errors import InputError, at_least, counted, one_of
 from fpa.explanation import Estimator, Estimators, Settings, get_estimators, passes
 from fpa.masking import Masking, get_masking, masking_json
-from fpa.perturbation import check_fractions, segment_count, up_to
+from fpa.perturbation import check_fractions, check_left, segment_count, up_to
+from fpa.perturbation.curves import check_between
+from fpa.perturbation.features import Pixels
 from fpa.scores.score import ALL, Given, Passes, Score, get_scores
 from fpa.values import checked
 
@@ -138,6 +140,14 @@ class Plan:
         """The fractions, up to the largest that this masking can remove."""
         return self.fractions if self.fractions[-1] <= masking.most else up_to(masking.most, self.fractions)
 
+    def check_features(self, parts: Pixels) -> None:
+        """Refuse features of the images so large that no curve tells maps apart, or nothing is left."""
+        check_between(self.fractions, parts)
+        for masking in (self.masking, *self.maskings.values()):
+            check_left(masking, self.fractions_under(masking), parts)
+        for masking in (score.masking for score in self.scores if score.masking is not None):
+            check_left(masking, [masking.most], parts)
+
     @property
     def varied(self) -> list[str]:
         """The estimators that are perturbed under the further maskings too: explanations and random maps."""
@@ -187,8 +197,8 @@ def make_plan(
     - `estimators`, `settings`: see `fpa.explain`.
     - `masking`: a name, `{"name": "blur", "sigma": 4}`, `module:Class`, a masking or a function; default: 0
       after normalisation. "black" needs the `normalisation` of the images.
-    - `points`: how many fractions of the features are removed, evenly from 0 to 1 (with "road" to 0.95); or
-      `fractions` themselves.
+    - `points`: how many fractions of the features are removed, at least 3, evenly from 0 to 1 (with "road"
+      to 0.95); or `fractions` themselves.
     - `features`: "pixels", the side of square patches in pixels, or "segments", about 100 superpixels of each
       image ("segments:50": about so many).
     - `outputs`: what is followed, the first is scored: "logit", "centred", "margin", "log_odds",
@@ -230,8 +240,7 @@ def make_plan(
         raise InputError(f"seed must be a whole number of at least 0, got {seed!r}")
     removal, *others = (get_masking(each, *scale) for each in (masking, *(maskings or {}).values()))
     shares = check_fractions(points, fractions, removal.most)
-    if len(shares) < 2 or shares[0] != 0:
-        raise InputError(f"fractions must be two or more and begin with 0, the whole image; got {shares}")
+    _check_scored(shares)
     return Plan(
         named,
         removal,
@@ -247,6 +256,15 @@ def make_plan(
         seed=seed,
         precision=precision,
     )
+
+
+def _check_scored(fractions: Sequence[float]) -> None:
+    """Refuse fractions over which there is no area, or always the same."""
+    if len(fractions) < 2 or fractions[0] != 0:
+        raise InputError(f"fractions must be two or more and begin with 0, the whole image; got {fractions}")
+    if not any(0 < fraction < 1 for fraction in fractions):
+        same = "at 0 and 1 all maps are the same, and A is 0"
+        raise InputError(f"fractions must have one between 0 and 1, since {same}; got {fractions}")
 
 
 def _checked_targets(targets: str | int) -> str | int:

@@ -20,7 +20,7 @@ from fpa.notes import Kind, Note, Severity
 from fpa.scores.fidelity import Fidelity
 from fpa.statistics.baselines import Beats, beats
 from fpa.statistics.contradictions import Reliability, reliability
-from fpa.statistics.intervals import PairedTest, above_chance, half_width
+from fpa.statistics.intervals import ENOUGH_IMAGES, PairedTest, above_chance, half_width, surprisingly_low
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,12 +106,11 @@ class Evaluation:
         """What to doubt: an accuracy near chance although the model is confident of its predictions."""
         known = self.labels >= 0
         accuracy = self.accuracy
-        if accuracy is None or self.confidence is None or known.sum() < 30:
+        if accuracy is None or self.confidence is None or not np.isfinite(self.confidence[known]).any():
             return ()
         confidence = float(np.nanmean(self.confidence[known]))
-        chance = 0.0 if self.chance is None else self.chance
-        near = accuracy < confidence / 5 or not above_chance(accuracy, int(known.sum()), chance)
-        if not confidence >= 0.5 or not near:
+        low = surprisingly_low(accuracy, int(known.sum()), sure=confidence, chance=self.chance or 0.0)
+        if not confidence >= 0.5 or not low:
             return ()
         values = {"accuracy": accuracy, "confidence": confidence}
         return (Note(Kind.DOUBTFUL_CLASSES, Severity.WARNING, values),)
@@ -382,7 +381,7 @@ class Results:
         return [
             name
             for name, model in self.models.items()
-            if (known := int((model.evaluation.labels >= 0).sum())) >= 30
+            if (known := int((model.evaluation.labels >= 0).sum())) >= ENOUGH_IMAGES
             and (chance := model.evaluation.chance) is not None
             and not above_chance(model.accuracy or 0.0, known, chance)
         ]

@@ -162,6 +162,36 @@ def class_names(model: nn.Module) -> list[str]:
     return named or list(card or [])
 
 
+_NORMALISATION = "fpa_normalisation"
+
+
+def remember_normalisation(model: nn.Module, normalisation: Normalisation | None) -> None:
+    """Let a model itself say how its images are normalised, for whoever gets only the model."""
+    if normalisation is not None:
+        setattr(model, _NORMALISATION, normalisation)
+
+
+def normalisation_of(model: nn.Module) -> Normalisation | None:
+    """How the images of a model are normalised, where the model says it; None where it does not.
+
+    A card of fpa says it, `open_model` leaves it on the models it opens, and timm's have a configuration.
+
+    >>> normalisation_of(nn.Flatten()) is None
+    True
+    """
+    network: Any = unwrapped(model)
+    inside = [network.model] if isinstance(network, Logits) else []
+    for part in (network, *inside):
+        if (known := getattr(part, _NORMALISATION, None)) is not None:
+            return as_normalisation(known)
+        if (card := getattr(part, "card", None)) is not None and hasattr(card, "mean"):
+            return Normalisation(card.mean, card.std)
+        config = getattr(part, "pretrained_cfg", None)  # timm
+        if isinstance(config, Mapping) and {"mean", "std"} <= config.keys():
+            return as_normalisation((config["mean"], config["std"]))
+    return None
+
+
 @contextmanager
 def _fetched(what: str, remedy: str) -> Iterator[None]:
     """Say in a line what to do where something is in no cache and cannot be fetched."""

@@ -20,7 +20,15 @@ from fpa.data.sets import is_plain_name
 from fpa.errors import InputError, first_line, shortened
 from fpa.files import WEIGHTS, open_tensors, read_tensors, read_torch, tensors_fingerprint, write_tensors
 from fpa.models.architectures import ModelName, build, parse_model_name, unknown_model
-from fpa.models.hubs import DEFAULT, Opened, about, open_hugging_face, open_published, published
+from fpa.models.hubs import (
+    DEFAULT,
+    Opened,
+    about,
+    open_hugging_face,
+    open_published,
+    published,
+    remember_normalisation,
+)
 from fpa.models.wrap import placed
 from fpa.plugins import load_object
 from fpa.values import check_types, checked
@@ -246,7 +254,9 @@ def open_model(
         opened = open_published(name, named)
     else:
         opened = _with_weights(name, Path(weights), classes)
-    return replace(opened, model=opened.model.eval(), normalisation=normalisation or opened.normalisation)
+    known = normalisation or opened.normalisation
+    remember_normalisation(opened.model, known)
+    return replace(opened, model=opened.model.eval(), normalisation=known)
 
 
 def _saved(spec: str) -> Opened:

@@ -267,6 +267,9 @@ def check_maps(maps: Mapping[str, Tensor] | Tensor, images: Tensor) -> dict[str,
     return named
 
 
+FEWEST_POINTS = 3
+"""Of a curve: at the first and the last nothing and everything is removed, whatever the map."""
+
 MOST_POINTS = 10_000
 """Of a curve."""
 
@@ -283,8 +286,9 @@ def check_fractions(
     """
     if fractions is None:
         check_type("points", points, int)
-        if not 2 <= points <= MOST_POINTS:
-            limit = "at least 2" if points < 2 else f"at most {MOST_POINTS:,}"
+        if not FEWEST_POINTS <= points <= MOST_POINTS:
+            few = points < FEWEST_POINTS
+            limit = f"at least {FEWEST_POINTS}" if few else f"at most {MOST_POINTS:,}"
             raise InputError(f"a curve needs {limit} points, got {points}")
         even = [step / (points - 1) for step in range(points)]
         return up_to(most, even)
@@ -319,6 +323,19 @@ def check_left(masking: Masking, fractions: Sequence[float], parts: Pixels) -> N
     if masking.most < 1 and few:
         gone = f"removing {100 * fractions[-1]:g} % of {few[0]} features removes all of them"
         raise InputError(f"{gone}, but this masking imputes from those that are left: use smaller features")
+
+
+def check_between(fractions: Sequence[float], parts: Pixels) -> None:
+    """Refuse curves of nothing but whole and empty images: all maps have the same, and A would be 0."""
+    counts = set(parts.counts.tolist())
+    if not counts or any(0 < round(share * count) < count for share in fractions for count in counts):
+        return
+    shares = ", ".join(f"{100 * fraction:g}" for fraction in fractions[:8])
+    having = f"{max(counts)} feature{'' if max(counts) == 1 else 's'}"
+    raise InputError(
+        f"removing {shares} % of {having} removes none or all of them, so all maps would score the same: "
+        "use smaller features, or other fractions"
+    )
 
 
 def not_finite(images: Tensor, maps: Mapping[str, Tensor], curves: Curves) -> dict[tuple[str, str], Tensor]:

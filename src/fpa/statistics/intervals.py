@@ -166,6 +166,32 @@ def above_chance(accuracy: float, images: int, chance: float) -> bool:
     return accuracy > chance + 2 * math.sqrt(chance * (1 - chance) / max(images, 1))
 
 
+ENOUGH_IMAGES = 30
+"""From so many on, an accuracy can be compared with that of guessing."""
+
+IMPROBABLE = 0.001
+
+
+def surprisingly_low(accuracy: float, images: int, *, sure: float, chance: float) -> bool:
+    """Whether an accuracy is far too low for a model that is `sure` of its predictions, from 0 to 1.
+
+    It is if it is under a fifth of that, or not above `chance`. Few images tell nothing about chance, but a
+    model that is right with probability `sure` would hardly ever be right so seldom: that is the lower tail
+    of a binomial distribution, and where single images have other probabilities of the same mean, a tail so
+    far below it is smaller still (Hoeffding).
+
+    >>> [surprisingly_low(0.0, images, sure=0.9, chance=0.5) for images in (2, 6, 63)]
+    [False, True, True]
+    """
+    far_below = accuracy < sure / 5
+    if images >= ENOUGH_IMAGES:
+        return far_below or not above_chance(accuracy, images, chance)
+    wrong = max(0.0, 1 - sure)
+    ways = ((math.comb(images, right), right) for right in range(round(accuracy * images) + 1))
+    tail = math.fsum(number * sure**right * wrong ** (images - right) for number, right in ways)
+    return far_below and tail < IMPROBABLE
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Areas:
     """The areas under an estimator's curves, image by image: what is compared."""

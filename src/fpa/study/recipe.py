@@ -99,7 +99,7 @@ class PlanSettings:
 
     def __post_init__(self) -> None:
         check_types(self)
-        for name, least in (("ig_steps", 1), ("sg_samples", 1), ("points", 2)):
+        for name, least in (("ig_steps", 1), ("sg_samples", 1), ("points", 3)):
             at_least(name, getattr(self, name), least)
         if not 0 <= self.sigma < math.inf:
             raise InputError(f"sigma must be a finite number of at least 0, got {self.sigma}")

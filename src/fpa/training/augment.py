@@ -20,8 +20,8 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2.functional import is_pure_tensor
 
 from fpa.data.loaders import check_plain
-from fpa.errors import InputError, at_least
-from fpa.masking import MaskingLike, get_masking
+from fpa.errors import InputError, at_least, warn
+from fpa.masking import Constant, MaskingLike, get_masking
 from fpa.seeds import generator as seeded
 from fpa.values import checked
 
@@ -51,6 +51,7 @@ class _BatchMasking(v2.Transform):
             name = type(self.masking).__name__.lower()
             raise InputError(f"the masking {name} is for evaluations only: it cannot be captured in a step")
         self._worker_seed: int | None = None
+        self._looked = False
 
     def draw(
         self, shape: Shape, device: torch.device | str = "cpu", generator: torch.Generator | None = None
@@ -93,9 +94,33 @@ class _BatchMasking(v2.Transform):
         images = check_plain("images", inpt).as_subclass(Tensor)
         batch = images[None] if images.ndim == 3 else images
         generator = self._own_generator()
+        self._look(batch)
         mask = self.mask(batch, generator)
         masked = self.masking(batch, mask, self.masking.noise(batch, generator)).reshape(images.shape)
         return tv_tensors.wrap(masked, like=inpt) if isinstance(inpt, tv_tensors.TVTensor) else masked
+
+    def _look(self, images: Tensor) -> None:
+        """Say once that images seem not to be normalised yet: their masked pixels would not stay 0.
+
+        The values have to be read for that, so it is done at the first call alone, and never in a step that
+        is compiled or captured, where reading them would end the recording.
+        """
+        if torch.compiler.is_compiling() or self._looked or not images.is_floating_point():
+            return
+        if images.is_cuda and torch.cuda.is_current_stream_capturing():
+            return
+        self._looked = True
+        worker = get_worker_info()
+        # Other maskings, and other values, are chosen for the images as they are; workers are many.
+        if self.masking != Constant() or images.numel() == 0 or (worker is not None and worker.id > 0):
+            return
+        low, high = images.aminmax()
+        if 0 <= low < high <= 1:  # of normalised images, about half of the values are below 0
+            name = type(self).__name__
+            warn(
+                f"the images given to {name} lie in 0..1: if they are normalised afterwards, masked pixels "
+                f"are not 0 there, as they are in evaluations; {_REMEDY}"
+            )
 
     def _own_generator(self) -> torch.Generator | None:
         """The generator given at construction; in a DataLoader worker one of that worker's own.

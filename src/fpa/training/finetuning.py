@@ -29,14 +29,22 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from fpa.data.labels import class_numbers, has_names, relabelled, whole_number
-from fpa.data.loaders import ImageBatches, collated, is_batch, single_images
+from fpa.data.loaders import (
+    ImageBatches,
+    class_names_of,
+    collated,
+    has_own_labels,
+    is_batch,
+    single_images,
+)
 from fpa.data.normalisation import Normalisation, as_normalisation
-from fpa.data.sets import tuning_data
+from fpa.data.sets import check_normalised, tuning_data
 from fpa.data.splits import ImageData
 from fpa.engine.devices import check_device, chosen_device
 from fpa.engine.engine import Engine
 from fpa.errors import InputError, unknown
 from fpa.masking import get_masking, masking_json
+from fpa.models.hubs import normalisation_of
 from fpa.models.saved import ModelCard, fingerprint
 from fpa.models.wrap import class_count, classifier, input_channels, unwrapped
 from fpa.progress import Display
@@ -68,7 +76,7 @@ def finetune(
     epochs: int | None = None,
     learning_rate: float | None = None,
     batch_size: int = 64,
-    fpa: FPA | Cell | Mapping[str, Any] | None = None,
+    fpa: FPA | Cell | FPASettings | Mapping[str, Any] | None = None,
     targets: Targets = "auto",
     class_index: ClassIndex | None = None,
     normalisation: Normalisation | None = None,
@@ -102,12 +110,13 @@ def finetune(
     is 0.01 for labels (SGD) and 0.0003 for the model's own predictions (AdamW; batch norms keep their
     statistics).
 
-    `fpa` sets the perturbation and its masking, or is a dict of what differs from the default: the paper's
-    settings for the image size, but for the model's own predictions p = 1, and p1_max grows to 0.5 at 224 px
-    (`suggested_fpa`). `Cell` in its place deletes single cells, for the score idsds. `output` is a folder for
-    model.safetensors and training.csv, for models that fpa can rebuild (`load_model`); a stopped run
-    continues from there. A loader is then read again from the start of the epoch, and batches that were
-    already trained on are skipped. `inplace=True` changes and returns the model itself.
+    `fpa` sets the perturbation and its masking, is the settings from `suggested_fpa`, or a dict of what
+    differs from the default: the paper's settings for the image size, but for the model's own predictions
+    p = 1, and p1_max grows to 0.5 at 224 px. `Cell` in its place deletes single cells, for the score idsds.
+    `output` is a folder for model.safetensors and training.csv, for models that fpa can rebuild
+    (`load_model`); a stopped run continues from there. A loader is then read again from the start of the
+    epoch, and batches that were already trained on are skipped. `inplace=True` changes and returns the model
+    itself.
 
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 4))
     >>> images, labels = torch.randn(32, 3, 8, 8), torch.arange(32) % 4
@@ -135,9 +144,11 @@ def finetune(
         rule = f"a model file can only be written for a model that fpa can rebuild, not for a {architecture}"
         raise InputError(f"{rule}: leave out output and save the returned model")
     normalisation = as_normalisation(normalisation)
-    if normalisation is None and card is not None:
-        normalisation = Normalisation(card.mean, card.std)
+    if normalisation is None and (card is not None or isinstance(data, str | ImageData)):
+        normalisation = normalisation_of(original)
     if isinstance(data, str):
+        if normalisation is None:
+            check_normalised(data)
         data = tuning_data(data, data_root, size=224 if card is None else card.input_shape[-1])
     display = display or Display(quiet=True)
     if isinstance(data, ImageData):
@@ -163,12 +174,15 @@ def finetune(
     outputs = class_count(network, shape)
     names = [str(number) for number in range(outputs)] if card is None else card.classes
     classes = data.classes if isinstance(data, ImageData) else None
+    known = classes if classes is not None or has_own_labels(data) else class_names_of(data)
     index: list[int] | None = None
     if targets != "model" and class_index is not None:
-        index = _checked_index(class_index, classes, outputs)
+        index = _checked_index(class_index, known if isinstance(class_index, Mapping) else classes, outputs)
     elif targets == "labels":
+        # A loader's labels are numbers of outputs, unless its data set has more or fewer classes than these.
+        by_number = known is None or (classes is None and len(known) == outputs)
         named = None if card is None else names
-        index = list(range(outputs)) if classes is None else _matched(classes, outputs, named)
+        index = list(range(outputs)) if by_number else _matched(known or [], outputs, named)
     if index is None and learning_rate is None:
         settings = replace(settings, learning_rate=RATES["model"])
     if epochs is None:
@@ -177,10 +191,11 @@ def finetune(
         augment = fpa
     else:
         usual = asdict(suggested_fpa(*shape[1:], "model" if index is None else "labels"))
-        for name in fpa or {}:
+        own = asdict(fpa) if isinstance(fpa, FPASettings) else dict(fpa or {})
+        for name in own:
             if name not in (*usual, "masking"):
                 raise unknown("setting of fpa", str(name), (*usual, "masking"))
-        augment = FPA(**usual | dict(fpa or {}))
+        augment = FPA(**usual | own)
     augment.check(first)
     kind = "cell" if isinstance(augment, Cell) else "fpa"
     named = ["p", "grid"] if kind == "cell" else [item.name for item in fields(FPASettings)]

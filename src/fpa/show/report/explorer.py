@@ -49,7 +49,11 @@ def explorer_data(results: Results) -> dict[str, Any] | None:
     shares = None if unit == "pixels" else numbers(gone)
     packed = []
     for (model, each), own, places in zip(examples.items(), rows, curve_rows, strict=True):
-        targets = [_class(results, each.targets[own[i]]) for i in indices]
+        explained = [int(each.targets[own[i]]) for i in indices]
+        targets = [_class(results, number) for number in explained]
+        # By number: two classes may share a name, as ImageNet's cranes do. None where there is no label.
+        labels = [int(each.labels[own[i]]) for i in indices]
+        right = [None if label < 0 else label == says for label, says in zip(labels, explained, strict=True)]
         maps = [_packed_maps(each, name, [own[i] for i in indices]) for name in estimators]
         sides = {"mif": models[model].evaluation.mif, "lif": models[model].evaluation.lif}
         curves = [
@@ -57,7 +61,8 @@ def explorer_data(results: Results) -> dict[str, Any] | None:
             for name in estimators
         ]
         others = "targets" in models[model].plan  # classes that are not those predicted
-        packed.append({"model": model, "targets": targets, "others": others, "maps": maps, "curves": curves})
+        about = {"model": model, "targets": targets, "right": right, "others": others}
+        packed.append(about | {"maps": maps, "curves": curves})
     return {
         "height": height,
         "width": width,
@@ -122,7 +127,8 @@ def _base64(arrays: ArrayLike) -> str:
     return base64.b64encode(np.ascontiguousarray(arrays).tobytes()).decode()
 
 
-def _class(results: Results, number: int) -> str:
+def _class(results: Results, number: int) -> str | None:
+    """The name of a class; None for that of an image without a label."""
     if number < 0:
-        return "unknown"
+        return None
     return results.classes[number] if number < len(results.classes) else f"class {number}"

@@ -198,9 +198,11 @@
       const order = unpacked(map.positions).subarray(image * pixels, (image + 1) * pixels);
       const heat = new Int8Array(unpacked(map.heat).buffer).subarray(image * steps, (image + 1) * steps);
       current = { image, order, curves: { mif: curves.mif[image], lif: curves.lif[image] } };
-      one("#about").textContent = `Image ${example.index}, “${example.label}”. ` + (model.others
+      /* Without a label nobody knows whether the model is right. */
+      const labelled = example.label === null ? "" : `, “${example.label}”`;
+      one("#about").textContent = `Image ${example.index}${labelled}. ` + (model.others
         ? `The class explained is “${target}”.`
-        : `The model${example.label === target ? "" : " wrongly"} says “${target}”; that is the class explained.`);
+        : `The model${model.right[image] === false ? " wrongly" : ""} says “${target}”; that is the class explained.`);
       paint(one("#picture"), original(image));
       const heatColours = Array.from(heat, (value) => colour(value / 127));
       paint(one("#heat"), (p) => heatColours[order[p]]);
@@ -214,7 +216,7 @@
         overlay.replaceChildren();
         if (path) for (let i = 0; i < 2; i++) make(overlay, "path", { d: path });
       }
-      one("#picture").setAttribute("aria-label", `Image ${example.index}, ${example.label}`);
+      one("#picture").setAttribute("aria-label", `Image ${example.index}${labelled}`);
       one("#heat").setAttribute("aria-label", `Importance of its ${data.unit} according to ${controls.map.selectedOptions[0].text}`);
       remove(true);
     }

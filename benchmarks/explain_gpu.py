@@ -34,7 +34,7 @@ import fpa
 from fpa.data.sets import load_data
 from fpa.engine import Engine, Precision
 from fpa.engine.folding import fold_batch_norm
-from fpa.evaluation.result import Evaluation
+from fpa.evaluation.evaluation import Evaluation
 from fpa.explanation import PAPER, Settings, passes
 
 PRECISIONS = ("float32", "tf32", "bfloat16")

@@ -23,7 +23,7 @@ from pathlib import Path
 import pandas as pd
 
 from fpa.cli.main import main as fpa_command
-from fpa.evaluation.result import Result, rivals
+from fpa.evaluation.result import Result
 from fpa.evaluation.shards import load_result
 from fpa.show.names import estimator_names
 from fpa.show.tables import results_table
@@ -52,7 +52,8 @@ def evaluated(model: str, folder: Path, options: argparse.Namespace) -> Result:
 def rows(result: Result) -> dict[str, str]:
     """The lines of the table for one model, by their heading."""
     names = estimator_names(result.results)
-    free, twins = rivals(result.plan)
+    free = result.description.plan.model_free
+    twins = result.description.plan.twins
     fidelity = result.fidelity
     beats = result.beats
     shown: dict[str, str] = {"accuracy": "" if result.accuracy is None else f"{100 * result.accuracy:.1f} %"}

@@ -26,7 +26,7 @@ import fpa
 from fpa.data.sets import load_data
 from fpa.data.splits import ImageData, first_images
 from fpa.engine import Engine
-from fpa.evaluation.result import Evaluation
+from fpa.evaluation.evaluation import Evaluation
 from fpa.explanation import PAPER, Settings
 from fpa.masking import get_masking
 from fpa.models.saved import load_model, read_card

@@ -40,7 +40,7 @@ from fpa.data.normalisation import Normalisation
 from fpa.data.sets import load_data
 from fpa.data.splits import ArraySplit, FileSplit, ImageData, read_batches
 from fpa.engine.devices import chosen_device
-from fpa.evaluation.result import Evaluation, signs
+from fpa.evaluation.evaluation import Evaluation
 from fpa.evaluation.shards import read_evaluation
 from fpa.explanation import Settings
 from fpa.files import write_text
@@ -117,7 +117,7 @@ def exchange(
     for maps, model in models.items():
         for judge, judging in models.items():
             if maps == judge:
-                evaluation, about = read_evaluation(audits[maps])
+                evaluation, description = read_evaluation(audits[maps])
             else:
                 place = folder / f"maps-of-{maps}-on-{judge}"
                 shutil.rmtree(place, ignore_errors=True)  # of an exchange that was stopped
@@ -132,8 +132,8 @@ def exchange(
                     folder=place,
                 )
                 evaluation = result.evaluation
-                about = result.about
-            found[maps, judge] = evaluation, signs(about["plan"])
+                description = result.description
+            found[maps, judge] = evaluation, description.plan.signed
     write_judges(folder, found)
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import fpa
 from fpa.data.splits import ImageData
 from fpa.engine import Engine
-from fpa.evaluation.result import Evaluation
+from fpa.evaluation.evaluation import Evaluation
 from fpa.explanation import PAPER, Settings
 from fpa.files import write_text
 from fpa.masking import Constant

@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from fpa.evaluation.description import Description
+from fpa.evaluation.evaluation import Evaluation
 from fpa.evaluation.examples import Examples
-from fpa.evaluation.result import Evaluation, Result, Results
+from fpa.evaluation.result import Result, Results
 from fpa.scores.fidelity import common_images
 
 ESTIMATORS = {
@@ -81,14 +83,20 @@ def made_up_study(
             foreground=rng.random((examples, size, size)) < 0.3,
         )  # fmt: skip
         about = {
+            "format": 2,
             "plan": plan,
+            "model": "fingerprint",
+            "block": images,
+            "images": images,
             "classes": CLASSES,
             "name": variant,
             "augmentation": variant,
             "training": {"p": 0.5, "p1_max": 0.25, "p2": 0.1, "s_max": 3} if variant == "fpa" else {},
             "made_with": {"forms": {"gradients": "float32, folded", "forwards": "float32, folded, compiled"}},
         }
-        models[variant] = Result.of(variant, evaluation, about, keep=keep, examples=shown, history=history)
+        models[variant] = Result.of(
+            variant, evaluation, Description.from_json(about), keep=keep, examples=shown, history=history
+        )
     about = {"versions": {"fpa": "0.1.0", "torch": "2.11"}, "device": "cpu", "seeds": {"seed": 0}}
     about["timings"] = {"none": {"train": 31.0, "evaluate": 12.5}, "tables": 0.4}
     recipe = {"name": name, "model": "resnet-small", "seed": 0, "data": {"name": name}}
@@ -99,9 +107,20 @@ def made_up_evaluation(name="net", augmentation="", data="photos", **arguments):
     """A single model that was trained elsewhere; arguments as for a study."""
     study = made_up_study(variants=("none",), **arguments)
     made_with = {"versions": {"torch": "2.11"}, "device": "cpu", "forms": {"forwards": "float32, folded"}}
-    about = study.first.about | {"name": name, "augmentation": augmentation, "data": data, "training": {}}
-    about |= {"made_with": made_with, "timings": {"evaluate": 12.5}}
-    return replace(study.first, name=name, about=about, history={}).results
+    own = {"name": name, "augmentation": augmentation, "data": data, "training": {}}
+    first = described(study.first, **own, made_with=made_with, timings={"evaluate": 12.5})
+    return replace(first, name=name, history={}).results
+
+
+def described(model, **changes):
+    """The model with another evaluation.json; what is not changed stays as it was, and so do the numbers.
+
+    An estimator of a changed plan that has no label is shown under its name.
+    """
+    about = model.about | changes
+    for name, parts in about["plan"]["estimators"].items():
+        parts.setdefault("label", {"key": name, "name": name})
+    return replace(model, description=Description.from_json(about))
 
 
 def made_up_plan():
@@ -112,7 +131,7 @@ def made_up_plan():
             "reduction": reduction or "sum",
             "times_input": prime,
             "sign": sign,
-            "label": {"name": label, "prime": prime, "reduction": reduction},
+            "label": {"key": name, "name": label, "prime": prime, "reduction": reduction},
         }
         for name, (sign, label, prime, reduction) in ESTIMATORS.items()
     }
@@ -121,9 +140,11 @@ def made_up_plan():
     return {
         "estimators": estimators,
         "masking": {"name": "constant", "value": 0.0},
+        "maskings": {},
         "features": "pixels",
         "fractions": [step / 20 for step in range(21)],
         "outputs": ["logit"],
+        "divided": {"logit": True},
         "scores": {"A": A},
         "seed": 0,
     }
@@ -151,10 +172,7 @@ def ranks_of(maps, features):
 
 def with_plan(results, **changes):
     """The results with another plan; what it does not touch stays as it was."""
-    models = {
-        name: replace(model, about=model.about | {"plan": model.plan | changes})
-        for name, model in results.models.items()
-    }
+    models = {name: described(model, plan=model.plan | changes) for name, model in results.models.items()}
     return replace(results, models=models)
 
 
@@ -173,8 +191,9 @@ def with_rivals(results):
     for name, parts in plan["estimators"].items():
         parts.setdefault("raw", {"name": name})
         parts["reduction"] = parts["label"]["reduction"]
-    centre = {"sign": "baseline", "raw": {"name": "centre"}, "label": {"name": "Centre"}}
-    twin = plan["estimators"]["ig_sum"] | {"sign": "twin", "blur": "side/16", "label": {"name": "blurred IG"}}
+    centre = {"sign": "baseline", "raw": {"name": "centre"}, "label": {"key": "centre", "name": "Centre"}}
+    blurred = {"sign": "twin", "blur": "side/16", "label": {"key": "ig_sum~", "name": "blurred IG"}}
+    twin = plan["estimators"]["ig_sum"] | blurred
     plan = plan | {"estimators": plan["estimators"] | {"centre": centre, "ig_sum~": twin}}
     source = results.first.evaluation
     rng = np.random.default_rng(2)
@@ -192,9 +211,9 @@ def with_rivals(results):
             }
             sides[side] = curves | own
         importance = old.importance | {new: old.importance[of] for new, of in more.items()}
-        about = model.about | {"plan": plan}
+        description = described(model, plan=plan).description
         models[name] = Result.of(
-            name, replace(old, importance=importance, **sides), about, history=model.history
+            name, replace(old, importance=importance, **sides), description, history=model.history
         )
     return replace(results, models=models)
 

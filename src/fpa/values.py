@@ -73,6 +73,28 @@ def check_type(name: str, value: Any, kind: Any) -> None:
         raise InputError(f"{name} must be {type_in_words(kind)}, got {shown(value)}")
 
 
+def part_of(values: Mapping[str, Any], name: str, kind: Any, *, of: str = "") -> Any:
+    """A part of what was read from JSON, which must be of this type; one that is not there is None.
+
+    >>> part_of({"seed": 3}, "seed", int), part_of({"seed": 3}, "judge", str | None)
+    (3, None)
+    """
+    value = values.get(name)
+    check_type(f"{name} of {of}" if of else name, value, kind)
+    return value
+
+
+def besides(values: Mapping[str, Any], *kinds: type) -> dict[str, Any]:
+    """What was read from JSON and is no field of these dataclasses.
+
+    >>> from dataclasses import make_dataclass
+    >>> besides({"points": 21, "later": 1}, make_dataclass("Curve", [("points", int)]))
+    {'later': 1}
+    """
+    known = {each.name for kind in kinds for each in fields(kind)}
+    return {key: value for key, value in values.items() if key not in known}
+
+
 def _resolved(annotation: Any, function: Callable[..., Any]) -> Any:
     """The type that an annotation stands for; anything, where it is known to type checkers only."""
     if not isinstance(annotation, str):

@@ -36,6 +36,7 @@ from fpa.show.figures import style
 from fpa.show.figures.audits import areas_by_masking, audited_ranks
 from fpa.statistics.contradictions import opposite_by_chance
 from fpa.statistics.intervals import Estimate
+from studies import described
 
 QUICK = {"settings": Settings(ig_steps=4, sg_samples=2), "points": 5, "progress": False}
 
@@ -676,8 +677,10 @@ class TestShown:
         assert "LayerGradCam" in drawn
         assert "…" not in page
         assert "fpa.audit</code> with the same model" in page
-        found.labels[cam]["name"] = "another <map> of a distant layer"
-        page = found.report(tmp_path / "audit.html").read_text(encoding="utf-8")
+        plan = found.result.plan
+        plan["estimators"][cam]["label"]["name"] = "another <map> of a distant layer"
+        longer = replace(found, result=described(found.result, plan=plan))
+        page = longer.report(tmp_path / "audit.html").read_text(encoding="utf-8")
         assert ">another &lt;map&gt; o…</text>" in page
         assert page.count("another &lt;map&gt; of a distant layer") == 1  # whole, in the table
 

@@ -6,6 +6,7 @@ import torch
 
 from fpa.data.source import image_source
 from fpa.engine import Engine, Precision
+from fpa.evaluation.description import SubjectFacts
 from fpa.evaluation.loop import evaluate_blocks
 from fpa.evaluation.plan import make_plan
 from fpa.evaluation.shards import read_evaluation
@@ -74,11 +75,12 @@ def test_global_switches_come_back(net, images):
 
 
 def test_blocks_resume_on_cuda(net, images, tmp_path):
-    about, plan = {"name": "net", "classes": list("abcd")}, make_plan(settings=FEW)
+    subject = SubjectFacts(name="net", classes=tuple("abcd"))
+    plan = make_plan(settings=FEW)
 
     def run(chosen, folder):
         source = image_source(chosen)
-        evaluate_blocks(Engine(net), source, plan, folder, about=about, block=16, progress=False)
+        evaluate_blocks(Engine(net), source, plan, folder, subject=subject, block=16, progress=False)
         return read_evaluation(folder)[0]
 
     whole = run(images, tmp_path / "a")

@@ -16,6 +16,7 @@ from fpa.engine.engine import Engine
 from fpa.errors import DamagedError, InputError
 from fpa.evaluation import loop as module
 from fpa.evaluation import shards
+from fpa.evaluation.description import SubjectFacts
 from fpa.evaluation.loop import evaluate_blocks
 from fpa.evaluation.plan import make_plan
 from fpa.explanation import Settings, explain
@@ -42,9 +43,9 @@ def read_evaluation(folder):
 
 def run(net, data, folder, *, block=4, progress=False, estimators="paper", **changes):
     plan = make_plan(estimators, **{"settings": FEW, "points": 5, **changes})
-    about = {"name": "net", "classes": ["a", "b", "c", "d"]}
+    subject = SubjectFacts(name="net", classes=("a", "b", "c", "d"))
     evaluate_blocks(
-        Engine.of(net), image_source(data), plan, folder, about=about, block=block, progress=progress
+        Engine.of(net), image_source(data), plan, folder, subject=subject, block=block, progress=progress
     )
     return read_evaluation(folder)
 
@@ -326,10 +327,10 @@ def test_a_block_that_cannot_be_stored_ends_the_evaluation(net, tmp_path, monkey
                 future.set_exception(error)
         waiting.clear()
 
-    def full(self, number, block, about):
+    def full(self, number, block, description):
         if number == 1:
             raise MemoryError("no room for the columns")
-        usual(self, number, block, about)
+        usual(self, number, block, description)
 
     usual = shards.EvaluationFolder.write
     monkeypatch.setattr(shards.EvaluationFolder, "write", full)

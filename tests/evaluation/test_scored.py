@@ -13,7 +13,7 @@ from fpa.show import figures
 from fpa.show.report import write_report
 from fpa.show.tables import markdown, results_table, terminal
 from fpa.statistics import holm
-from studies import made_up_study, with_score
+from studies import described, made_up_study, with_score
 
 
 @pytest.fixture(scope="module")
@@ -75,9 +75,8 @@ def without(results, score, names, images=()):
         for name, each in values.items():
             each[slice(None) if name in names else list(images)] = np.nan
         models[key] = replace(
-            model,
+            described(model, scores_left_out={"idsds": "needs something else"}),
             evaluation=replace(model.evaluation, values=model.evaluation.values | {score: values}),
-            about=model.about | {"scores_left_out": {"idsds": "needs something else"}},
         )
     return replace(results, models=models)
 

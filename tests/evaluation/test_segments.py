@@ -8,6 +8,7 @@ import torch
 
 import fpa
 from fpa.errors import InputError
+from fpa.evaluation.description import SubjectFacts
 from fpa.evaluation.loop import evaluate_blocks
 from fpa.evaluation.shards import read_evaluation
 from fpa.perturbation import features_of, ranks
@@ -64,8 +65,10 @@ def test_segments_do_not_depend_on_the_other_images_of_a_block(images, result, t
         fpa.Engine(fpa.load_model("shapes-fpa")),
         fpa.make_plan(NAMES, features="segments:30", points=5),
     )
-    about = {"name": "alone", "classes": []}
-    evaluate_blocks(engine, fpa.image_source(images), plan, tmp_path, block=1, about=about, progress=False)
+    subject = SubjectFacts(name="alone")
+    evaluate_blocks(
+        engine, fpa.image_source(images), plan, tmp_path, block=1, subject=subject, progress=False
+    )
     alone, _ = read_evaluation(tmp_path)
     for name in NAMES:
         np.testing.assert_allclose(alone.lif[name], result.evaluation.lif[name], rtol=1e-4, atol=1e-4)

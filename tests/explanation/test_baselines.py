@@ -8,7 +8,7 @@ from torch import nn
 
 import fpa
 from fpa.errors import InputError
-from fpa.evaluation.result import rivals
+from fpa.evaluation.stored_plan import StoredPlan
 from fpa.explanation import Estimator, Settings, get_estimators, passes
 from fpa.masking import Blur
 
@@ -117,7 +117,8 @@ def test_in_an_evaluation(net):
     result = fpa.evaluate(net, some(12), named, settings=FEW, points=3, progress=False)
     assert set(result.reliability.by_area) == {"mine", "other"} == set(result.signed)
     assert [pair.kind for pair in result.reliability.pairs] == ["signed-unsigned"]
-    assert rivals(result.plan) == (["noise", "middle"], {"mine": ["soft"]})
+    assert result.description.plan.model_free == ["noise", "middle"]
+    assert result.description.plan.twins == {"mine": ["soft"]}
     assert set(result.beats.model_free) == {"mine", "other"}
     assert set(result.beats.twin) == {"mine"}
     assert result.beats.twin["mine"].name == "soft"
@@ -141,19 +142,23 @@ class Attribution:
         return self.sign * images
 
 
+def twins_in(result):
+    return result.description.plan.twins
+
+
 @pytest.mark.parametrize("pair", [first_and_second(), (Attribution(1), Attribution(-1))])
 def test_an_explanation_is_compared_with_its_own_twin_alone(net, tmp_path, pair):
     named = {"one": pair[0], "two": pair[1], "t": "twins"}
     result = fpa.evaluate(net, some(12), named, points=3, progress=False, folder=tmp_path)
     expected = {"one": ["one~"], "two": ["two~"]}
-    assert rivals(result.plan)[1] == expected == rivals(fpa.load_result(tmp_path).plan)[1]
+    assert twins_in(result) == expected == twins_in(fpa.load_result(tmp_path))
     assert {name: rival.name for name, rival in result.beats.twin.items()} == {"one": "one~", "two": "two~"}
     audit = fpa.audit(
         net, some(12), {**named, "vg": "vg_abs"}, maskings=["constant"], points=3, progress=False
     )
     assert {name: audit.beats.twin[name].name for name in expected} == {"one": "one~", "two": "two~"}
     by_hand = {"one": pair[0], "two": pair[1], "soft": Estimator(pair[1]).twin(2)}
-    assert rivals(fpa.evaluate(net, some(4), by_hand, points=3, progress=False).plan)[1] == {"two": ["soft"]}
+    assert twins_in(fpa.evaluate(net, some(4), by_hand, points=3, progress=False)) == {"two": ["soft"]}
     renamed = get_estimators(named)
     swapped = {"two": renamed["one"], "one": renamed["two"], "soft": renamed["one~"]}
     assert get_estimators(swapped)["soft"].twin_of == "two"
@@ -167,8 +172,9 @@ def test_plans_that_describe_every_map_are_stored_as_before(net):
         {"one": "vg_abs", "two": "vg_abs", "t": "twins"},
         [brightness, "vg_abs", "twins"],
     ):
-        stored = fpa.make_plan(named).to_json(engine)["estimators"]
+        plan = fpa.make_plan(named).to_json(engine)
+        stored = plan["estimators"]
         keys = {"raw", "reduction", "times_input", "sign", "label"}
         assert {frozenset(each) for each in stored.values()} <= {frozenset(keys), frozenset(keys | {"blur"})}
-    old = {"estimators": {name: dict(each) for name, each in stored.items()}}
-    assert rivals(old)[1] == {"brightness": ["brightness~"], "vg_abs": ["vg_abs~"]}
+    twins = StoredPlan.from_json(plan).twins
+    assert twins == {"brightness": ["brightness~"], "vg_abs": ["vg_abs~"]}

@@ -5,7 +5,6 @@ import functools
 import resource
 import sys
 import warnings
-from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -597,7 +596,7 @@ def test_quantus_own_function(net):
 
 def test_names_in_front_of_people():
     def shown(name, style="text", most=None):
-        label = asdict(get_estimators([name])[name].label(name))
+        label = get_estimators([name])[name].label(name)
         return estimator_name(name, style, label=label, most=most)
 
     assert shown("captum:DeepLift_sum") == "DeepLift_sum"

@@ -167,6 +167,7 @@ def test_they_are_stored_in_long_form_and_read_back(net, tmp_path):
 
 def test_a_score_is_equal_for_every_block_and_batch_size(net):
     from fpa.data.source import image_source
+    from fpa.evaluation.description import SubjectFacts
     from fpa.evaluation.loop import evaluate_blocks
     from fpa.evaluation.plan import make_plan
     from fpa.evaluation.shards import read_evaluation
@@ -180,8 +181,8 @@ def test_a_score_is_equal_for_every_block_and_batch_size(net):
 
         with tempfile.TemporaryDirectory() as folder:
             engine, source = fpa.Engine(net, batch_size=batch), image_source("shapes", count=12)
-            about = {"name": "net", "classes": list("abcdefgh")}
-            evaluate_blocks(engine, source, plan, folder, about=about, block=block, progress=False)
+            subject = SubjectFacts(name="net", classes=tuple("abcdefgh"))
+            evaluate_blocks(engine, source, plan, folder, subject=subject, block=block, progress=False)
             values.append(read_evaluation(folder)[0].values)
     assert len(values[0]) == len(values[1]) > 20
     for score in values[0]:

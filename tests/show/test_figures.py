@@ -19,7 +19,7 @@ from fpa.scores.fidelity import common_images
 from fpa.show import figures
 from fpa.show.names import model_looks
 from fpa.training.augment import FPA, Rectangle
-from studies import SIGNED, made_up_evaluation, made_up_study, with_plan, with_signs
+from studies import SIGNED, described, made_up_evaluation, made_up_study, with_plan, with_signs
 
 BLUE, RED, GREY = "#0072B2", "#C8102E", "#8C8C8C"
 
@@ -51,9 +51,9 @@ def changed(study, curves=lambda name, values: values, unmasked=None, names=None
     keep = common_images(*(evaluation.unmasked for evaluation in evaluations.values()))
     models = {}
     for key, old in study.models.items():
-        about = old.about | {"plan": old.plan | {"estimators": estimators}}
+        description = described(old, plan=old.plan | {"estimators": estimators}).description
         examples = replace(old.examples, maps=called(old.examples.maps), ranks=called(old.examples.ranks))
-        models[key] = Result.of(key, evaluations[key], about, keep=keep, examples=examples)
+        models[key] = Result.of(key, evaluations[key], description, keep=keep, examples=examples)
     return replace(study, models=models)
 
 
@@ -414,7 +414,7 @@ def test_the_users_own_estimators_and_augmentations_are_drawn_with_their_names(s
     names = {"vgx_sum": "my_$map$_{1}", "vg_abs": "an_estimator_with_a_very_long_name"}
     own = changed(study, names=names)
     odd = {"classes": ["$a$_b^", "x" * 80, "two\nlines $", "d"], "augmentation": "my $word$", "training": {}}
-    models = {key: replace(model, about=model.about | odd) for key, model in own.models.items()}
+    models = {key: described(model, **odd) for key, model in own.models.items()}
     own = replace(own, models={"none": models["none"], "my $aug$_x": models["fpa"]})
     paths = figures.save_figures(own, tmp_path)
     assert {path.stem for path in paths} > {"curves-signed", "curves-unsigned", "ranks", "sign-fluctuation"}
@@ -484,7 +484,7 @@ def test_a_model_evaluated_alone_gets_all_figures_that_make_sense(tmp_path):
     names = "definition-of-area curves-signed curves-unsigned lif-over-scores sign-fluctuation fidelity ranks"
     assert list(figures.all_figures(own)) == names.split()
     settings = {"training": {"p": 0.5, "p1_max": 0.25, "p2": 0.1, "s_max": 3}, "augmentation": "fpa"}
-    tuned = replace(own.first, about=own.first.about | settings).results
+    tuned = described(own.first, **settings).results
     assert list(figures.all_figures(tuned)) == ["fpa-examples", *names.split()]
     assert "Model" in texts(figures.perturbation_curves(own))
 
@@ -505,7 +505,7 @@ def test_curves_of_another_output_are_called_by_it(study):
     }
     other = with_plan(replace(study, models=models), outputs=["probability"])
     other = replace(
-        other, models={name: Result.of(name, m.evaluation, m.about) for name, m in other.models.items()}
+        other, models={name: Result.of(name, m.evaluation, m.description) for name, m in other.models.items()}
     )
     figure = figures.perturbation_curves(other)
     assert figure.axes[0].get_ylabel() == "MIF\nProbability"

@@ -16,7 +16,7 @@ from fpa.show.names import estimator_looks, model_looks
 from fpa.show.report import explorer, verdict, write_report
 from fpa.statistics.contradictions import reliability
 from fpa.statistics.intervals import Estimate
-from studies import SIGNED, made_up_evaluation, made_up_study, with_plan, with_score
+from studies import SIGNED, described, made_up_evaluation, made_up_study, with_plan, with_score
 
 ODD = "a <b>bold</b> & odd name"
 
@@ -193,7 +193,7 @@ class TestFile:
     def test_shows_text_from_data_as_text(self, study, tmp_path):
         nasty = "</script><script>alert(1)</script>\u2028<!--"
         model = renamed(study.models["fpa"], nasty)
-        model = replace(model, about=model.about | {"classes": [nasty] * 4, "augmentation": nasty})
+        model = described(model, classes=[nasty] * 4, augmentation=nasty)
         study = with_score(
             replace(
                 study,
@@ -314,8 +314,8 @@ class TestFile:
         assert 'href="#training"' not in html
 
     def test_names_the_arithmetic_of_every_model_where_it_differs(self, study, tmp_path):
-        about = study.models["fpa"].about | {"made_with": {"forms": {"forwards": "bfloat16"}}}
-        html = html_of(changed(study, "fpa", about=about), tmp_path)
+        other = described(study.models["fpa"], made_with={"forms": {"forwards": "bfloat16"}})
+        html = html_of(replace(study, models=study.models | {"fpa": other}), tmp_path)
         assert '<th scope="row">arithmetic · FPA · forwards</th><td>bfloat16</td>' in html
         assert '<th scope="row">arithmetic · None · forwards</th><td>float32, folded, compiled</td>' in html
 
@@ -332,7 +332,7 @@ def renamed(model, name):
     return Result.of(
         model.name,
         replace(evaluation, mif=renamed_keys(evaluation.mif), lif=renamed_keys(evaluation.lif)),
-        model.about | {"plan": plan},
+        described(model, plan=plan).description,
         examples=replace(examples, maps=renamed_keys(examples.maps), ranks=renamed_keys(examples.ranks)),
     )
 

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from fpa.evaluation.result import Results
 from fpa.evaluation.scored import best, worse_than_best
+from fpa.explanation import Label
 from fpa.notes import Kind, Note, Severity
 from fpa.show import STAGES, scope, show_all, summary, tables, write_comparison
 from fpa.show.names import estimator_name, model_name
@@ -358,7 +359,7 @@ def test_a_comparison_removes_overviews_that_do_not_apply(study, tmp_path):
     [("text", "My_Net'_abs"), ("html", "My_Net′<sub>abs</sub>"), ("latex", r"My\_Net$'$\textsubscript{abs}")],
 )
 def test_an_estimator_is_called_by_the_parts_of_its_label(style, shown):
-    assert estimator_name("x", style, label={"name": "My_Net", "prime": True, "reduction": "abs"}) == shown
+    assert estimator_name("x", style, label=Label("x", "My_Net", True, "abs")) == shown
     assert estimator_name("plain") == "plain"
     assert estimator_name("a_long_name", "mathtext", most=6) == "a_lon…"
 
@@ -423,7 +424,7 @@ HOSTILE = "=cmd|'/c'!A1\\input{x} <img src=x>|\x1b]0;owned\x07\n$q %"
 def hostile():
     study = made_up_evaluation(name=HOSTILE)
     estimators = study.first.plan["estimators"]
-    label = {"name": HOSTILE, "prime": False, "reduction": "<b>\\x"}
+    label = {"name": HOSTILE, "prime": False, "reduction": "abs"}
     changed = with_plan(study, estimators=estimators | {"ig_sum": estimators["ig_sum"] | {"label": label}})
     return with_score(changed, title=HOSTILE, source=HOSTILE)
 

@@ -35,6 +35,7 @@ from fpa.study.read import read_results, read_study
 from fpa.study.recipe import load_recipe
 from fpa.study.run import repeat_command, run_study, show_again
 from miniatures import write_image_folder
+from studies import described
 
 MODEL = [
     "blocks/block-000000.parquet",
@@ -618,7 +619,7 @@ def test_studies_without_signed_estimators_are_compared(finished, tmp_path):
             }
             for name, each in model.plan["estimators"].items()
         }
-        return replace(model, about={**model.about, "plan": {**model.plan, "estimators": estimators}})
+        return described(model, plan={**model.plan, "estimators": estimators})
 
     unsigned = replace(study, models={name: without_signs(model) for name, model in study.models.items()})
     write_comparison([study, unsigned], output)

@@ -7,12 +7,12 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from fpa.auditing.evidence import Findings, gather, random_maps
+from fpa.auditing.evidence import Findings, gather
 from fpa.auditing.rule import (
     COMPARED_MASKINGS,
     FEWEST_IMAGES,
@@ -27,12 +27,13 @@ from fpa.auditing.verdict import Audit
 from fpa.data.normalisation import Normalisation, as_normalisation
 from fpa.engine import Engine
 from fpa.errors import InputError
-from fpa.evaluation.evaluator import describe_subject, described_notes, notes, open_subject
+from fpa.evaluation.evaluator import describe_subject, notes, open_subject, with_notes
 from fpa.evaluation.explained import looked_at
 from fpa.evaluation.loop import evaluate_blocks
 from fpa.evaluation.plan import make_plan
 from fpa.evaluation.result import Result
 from fpa.evaluation.shards import load_result, read_evaluation
+from fpa.evaluation.stored_plan import StoredPlan
 from fpa.explanation import Estimator, Estimators, Settings, get_estimators
 from fpa.masking import Channels, Constant, FunctionMasking, Masking, get_masking, masking_json
 from fpa.notes import Kind, Note, Plain, Severity
@@ -124,12 +125,12 @@ def audit(
     _with_random(plan.estimators)
     with tempfile.TemporaryDirectory(prefix="fpa-") as temporary:
         place = Path(folder or temporary)
-        described = describe_subject(engine, source, name) | described_notes(notes(engine, plan))
-        evaluate_blocks(engine, source, plan, place, about=described, overwrite=overwrite, progress=progress)
-        evaluation, about = read_evaluation(place)
+        subject = with_notes(describe_subject(engine, source, name), notes(engine, plan))
+        evaluate_blocks(engine, source, plan, place, subject=subject, overwrite=overwrite, progress=progress)
+        evaluation, description = read_evaluation(place)
     plain = plan.masking == Constant() or not plan.masking.trains
     return conclude(
-        Result.unscored(about["name"], evaluation, about),
+        Result.unscored(description.subject.name, evaluation, description),
         (judged, *others),
         name=name,
         size=source.first.shape[2:],
@@ -149,9 +150,10 @@ def audit_result(result: Result | Path | str) -> Audit:
     maskings are not compared, and the accuracy of masked images is known only where it was followed.
     """
     made = result if isinstance(result, Result) else load_result(result)
-    if (problem := lacking(made.plan)) is not None:
-        raise InputError(problem)
-    masking = made.plan["masking"]
+    lacks = lacking(made.description.plan)
+    if lacks is not None:
+        raise InputError(str(lacks))
+    masking = made.description.plan.masking
     judged = str(masking["name"])
     trains = ":" in judged or get_masking(masking).trains
     plain = masking == masking_json(Constant()) or not trains
@@ -164,15 +166,29 @@ def audit_result(result: Result | Path | str) -> Audit:
     )
 
 
-def lacking(plan: Mapping[str, Any]) -> str | None:
-    """What the plan of an evaluation, as it is stored, lacks for an audit; None: nothing."""
-    signs_known = {each["sign"] for each in plan["estimators"].values()}
-    if not random_maps(plan) or not {"signed", "unsigned"} <= signs_known:
-        needed = "random, a signed and an unsigned estimator (as in the set paper)"
-        return f"an audit needs {needed}: the evaluation has {', '.join(plan['estimators'])}"
-    if shares := [str(share) for share in MASKED if share / 100 not in plan["fractions"]]:
-        return f"an audit needs points at {', '.join(shares)} % of the features: evaluate with 21 points"
-    return None
+class Lacking(NamedTuple):
+    """What an evaluation lacks for an audit."""
+
+    estimators: tuple[str, ...]
+    """Those that it has, where a random, a signed or an unsigned one is missing."""
+    points: tuple[int, ...]
+    """The shares of the features, in percent, that its curves have no point at."""
+
+    def __str__(self) -> str:
+        if self.estimators:
+            needed = "random, a signed and an unsigned estimator (as in the set paper)"
+            return f"an audit needs {needed}: the evaluation has {', '.join(self.estimators)}"
+        shares = ", ".join(map(str, self.points))
+        return f"an audit needs points at {shares} % of the features: evaluate with 21 points"
+
+
+def lacking(plan: StoredPlan) -> Lacking | None:
+    """What an evaluation of this plan lacks for an audit; None: nothing."""
+    suffice = plan.random is not None and {True, False} <= set(plan.signed.values())
+    points = tuple(share for share in MASKED if share / 100 not in plan.fractions)
+    if suffice and not points:
+        return None
+    return Lacking(estimators=() if suffice else tuple(plan.estimators), points=points)
 
 
 def conclude(
@@ -212,17 +228,18 @@ def conclude(
 
 def _made_with(result: Result, size: Sequence[int] | None, more: Mapping[str, Any]) -> dict[str, Any]:
     """What the numbers of a result depend on, for the page."""
-    plan = result.plan
-    made = result.about.get("made_with", {})
+    plan = result.description.plan
+    forms = result.description.forms
+    versions = result.description.versions
     return {
         **({} if size is None else {"images": f"{size[0]} x {size[1]} pixels"}),
-        "features": plan["features"],
-        "targets": plan.get("targets", "predicted"),
-        "seed": plan["seed"],
+        "features": plan.features,
+        "targets": plan.targets,
+        "seed": plan.seed,
         **more,
-        **plan.get("precision", {}),
-        **{fact: made[fact] for fact in ("forms",) if fact in made},
-        **{package: made["versions"][package] for package in ("fpa", "torch") if "versions" in made},
+        **(plan.precision or {}),
+        **({"forms": forms} if forms else {}),
+        **{name: versions[name] for name in ("fpa", "torch") if name in versions},
     }
 
 

@@ -8,8 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fpa.auditing.rule import MASKED, Evidence
+from fpa.errors import InputError
+from fpa.evaluation.evaluation import Evaluation
 from fpa.evaluation.head import offset
-from fpa.evaluation.result import Evaluation, Result, signs
+from fpa.evaluation.result import Result
 from fpa.scores.fidelity import Fidelity
 from fpa.statistics import Estimate, ranking_agreement, share_kept
 from fpa.statistics.intervals import Bools
@@ -35,14 +37,14 @@ class Findings:
 def gather(result: Result, judged: str) -> Findings:
     """Measure the output that was scored, and beside it the raw logit; `judged` names the masking."""
     evaluation = result.evaluation
-    output = next(iter(result.plan["outputs"]))
+    output = result.description.plan.output
     followed = {output: evaluation, **evaluation.others}
     accuracy = followed.get("accuracy")
     found = _measured(result, judged, accuracy)
     evidence = replace(found.evidence, output=output)
     if {"logit", "centred"} <= followed.keys():
         beside = "logit" if output == "centred" else "centred"
-        other = Result.unscored(result.name, followed[beside], result.about)
+        other = Result.unscored(result.name, followed[beside], result.description)
         raw = replace(_measured(other, judged, accuracy).evidence, output=beside)
         shift = offset(followed["logit"].unmasked, followed["centred"].unmasked)
         evidence = replace(evidence, offset=shift, raw=raw)
@@ -52,8 +54,10 @@ def gather(result: Result, judged: str) -> Findings:
 def _measured(result: Result, judged: str, accuracy: Evaluation | None) -> Findings:
     """Measure one output under all maskings; `accuracy` has the curves of that, if it was followed."""
     evaluation = result.evaluation
-    fractions = result.plan["fractions"]
-    baseline = random_maps(result.plan)[0]
+    fractions = result.description.plan.fractions
+    baseline = result.description.plan.random
+    if baseline is None:
+        raise InputError("an audit compares with random masking: its plan needs the estimator random")
     under = {judged: evaluation, **evaluation.under}
     random = {masking: _random_curves(part, baseline, fractions) for masking, part in under.items()}
     usable = usable_images(evaluation)
@@ -127,7 +131,7 @@ def _with_agreement(
 ) -> Evidence:
     """The evidence with how far MIF agrees with LIF, and the ranking with that under other maskings."""
     agreement = result.reliability
-    signed = signs(result.plan)
+    signed = result.description.plan.signed
     explanations = [name for name in signed if name in result.fidelity]
     # Where too little is left to compare, the names are those of all estimators.
     compared = [signed[name] for name in agreement.by_area if name in signed]
@@ -154,20 +158,11 @@ def _rises(result: Result, usable: Bools, last: int) -> dict[str, Estimate]:
     rises = {}
     for name, is_signed in result.signed.items():
         if is_signed:
-            lif = _curves(evaluation, "lif", name, result.plan["fractions"])
+            lif = _curves(evaluation, "lif", name, result.description.plan.fractions)
             early = lif[usable, 1 : last + 1].mean(axis=1, keepdims=True)
             value, low, high = share_kept(early, unmasked)[0]
             rises[name] = Estimate(value - 1, low - 1, high - 1)
     return rises
-
-
-def random_maps(plan: Mapping[str, Any]) -> list[str]:
-    """The random maps of a stored plan. A blurred one removes patches together: that is no random masking."""
-    return [
-        name
-        for name, each in plan["estimators"].items()
-        if each.get("raw", {}).get("name") == "random" and "blur" not in each
-    ]
 
 
 def _random_curves(part: Evaluation, baseline: str, fractions: Sequence[float]) -> Curves:

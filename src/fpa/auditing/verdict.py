@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from fpa import showing
 from fpa.auditing import rule
 from fpa.auditing.rule import Evidence, Verdict
-from fpa.evaluation.result import Result, rivals, signs
+from fpa.evaluation.result import Result
+from fpa.explanation.facts import Label
 from fpa.files import writable_folder, write_text
 from fpa.notes import Note
 from fpa.progress import as_text
@@ -93,18 +94,19 @@ class Audit:
     @property
     def fractions(self) -> tuple[float, ...]:
         """Of the pixels masked, along the curves."""
-        return tuple(self.result.plan["fractions"])
+        return self.result.description.plan.fractions
 
     @property
-    def labels(self) -> dict[str, dict[str, Any]]:
-        """By estimator: the parts of the name that people see, as in the plan."""
-        return {name: each["label"] for name, each in self.result.plan["estimators"].items()}
+    def labels(self) -> dict[str, Label]:
+        """By estimator: the name that people see."""
+        return {name: each.label for name, each in self.result.description.plan.estimators.items()}
 
     @cached_property
     def signed(self) -> dict[str, bool]:
         """Whether an estimator is signed; those without a finite curve are not in here."""
         never_finite = self.result.evaluation.never_finite
-        return {name: sign for name, sign in signs(self.result.plan).items() if name not in never_finite}
+        signed = self.result.description.plan.signed
+        return {name: sign for name, sign in signed.items() if name not in never_finite}
 
     @cached_property
     def reliability(self) -> Reliability | None:
@@ -132,7 +134,7 @@ class Audit:
     @property
     def model_free(self) -> tuple[str, ...]:
         """The maps that know no model."""
-        return tuple(rivals(self.result.plan)[0]) if self.measured else ()
+        return tuple(self.result.description.plan.model_free) if self.measured else ()
 
     @property
     def beats(self) -> Beats:

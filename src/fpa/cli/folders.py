@@ -50,7 +50,8 @@ def evaluation_of(engine: "fpa.Engine") -> Path | None:
     weights = fingerprint(engine.model)
     for path in sorted(Path("runs").glob(f"evaluate-*/{DESCRIPTION}")):
         with suppress(InputError, OSError):
-            about = EvaluationFolder(path.parent).about() or {}
-            if about["model"] == weights and about["images"] and lacking(about["plan"]) is None:
+            found = EvaluationFolder(path.parent).description()
+            complete = found is not None and found.model == weights and found.images
+            if found is not None and complete and lacking(found.plan) is None:
                 return path.parent
     return None

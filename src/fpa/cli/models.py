@@ -64,16 +64,9 @@ def evaluate(
         examples: Images shown with their maps in figures and report.
 
     """
-    from fpa.evaluation.evaluator import (
-        describe_judge,
-        describe_subject,
-        described_notes,
-        notes,
-        open_subject,
-    )
+    from fpa.evaluation.evaluator import describe_subject, judge_name, notes, open_subject, with_notes
     from fpa.evaluation.loop import evaluate_blocks
-    from fpa.show import show_all, words
-    from fpa.study.folder import SHOWN
+    from fpa.show import words
 
     at_least("--examples", examples, 0)
     subject = images.open(model)
@@ -87,29 +80,47 @@ def evaluate(
     plan = fpa.make_plan(**chosen, **how.plan(subject.normalisation))
     source, note = images.images(subject, how.count)
     engine, source = open_subject(how.engine(subject.model, source, run.device), source, plan)
-    about = describe_subject(engine, source, subject.name, subject.classes) | {"command": command}
-    stored: dict[str, Any] = {"about": about, "examples": examples, "overwrite": run.overwrite}
+    about = replace(describe_subject(engine, source, subject.name, subject.classes), command=command)
+    judging = None
     named = ""
     if other is not None:
-        stored["judge"] = how.engine(other.model, source, run.device)
-        about |= describe_judge(engine, stored["judge"], source, other.name)
+        judging = how.engine(other.model, source, run.device)
+        about = replace(about, judge=judge_name(engine, judging, source, other.name))
         named = f"by-{other.name}"
     told = how.told_apart(masking=masking, maps_of=maps_of, **({} if scores == ["A"] else {"scores": scores}))
     parts = subject.name, named, subject.elsewhere, told, how.count
     output = run.output or default_output("evaluate", *parts)
-    noted = notes(stored.get("judge", engine), plan)
-    about |= described_notes(noted)
+    noted = notes(judging or engine, plan)
     note = "\n".join(filter(None, (note, *map(words.clause, noted))))
     with claimed(output, run, note) as display:
         tell = display.evaluating(subject.name, source.count)
-        evaluate_blocks(engine, source, plan, output, progress=tell, **stored)
+        evaluate_blocks(
+            engine,
+            source,
+            plan,
+            output,
+            subject=with_notes(about, noted),
+            examples=examples,
+            judge=judging,
+            overwrite=run.overwrite,
+            progress=tell,
+        )
         display.unreadable(source.lost)
         remove_shown(output)
-        results = fpa.read_results(output)
-        for stage in SHOWN:
-            with display.making(stage):
-                show_all(results, output, command, only=[stage])
+        results = _show_stages(output, command, display)
     return show(results, output, run.quiet)
+
+
+def _show_stages(folder: Path, command: str, display: Display) -> "fpa.Results":
+    """Make the tables, figures and report of an evaluation; its results."""
+    from fpa.show import show_all
+    from fpa.study.folder import SHOWN
+
+    results = fpa.read_results(folder)
+    for stage in SHOWN:
+        with display.making(stage):
+            show_all(results, folder, command, only=[stage])
+    return results
 
 
 def audit(

@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from fpa.data.source import ImageSource, image_source
 from fpa.data.splits import ImageData
 from fpa.engine.engine import Engine
 from fpa.errors import InputError, at_least, warn
+from fpa.evaluation.description import SubjectFacts
 from fpa.evaluation.loop import evaluate_blocks
 from fpa.evaluation.plan import Plan, make_plan
 from fpa.evaluation.result import Result
@@ -117,14 +119,14 @@ def evaluate(
     if judge is not None:
         where = None if isinstance(judge, Engine) else engine.device
         judging, _ = open_subject(judge, source, plan, device=where)
-        about |= describe_judge(engine, judging, source)
+        about = replace(about, judge=judge_name(engine, judging, source))
     noted = notes(judging or engine, plan)
-    about |= described_notes(noted)
+    about = with_notes(about, noted)
     for note in noted:
         warn(clause(note))
     with tempfile.TemporaryDirectory(prefix="fpa-") as temporary:
         place = Path(folder or temporary)
-        how: dict[str, Any] = {"about": about, "examples": examples, "judge": judging}
+        how: dict[str, Any] = {"subject": about, "examples": examples, "judge": judging}
         evaluate_blocks(engine, source, plan, place, progress=progress, **how)
         return load_result(place)
 
@@ -184,17 +186,18 @@ def _assign_labels(
 
 def describe_subject(
     engine: Engine, source: ImageSource, name: str | None = None, classes: Sequence[str] | None = None
-) -> dict[str, Any]:
+) -> SubjectFacts:
     """What evaluation.json says of a model and its images; a model without a name is called by its class."""
-    card, network = getattr(engine.model, "card", None), unwrapped(engine.model)
+    card = getattr(engine.model, "card", None)
+    network = unwrapped(engine.model)
     augmentation = getattr(card, "augmentation", "")
-    return {
-        "name": name or type(getattr(network, "model", network)).__name__,
-        "classes": _class_names(classes, engine, source),
-        "data": source.name,
-        "augmentation": augmentation,
-        "training": getattr(card, "recipe", {}).get(augmentation, {}),
-    }
+    return SubjectFacts(
+        name=name or type(getattr(network, "model", network)).__name__,
+        classes=_class_names(classes, engine, source),
+        data=source.name,
+        augmentation=augmentation,
+        training=getattr(card, "recipe", {}).get(augmentation, {}),
+    )
 
 
 def notes(engine: Engine, plan: Plan) -> list[Note]:
@@ -212,19 +215,17 @@ def notes(engine: Engine, plan: Plan) -> list[Note]:
     return [Note(Kind.OTHER_MASKING, Severity.WARNING, {"trained": trained, "evaluated": evaluated})]
 
 
-def described_notes(notes: Sequence[Note]) -> dict[str, Any]:
-    """What evaluation.json says of notes: their words for people, and the facts for `Result.noted`."""
-    return {"notes": [clause(note) for note in notes], "note_facts": [note.to_json() for note in notes]}
+def with_notes(subject: SubjectFacts, notes: Sequence[Note]) -> SubjectFacts:
+    """The subject with what a person was told of it: in words, and as facts for `Result.noted`."""
+    return replace(subject, notes=tuple(map(clause, notes)), note_facts=tuple(notes))
 
 
 _WORDS = {"input_shape": "images", "mean": "means", "std": "standard deviations"}
 
 
-def describe_judge(
-    engine: Engine, judge: Engine, source: ImageSource, name: str | None = None
-) -> dict[str, str]:
-    """What evaluation.json says of a judge, or the error that says why it cannot judge this model."""
-    judged = name or str(describe_subject(judge, source)["name"])
+def judge_name(engine: Engine, judge: Engine, source: ImageSource, name: str | None = None) -> str:
+    """What a judge is called, or the error that says why it cannot judge this model."""
+    judged = name or describe_subject(judge, source).name
     theirs, ours = (each.predict(source.first[:1]).shape[1] for each in (judge, engine))
     facts: dict[str, tuple[Any, Any]] = {"outputs": (theirs, ours)}
     cards: list[Any] = [getattr(each.model, "card", None) for each in (judge, engine)]
@@ -238,14 +239,14 @@ def describe_judge(
             raise InputError(f"{refused} its {fact} differ: {judges}, not {models}")
     if None not in cards and (differ := other_classes(*(card.classes for card in cards))):
         raise InputError(f"{refused} {differ}")
-    return {"judge": judged}
+    return judged
 
 
-def _class_names(classes: Sequence[str] | None, engine: Engine, source: ImageSource) -> list[str]:
+def _class_names(classes: Sequence[str] | None, engine: Engine, source: ImageSource) -> tuple[str, ...]:
     """The names given; else those the model or the data set has, if there are as many as outputs."""
     outputs = engine.predict(source.first[:1]).shape[1]
     if classes is not None and len(classes) != outputs:
         raise InputError(f"the model has {outputs} outputs, but {len(classes)} classes are named")
     numbered = [f"class {number}" for number in range(outputs)]
     known = (classes or (), class_names(engine.model), source.classes or (), numbered)
-    return [str(name) for name in next(names for names in known if len(names) == outputs)]
+    return tuple(str(name) for name in next(names for names in known if len(names) == outputs))

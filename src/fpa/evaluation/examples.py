@@ -1,8 +1,5 @@
 """A few images of an evaluation, kept with the maps of every estimator."""
 
-import hashlib
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fpa.errors import DamagedError, InputError
+from fpa.evaluation.description import Origin
 from fpa.files import read_arrays, write_arrays
 
 EXAMPLES = "examples.npz"
@@ -38,7 +36,7 @@ class Examples:
     foreground: NDArray[np.bool_] | None = None
     """[M, H, W]: the pixels of the true shape, where known."""
     key: str = ""
-    """Of the evaluation that they were stored with, see `key_of`."""
+    """Of the evaluation that they were stored with, see `Origin.key`."""
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Everything as arrays by name, as a file keeps it."""
@@ -81,20 +79,15 @@ class Examples:
         return next((name for name, right in fits if not right), None)
 
 
-def key_of(about: Mapping[str, Any]) -> str:
-    """What the files of one evaluation have in common: its plan and the model's weights."""
-    text = json.dumps([about["plan"], about["model"]], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+def write_examples(folder: Path, examples: Examples, origin: Origin) -> None:
+    """Store the examples of the evaluation that comes from here."""
+    write_arrays(folder / EXAMPLES, examples.to_arrays() | {"key": np.array(origin.key)})
 
 
-def write_examples(folder: Path, examples: Examples, about: Mapping[str, Any]) -> None:
-    """Store the examples of the evaluation that `about` describes."""
-    write_arrays(folder / EXAMPLES, examples.to_arrays() | {"key": np.array(key_of(about))})
-
-
-def read_examples(folder: Path, about: Mapping[str, Any] | None = None) -> Examples | None:
-    """The examples of the evaluation that `about` describes; None if there are none."""
-    found = Examples.read(path := folder / EXAMPLES)
-    if found is not None and about is not None and found.key not in ("", key_of(about)):
+def read_examples(folder: Path, origin: Origin | None = None) -> Examples | None:
+    """The examples in a folder, which must be of this evaluation if it is given; None if there are none."""
+    path = folder / EXAMPLES
+    found = Examples.read(path)
+    if found is not None and origin is not None and found.key not in ("", origin.key):
         raise DamagedError({path: "it is of another evaluation or another model"})
     return found

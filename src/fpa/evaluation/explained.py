@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,7 +11,7 @@ from fpa.engine.devices import sent
 from fpa.engine.engine import Engine
 from fpa.errors import InputError
 from fpa.evaluation.plan import Plan
-from fpa.explanation import Task, maps_of
+from fpa.explanation import maps_of
 
 _LOOKED_AT = 4
 """Images whose maps tell the sign of a function, which may be slow."""
@@ -62,9 +61,8 @@ def looked_at(plan: Plan, engine: Engine, source: ImageSource) -> tuple[Plan, li
     logits, unknown = engine.predict(images), torch.full((len(images),), -1)
     targets = "predicted" if plan.targets == "label" else plan.targets
     classes = _explained(engine, logits, unknown, targets, numbers)
-    how: dict[str, Any] = {"seed": plan.seed, "masking": plan.masking, "output": plan.maps_of}
     with torch.random.fork_rng([engine.device] if engine.device.type == "cuda" else []):
-        maps = maps_of(Task(engine, images, classes, numbers, **how), asked)
+        maps = maps_of(plan.task(engine, images, classes, numbers), asked)
     unsigned = [name for name, each in maps.items() if bool((each > 0).any()) and not bool((each < 0).any())]
     known = {name: replace(each, kind="signed") for name, each in asked.items()}
     known |= {name: replace(asked[name], kind="unsigned") for name in unsigned}

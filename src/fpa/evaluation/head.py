@@ -13,7 +13,7 @@ from fpa.statistics.contradictions import Reliability, reliability
 from fpa.statistics.intervals import Estimate
 
 if TYPE_CHECKING:
-    from fpa.evaluation.result import Evaluation
+    from fpa.evaluation.evaluation import Evaluation
 
 MOVED = 0.05
 """A would be another where it moves by more than its interval, and by more than this share of the largest."""

@@ -9,14 +9,13 @@ import platform
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fpa import __version__
@@ -25,16 +24,16 @@ from fpa.engine.devices import sent
 from fpa.engine.engine import Engine
 from fpa.engine.outputs import OUTPUTS
 from fpa.engine.tasks import problems
-from fpa.errors import DamagedError, InputError, at_least, warn
-from fpa.evaluation.examples import Examples, read_examples, write_examples
+from fpa.errors import InputError, at_least, warn
+from fpa.evaluation.description import Description, Origin, SubjectFacts
 from fpa.evaluation.explained import answered, looked_at
 from fpa.evaluation.plan import Plan
-from fpa.evaluation.shards import DESCRIPTION, FORMAT, EvaluationFolder, StoredBlock, curve_columns
-from fpa.explanation import Task, maps_of, raw_maps_of
+from fpa.evaluation.selection import ExamplePicker, evenly
+from fpa.evaluation.shards import DESCRIPTION, EvaluationFolder, StoredBlock, curve_columns
+from fpa.explanation import maps_of, raw_maps_of
 from fpa.files import clear_temporaries, folder_lock
-from fpa.masking import fully_masked, noise_by_image
 from fpa.models.saved import fingerprint
-from fpa.perturbation import Curves, curves_of, features_of, not_finite, ranks, segment_count
+from fpa.perturbation import Curves, curves_of, features_of, not_finite, segment_count
 from fpa.progress import Tell, telling
 from fpa.scores.score import Block
 
@@ -50,16 +49,16 @@ def evaluate_blocks(
     plan: Plan,
     folder: Path | str,
     *,
-    about: Mapping[str, Any] | None = None,
+    subject: SubjectFacts | None = None,
     examples: int = 0,
     block: int | None = None,
     judge: Engine | None = None,
     overwrite: bool = False,
     progress: "bool | Tell" = True,
-) -> dict[str, Any]:
+) -> Description:
     """Carry out a plan on all images of a source, block after block; returns what evaluation.json says.
 
-    `about` is written into evaluation.json beside the plan (name, classes, data, ...). Images, maps or logits
+    `subject` is what evaluation.json says of the model and the images, for people. Images, maps or logits
     that are not finite are named, left out (NaN) and counted; the rest goes on. `examples` images are kept
     with their maps. A `judge` is another model whose outputs the curves and scores are of: the maps, and the
     classes explained, stay those of the engine. With `overwrite` an evaluation that is there is thrown away,
@@ -77,18 +76,26 @@ def evaluate_blocks(
         judging, weights = judge or engine, fingerprint(engine.model)
         if judge is not None:
             weights += f" judged by {fingerprint(judge.model)}"
-        asked = {"plan": plan.to_json(engine), "model": weights}
-        before = stored.about(asked) or {}
-        size = block or before.get("block") or block_size(engine, source.first)
-        if size != before.get("block", size):
-            held = f"{folder} holds blocks of {before['block']} images, not {block}"
+        origin = Origin(plan.stored(engine), weights)
+        size_before = stored.images_a_block(origin)
+        size = block or size_before or block_size(engine, source.first)
+        if size_before not in (None, size):
+            held = f"{folder} holds blocks of {size_before} images, not {block}"
             raise InputError(f"{held}: use another folder")
-        described = {"images": None, "made_with": made_with(engine.device), **asked, **before}
-        described |= {**(about or {}), "format": FORMAT, "block": size}
-        if plan.left_out:
-            described["scores_left_out"] = dict(plan.left_out)
+        described = Description(
+            plan=origin.plan,
+            model=origin.model,
+            block=size,
+            images=None,
+            subject=subject or SubjectFacts(),
+            made_with=made_with(engine.device),
+            scores_left_out=plan.left_out or None,
+        )
+        before = stored.description()
+        if before is not None:
+            described = described.continuing(before)
         done, picker = set(stored.blocks), ExamplePicker(examples, source.count)
-        few = spread(plan.score_images, source.count)
+        few = evenly(plan.score_images, source.count)
         if source.count is not None:
             for each in (engine, judging):
                 each.expected_rows = max(each.expected_rows, source.count * plan.passes)
@@ -151,11 +158,10 @@ def evaluate_blocks(
         if any(number * size >= picker.seen + len(source.lost) for number in stored.blocks):
             held = f"{folder} holds blocks of more images than the {picker.seen} given now"
             raise InputError(f"{held}: use another folder")
-        described["images"] = picker.seen
-        forms = described["made_with"].get("forms", {}) | judging.forms_used | engine.forms_used
-        described["made_with"] = {**described["made_with"], "forms": forms}
+        described = replace(described, images=picker.seen)
+        described = described.with_forms({**judging.forms_used, **engine.forms_used})
         stored.describe(described)
-        picker.write(stored.path, engine, source, plan, described)
+        picker.write(stored.path, engine, source, plan, described.origin)
         tell.line(f"peak memory: {engine.peak_memory / 2**30:.2f} GiB")
     return described
 
@@ -185,8 +191,7 @@ def _compute(
     """
     images = engine.images(part.images)
     logits, targets, said, truth = answered(engine, images, part.labels, plan, part.indices)
-    how: dict[str, Any] = {"seed": plan.seed, "masking": plan.masking, "output": plan.maps_of}
-    task = Task(engine, images, targets, part.indices, **how)
+    task = plan.task(engine, images, targets, part.indices)
     raws = None
     if any("raw maps" in score.needs for score in plan.scores):
         raws = raw_maps_of(task, plan.estimators)
@@ -199,7 +204,7 @@ def _compute(
     shown = {name: each.label(name).text for name, each in plan.estimators.items()}
     # Segments are found once; pixels and patches are made anew where they are needed.
     features = features_of(plan.features, images) if segment_count(plan.features) else plan.features
-    how = {"logits": logits, "features": features, "labels": truth, "shown": shown}
+    how: dict[str, Any] = {"logits": logits, "features": features, "labels": truth, "shown": shown}
     followed = curves_of(task, maps, plan.fractions, outputs=plan.followed, **how)
     curves = {name: followed[name] for name in plan.outputs}
     first, under = plan.outputs[0], dict[str, Curves]()
@@ -272,10 +277,10 @@ def _scored(plan: Plan, block: Block, chosen: Sequence[int]) -> dict[tuple[str, 
 
 
 def _keeps(
-    folder: EvaluationFolder, part: ImageBlock, about: Mapping[str, Any], engine: Engine, plan: Plan
+    folder: EvaluationFolder, part: ImageBlock, description: Description, engine: Engine, plan: Plan
 ) -> bool:
     """Whether a block on disk can stay. It must be of these images; other labels are put into it."""
-    stored = folder.read_block(part.number, about)
+    stored = folder.read_block(part.number, description)
     columns, labels = stored.columns, part.labels.numpy()
     wrong = None
     if "looks" not in columns:
@@ -295,7 +300,7 @@ def _keeps(
     if by_label or len(plan.scores) > 1 or plan.targets == "label":
         return False
     columns["label"] = labels
-    folder.write(part.number, stored, about)
+    folder.write(part.number, stored, description)
     return True
 
 
@@ -326,71 +331,6 @@ def made_with(device: torch.device) -> dict[str, Any]:
     return {"versions": versions | {"python": platform.python_version()}, "device": name}
 
 
-def spread(count: int, total: int | None) -> set[int]:
-    """So many places, evenly over the data; the first ones where it is not known how many there are.
-
-    >>> sorted(spread(3, 11)), sorted(spread(3, None)), sorted(spread(3, 2))
-    ([0, 5, 10], [0, 1, 2], [0, 1])
-    """
-    total = count if total is None else total
-    places = np.linspace(0, max(total - 1, 0), min(count, total)).round().astype(int)
-    return set(places.tolist())
-
-
 def _chosen(part: ImageBlock, size: int, places: set[int]) -> list[int]:
     """The rows of a block that are at these places; files that could not be read move those after them."""
     return [row for row in range(len(part.indices)) if part.number * size + row in places]
-
-
-class ExamplePicker:
-    """Keeps a few of the images that come by: evenly over the data if their number is known."""
-
-    def __init__(self, count: int, total: int | None) -> None:
-        self.places, self.seen = spread(count, total), 0
-        self.kept: list[tuple[int, Tensor, Tensor, Tensor | None]] = []
-
-    def look(self, block: ImageBlock) -> None:
-        """Keep what was chosen of a block: number, label, image and known mask."""
-        for row, index in enumerate(block.indices):
-            if self.seen + row in self.places:
-                mask = None if block.foreground is None else block.foreground[row].clone()
-                self.kept.append((index, block.labels[row], block.images[row].clone(), mask))
-        self.seen += len(block.indices)
-
-    def write(
-        self, folder: Path, engine: Engine, source: ImageSource, plan: Plan, about: Mapping[str, Any]
-    ) -> None:
-        """Write the examples with the maps their curves are made of, unless the same ones are there."""
-        stored = None
-        with suppress(DamagedError):  # those of another evaluation are replaced
-            stored = read_examples(folder, about)
-        if not self.kept:
-            return
-        indices, *rest, masks = zip(*self.kept, strict=True)
-        labels, images = map(torch.stack, rest)
-        if stored and (stored.indices.tolist(), stored.labels.tolist()) == ([*indices], labels.tolist()):
-            return
-        images = engine.images(images)
-        targets = answered(engine, images, labels, plan, indices)[1]
-        how: dict[str, Any] = {"seed": plan.seed, "masking": plan.masking, "output": plan.maps_of}
-        task = Task(engine, images, targets, indices, **how)
-        maps = maps_of(task, plan.estimators)
-        fill = fully_masked(plan.masking, images, noise_by_image(plan.masking, images, plan.seed, indices))
-
-        parts = features_of(plan.features, images)
-
-        def placed(values: Tensor) -> NDArray[np.int32]:
-            places = ranks(values, seed=plan.seed, indices=indices, features=parts)
-            return places.cpu().numpy().astype(np.int32)
-
-        examples = Examples(
-            images=source.pictures(images.cpu()),
-            indices=np.asarray(indices, dtype=np.int64),
-            labels=labels.numpy(),
-            targets=targets.cpu().numpy(),
-            maps={name: values.float().cpu().numpy() for name, values in maps.items()},
-            ranks={name: placed(values) for name, values in maps.items()},
-            fill=source.pictures(fill.cpu(), like=images.cpu()),
-            foreground=None if masks[0] is None else torch.stack(masks).numpy(),
-        )
-        write_examples(folder, examples, about)

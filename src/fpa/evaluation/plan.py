@@ -5,12 +5,17 @@ from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from typing import Any, get_args
 
+from torch import Tensor
+
 from fpa.data.normalisation import Normalisation, as_normalisation
 from fpa.engine.arithmetic import Precision, PrecisionName
 from fpa.engine.engine import Engine
 from fpa.engine.outputs import OUTPUTS, check_outputs, explained_output
+from fpa.engine.tasks import Task
 from fpa.errors import InputError, at_least, counted, one_of
+from fpa.evaluation.stored_plan import ScoreFacts, StoredPlan
 from fpa.explanation import Estimator, Estimators, Settings, get_estimators, passes
+from fpa.explanation.facts import EstimatorFacts
 from fpa.masking import Masking, get_masking, masking_json
 from fpa.perturbation import check_fractions, check_left, segment_count, up_to
 from fpa.perturbation.curves import check_between
@@ -55,44 +60,52 @@ class Plan:
 
     def to_json(self, engine: Engine) -> dict[str, Any]:
         """The one JSON form: plain values that differ where the numbers would, for this engine."""
-        return {
-            "estimators": {
-                name: {
-                    **each.described(),
-                    **self._twin_of(each),
-                    "sign": each.sign,
-                    "label": asdict(each.label(name)),
-                }
-                for name, each in self.estimators.items()
-            },
-            "masking": masking_json(self.masking),
-            "maskings": {name: masking_json(each) for name, each in self.maskings.items()},
-            "features": self.features,
-            **(
-                {"segmentation": f"scikit-image {version('scikit-image')}"}
-                if segment_count(self.features)
-                else {}
-            ),
-            "fractions": list(self.fractions),
-            "outputs": list(self.outputs),
-            "maps_of": self.maps_of,
-            "divided": {name: OUTPUTS[name].divided_by_start for name in self.outputs},
-            "scores": {score.name: score.described() | self._images(score) for score in self.scores},
-            "seed": self.seed,
-            "precision": asdict(engine.precision),
-            **({} if self.targets == "predicted" else {"targets": self.targets}),
-        }
+        return self.stored(engine).to_json()
 
-    def _twin_of(self, estimator: Estimator) -> dict[str, str]:
-        """Whose twin it is, where its description would fit another explanation as well."""
+    def stored(self, engine: Engine) -> StoredPlan:
+        """The plan as it is stored, for this engine: without the objects that carry it out."""
+        segments = segment_count(self.features)
+        return StoredPlan(
+            estimators={name: self._estimator_facts(name) for name in self.estimators},
+            masking=masking_json(self.masking),
+            maskings={name: masking_json(each) for name, each in self.maskings.items()},
+            features=self.features,
+            segmentation=f"scikit-image {version('scikit-image')}" if segments else None,
+            fractions=self.fractions,
+            outputs=self.outputs,
+            maps_of=self.maps_of,
+            divided={name: OUTPUTS[name].divided_by_start for name in self.outputs},
+            scores={score.name: self._score_facts(score) for score in self.scores},
+            seed=self.seed,
+            precision=asdict(engine.precision),
+            targets=self.targets,
+        )
+
+    def _estimator_facts(self, name: str) -> EstimatorFacts:
+        """The facts of an estimator; whose twin it is, where its map would fit another one as well."""
+        estimator = self.estimators[name]
+        facts = estimator.facts(name)
         if estimator.twin_of is None:
-            return {}
+            return facts
         unblurred = replace(estimator, blur=None).described()
         fitting = sum(each.explains and each.described() == unblurred for each in self.estimators.values())
-        return {"twin_of": estimator.twin_of} if fitting > 1 else {}
+        return replace(facts, twin_of=estimator.twin_of) if fitting > 1 else facts
 
-    def _images(self, score: Score) -> dict[str, int]:
-        return {"images": self.score_images} if "explain" in score.needs else {}
+    def _score_facts(self, score: Score) -> ScoreFacts:
+        few = {"images": self.score_images} if "explain" in score.needs else {}
+        return ScoreFacts.from_json(score.name, {**score.described(), **few})
+
+    def task(self, engine: Engine, images: Tensor, targets: Tensor, indices: Sequence[int]) -> Task:
+        """The task of explaining these classes of these images, as the plan has it."""
+        return Task(
+            engine,
+            images,
+            targets,
+            indices,
+            seed=self.seed,
+            masking=self.masking,
+            output=self.maps_of,
+        )
 
     @property
     def followed(self) -> tuple[str, ...]:

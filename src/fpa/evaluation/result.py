@@ -1,4 +1,4 @@
-"""Results in memory: the curves and scores of one model (`Result`), and of several side by side (`Results`).
+"""Results in memory: the scores of one model (`Result`), and of several side by side (`Results`).
 
 Read from a folder without torch and without the model.
 """
@@ -14,110 +14,20 @@ from numpy.typing import NDArray
 
 from fpa import showing
 from fpa.evaluation import scored
+from fpa.evaluation.description import Description
+from fpa.evaluation.evaluation import Evaluation, Floats
 from fpa.evaluation.examples import Examples
 from fpa.evaluation.head import Head, head_of
+from fpa.evaluation.stored_plan import ScoreFacts
 from fpa.notes import Kind, Note, Severity
 from fpa.scores.fidelity import Fidelity
 from fpa.statistics.baselines import Beats, beats
 from fpa.statistics.contradictions import Reliability, reliability
-from fpa.statistics.intervals import ENOUGH_IMAGES, PairedTest, above_chance, half_width, surprisingly_low
+from fpa.statistics.intervals import ENOUGH_IMAGES, PairedTest, above_chance, half_width
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
-
-Floats = NDArray[np.floating[Any]]
-Integers = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """What was measured of every image; NaN marks what was left out because it was not finite."""
-
-    fractions: Floats
-    """[K]: the share of pixels removed at each point."""
-    indices: Integers
-    """[N]: the numbers of the images in their data set."""
-    labels: Integers
-    """[N]: their true classes, -1 where unknown."""
-    targets: Integers
-    """[N]: the classes explained."""
-    unmasked: Floats
-    """[N]: the value of the unmasked image."""
-    mif: dict[str, Floats]
-    """Most important first, [N, K] for every estimator."""
-    lif: dict[str, Floats]
-    """Least important first, [N, K] for every estimator."""
-    predicted: Integers | None = None
-    """[N]: the classes predicted, where others are explained."""
-    confidence: Floats | None = None
-    """[N]: the probability of the class predicted."""
-    shares_mif: dict[str, Floats] | None = None
-    """Exact share of pixels removed, [N, K], where features differ in size."""
-    shares_lif: dict[str, Floats] | None = None
-    values: dict[str, dict[str, Floats]] = field(default_factory=dict)
-    """By score and estimator: the value of every image, [N]."""
-    importance: dict[str, Floats] = field(default_factory=dict)
-    """For every estimator the mean over images of the image's importance scores sorted in LIF order, at
-    evenly spaced places from the first pixel removed to the last, [P] with P at most 201."""
-    others: dict[str, "Evaluation"] = field(default_factory=dict)
-    """The same curves for the other outputs: "probability", "margin", "accuracy", ..."""
-    under: dict[str, "Evaluation"] = field(default_factory=dict)
-    """The same maps perturbed under further maskings."""
-    divided: bool = True
-    """Whether an image's curve is divided by its own start, as logits are."""
-    problems: list[str] = field(default_factory=list)
-    """What was left out, in words."""
-    complete: bool = True
-    """Whether the run came to its end."""
-
-    def fidelity(self, estimator: str, *, keep: NDArray[np.bool_] | None = None) -> Fidelity:
-        """The area A of an estimator, each image over the shares of its own pixels that were removed."""
-        return Fidelity.from_curves(
-            self.mif[estimator],
-            self.lif[estimator],
-            self.shares_mif[estimator] if self.shares_mif else self.fractions,
-            fractions_lif=self.shares_lif[estimator] if self.shares_lif else None,
-            normalise="each" if self.divided else "none",
-            keep=keep,
-        )
-
-    @property
-    def never_finite(self) -> list[str]:
-        """The estimators that have no finite curve for any image, though others have: they are not scored."""
-        curves = {name: np.hstack([self.mif[name], self.lif[name]]) for name in self.mif}
-        return [name for name, each in curves.items() if not np.isfinite(each).all(axis=1).any()]
-
-    @property
-    def accuracy(self) -> float | None:
-        """Share of correctly classified images among those with a label; None if there are none."""
-        known = self.labels >= 0
-        predicted = self.targets if self.predicted is None else self.predicted
-        return float((self.labels == predicted)[known].mean()) if known.any() else None
-
-    @property
-    def chance(self) -> float | None:
-        """The accuracy of guessing, the share of the commonest label; None where no two classes occur."""
-        _, counts = np.unique(self.labels[self.labels >= 0], return_counts=True)
-        return float(counts.max() / counts.sum()) if len(counts) > 1 else None
-
-    @property
-    def facts(self) -> tuple[Note, ...]:
-        """What to doubt: an accuracy near chance although the model is confident of its predictions."""
-        known = self.labels >= 0
-        accuracy = self.accuracy
-        if accuracy is None or self.confidence is None or not np.isfinite(self.confidence[known]).any():
-            return ()
-        confidence = float(np.nanmean(self.confidence[known]))
-        low = surprisingly_low(accuracy, int(known.sum()), sure=confidence, chance=self.chance or 0.0)
-        if not confidence >= 0.5 or not low:
-            return ()
-        values = {"accuracy": accuracy, "confidence": confidence}
-        return (Note(Kind.DOUBTFUL_CLASSES, Severity.WARNING, values),)
-
-    def doubt(self) -> str | None:
-        """The same in words; None where there is nothing to doubt."""
-        return next(map(showing.clause, self.facts), None)
 
 
 class Summary(NamedTuple):
@@ -143,8 +53,8 @@ class Result:
     """For every estimator the area A, with its interval."""
     reliability: Reliability
     """How often MIF and LIF contradict each other; without pairs if there are no two explanations."""
-    about: dict[str, Any]
-    """evaluation.json: the plan, the classes, versions, device, the arithmetic used, timings."""
+    description: Description
+    """What evaluation.json says: the plan, the classes, versions, device, the arithmetic used."""
     examples: Examples | None = None
     """A few images with the maps of every estimator."""
     history: dict[str, list[float | None]] = field(default_factory=dict)
@@ -155,7 +65,7 @@ class Result:
         cls,
         name: str,
         evaluation: Evaluation,
-        about: dict[str, Any],
+        description: Description,
         *,
         keep: NDArray[np.bool_] | None = None,
         examples: Examples | None = None,
@@ -166,20 +76,23 @@ class Result:
         if len(dead) == len(evaluation.mif):
             dead = set()  # the error says why
         fidelity = {key: evaluation.fidelity(key, keep=keep) for key in evaluation.mif if key not in dead}
-        agreement = reliability(fidelity, signs(about["plan"]), families=families(about["plan"]))
-        return cls(name, evaluation, fidelity, agreement, about, examples=examples, history=history or {})
+        plan = description.plan
+        agreement = reliability(fidelity, plan.signed, families=plan.families)
+        return cls(
+            name, evaluation, fidelity, agreement, description, examples=examples, history=history or {}
+        )
 
     @classmethod
     def unscored(
         cls,
         name: str,
         evaluation: Evaluation,
-        about: dict[str, Any],
+        description: Description,
         *,
         examples: Examples | None = None,
     ) -> "Result":
         """An evaluation as it is, without scores: there may be no image that all could be scored over."""
-        return cls(name, evaluation, {}, reliability({}, {}), about, examples=examples)
+        return cls(name, evaluation, {}, reliability({}, {}), description, examples=examples)
 
     def over(self, images: NDArray[np.bool_]) -> "Result":
         """The same evaluation scored over these images, bool [N]; itself where its scores are over them."""
@@ -189,7 +102,7 @@ class Result:
         return Result.of(
             self.name,
             self.evaluation,
-            self.about,
+            self.description,
             keep=images,
             examples=self.examples,
             history=self.history,
@@ -198,14 +111,19 @@ class Result:
     @cached_property
     def head(self) -> Head | None:
         """How far the logits are from centred, and what that changes; None where another output is scored."""
-        if self.plan["outputs"][0] != "logit":
+        if self.description.plan.output != "logit":
             return None
         return head_of(self.evaluation, self.fidelity, self.reliability, self.signed)
 
     @property
+    def about(self) -> dict[str, Any]:
+        """What evaluation.json says, as JSON."""
+        return self.description.to_json()
+
+    @property
     def plan(self) -> dict[str, Any]:
         """All that determines the numbers, as JSON."""
-        return self.about["plan"]  # type: ignore[no-any-return]
+        return self.description.plan.to_json()
 
     @property
     def accuracy(self) -> float | None:
@@ -215,17 +133,18 @@ class Result:
     @property
     def signed(self) -> dict[str, bool]:
         """For every explanation scored whether it is signed; baselines such as random are not in here."""
-        return {name: sign for name, sign in signs(self.plan).items() if name in self.fidelity}
+        signed = self.description.plan.signed
+        return {name: sign for name, sign in signed.items() if name in self.fidelity}
 
     @property
     def classes(self) -> list[str]:
         """Names of the classes, in the order of the logits."""
-        return self.about["classes"]  # type: ignore[no-any-return]
+        return list(self.description.subject.classes)
 
     @property
     def augmentation(self) -> str:
         """What the model was trained with, in the words of its card; empty where that is not known."""
-        return str(self.about.get("augmentation", ""))
+        return self.description.subject.augmentation or ""
 
     @property
     def scores(self) -> dict[str, dict[str, Summary]]:
@@ -255,7 +174,8 @@ class Result:
     @cached_property
     def beats(self) -> "Beats":
         """Whether each explanation has a larger A than every model-free map, and than its blurred twins."""
-        return beats(self.fidelity, self.signed, *rivals(self.plan))
+        plan = self.description.plan
+        return beats(self.fidelity, self.signed, plan.model_free, plan.twins)
 
     @property
     def facts(self) -> tuple[Note, ...]:
@@ -270,7 +190,7 @@ class Result:
     @property
     def noted(self) -> tuple[Note, ...]:
         """What was said about the model before it was evaluated, as evaluation.json has it."""
-        return tuple(map(Note.from_json, self.about.get("note_facts", self.about.get("notes", ()))))
+        return self.description.subject.noted
 
     @property
     def results(self) -> "Results":
@@ -361,11 +281,11 @@ class Results:
         return self.first.classes
 
     @property
-    def score_titles(self) -> dict[str, dict[str, Any]]:
+    def score_titles(self) -> dict[str, ScoreFacts]:
         """The scores besides A that every model has, each with its title, direction and source."""
         shared = set.intersection(*(set(model.evaluation.values) for model in self.models.values()))
-        described: dict[str, Any] = self.first.plan["scores"]
-        return {name: described[name] for name in described if name in shared and name != "A"}
+        facts = self.first.description.plan.scores
+        return {name: facts[name] for name in facts if name in shared and name != "A"}
 
     @property
     def images_used(self) -> int:
@@ -389,40 +309,8 @@ class Results:
     @property
     def estimators(self) -> list[str]:
         """All names that every model has scored: baselines, the signed, the unsigned, blurred twins."""
-        order, plan = ("baseline", "signed", "unsigned", "twin"), self.first.plan["estimators"]
+        order = ("baseline", "signed", "unsigned", "twin")
+        facts = self.first.description.plan.estimators
         every = [model.fidelity for model in self.models.values()]
         scored = [name for name in self.first.fidelity if all(name in each for each in every)]
-        return sorted(scored, key=lambda name: order.index(plan[name]["sign"]))
-
-
-def signs(plan: Mapping[str, Any]) -> dict[str, bool]:
-    """For every explanation of a plan whether it is signed; baselines are neither."""
-    kinds = {name: estimator["sign"] for name, estimator in plan["estimators"].items()}
-    return {name: kind == "signed" for name, kind in kinds.items() if kind in ("signed", "unsigned")}
-
-
-def families(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """What every estimator of a plan is apart from its settings; None where only its areas can tell."""
-    found: dict[str, Any] = {}
-    for name, each in plan["estimators"].items():
-        kind = each["raw"]["name"] if "raw" in each else name
-        told = kind in ("ig", "vg", "sg", "sqsg") or "raw" not in each
-        found[name] = (kind, each.get("reduction"), each.get("times_input")) if told else None
-    return found
-
-
-def rivals(plan: Mapping[str, Any]) -> tuple[list[str], dict[str, list[str]]]:
-    """The model-free maps of a plan, and by explanation the blurred twins of its map."""
-    estimators = plan["estimators"]
-
-    def map_of(name: str) -> list[Any]:
-        return [estimators[name].get(part) for part in ("raw", "reduction", "times_input")]
-
-    def fits(twin: str, name: str) -> bool:
-        # Two functions may be described alike: then it is stored whose twin it is.
-        return estimators[twin].get("twin_of", name) == name and map_of(twin) == map_of(name)
-
-    free = [name for name, each in estimators.items() if each["sign"] == "baseline"]
-    twins = [name for name, each in estimators.items() if each["sign"] == "twin"]
-    own = {name: [twin for twin in twins if fits(twin, name)] for name in signs(plan)}
-    return free, {name: found for name, found in own.items() if found}
+        return sorted(scored, key=lambda name: order.index(facts[name].sign))

@@ -34,7 +34,7 @@ def paired_test(result: "Result", first: str, second: str, score: str = "A") -> 
 
 def higher_is_better(result: "Result", score: str) -> bool:
     """The direction of a score."""
-    return score == "A" or bool(result.plan["scores"][score]["higher_is_better"])
+    return score == "A" or result.description.plan.scores[score].higher_is_better
 
 
 def goodness(result: "Result", score: str) -> dict[str, float]:

@@ -12,6 +12,7 @@ weights, so that one from another evaluation is found.
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -19,32 +20,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fpa.errors import DamagedError, InputError, first_line, printable, same_format, shortened
+from fpa.evaluation.description import FORMAT, Description, Origin
 from fpa.evaluation.differences import plan_differences
-from fpa.evaluation.examples import EXAMPLES, key_of, read_examples, write_examples
-from fpa.evaluation.result import Evaluation, Result
+from fpa.evaluation.evaluation import Evaluation
+from fpa.evaluation.examples import EXAMPLES, read_examples, write_examples
+from fpa.evaluation.result import Result
+from fpa.evaluation.stored_plan import StoredPlan
 from fpa.files import open_table, read_json, refuse_links, writable_folder, write_json, write_table
-from fpa.values import check_type, checked
+from fpa.values import checked
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
-
-FORMAT = 2
-"""Version of the folder of an evaluation."""
-
-KINDS: dict[str, Any] = {
-    "format": int, "plan": dict[str, Any], "model": str, "block": int, "images": int | None,
-    "classes": list[str], "name": str,
-}  # fmt: skip
-"""What evaluation.json must have."""
-
-PLAN: dict[str, Any] = {
-    "estimators": dict[str, dict[str, Any]], "masking": dict[str, Any], "maskings": dict[str, Any],
-    "fractions": list[float], "outputs": list[str], "divided": dict[str, bool],
-    "scores": dict[str, dict[str, Any]], "seed": int, "features": str | int,
-}  # fmt: skip
-"""What its plan must have."""
 
 DESCRIPTION = "evaluation.json"
 FILES = (DESCRIPTION, "blocks/block-[0-9]*.parquet", "blocks/scores-[0-9]*.parquet", EXAMPLES)
@@ -84,51 +72,49 @@ class EvaluationFolder:
         numbers = sorted(int(path.stem.partition("-")[2]) for path in self.path.glob(FILES[1]))
         return [number for number in numbers if self.file(number, "scores").exists()]
 
-    def describe(self, about: Mapping[str, Any]) -> None:
+    def describe(self, description: Description) -> None:
         """Write evaluation.json."""
-        write_json(self.path / DESCRIPTION, about)
+        write_json(self.path / DESCRIPTION, description.to_json())
 
-    def about(self, asked: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
-        """What evaluation.json says; None where there is none.
-
-        If it is not of the plan and the model that are `asked` for, it is refused: the two must not be mixed.
-        Where it is lost, the blocks that are there say of themselves whether they are what is asked for.
-        """
+    def description(self) -> Description | None:
+        """What evaluation.json says; None where there is none."""
         path = self.path / DESCRIPTION
         if not path.exists():
-            return self._described_by_blocks(asked) if asked is not None and self.blocks else None
+            return None
         about = read_json(path)
         same_format(path, about.get("format", FORMAT), FORMAT, "evaluate into another folder")
         try:
-            for values, kinds in ((about, KINDS), (about.get("plan", {}), PLAN)):
-                for name, kind in kinds.items():
-                    check_type(name, values.get(name), kind)
-            for name, each in about["plan"]["estimators"].items():
-                check_type(f"the sign of {name}", each.get("sign"), str)
-                check_type(f"the label of {name}", each.get("label"), dict[str, Any])
-        except (InputError, AttributeError) as error:
+            return Description.from_json(about)
+        except InputError as error:
             raise DamagedError({path: shortened(str(error))}) from error
-        if asked is not None:
-            self._check_same(about, asked)
-        return about
 
-    def _described_by_blocks(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """How many images a block holds, which evaluation.json would say; refuses blocks of anything else."""
-        foreign, sizes = dict[Path, object](), set[int]()
+    def images_a_block(self, origin: Origin) -> int | None:
+        """How many images the blocks that are here hold; None where there are none.
+
+        Where they are not of this origin, they are refused: two evaluations must not be mixed. If
+        evaluation.json is lost, the blocks say of themselves what they are.
+        """
+        description = self.description()
+        if description is not None:
+            self._check_same(description.origin, origin)
+            return description.block
+        sizes = set[int]()
+        foreign = dict[Path, object]()
         for path in map(self.file, self.blocks):
             stored = open_table(path)
             sizes.add(stored.notes.get("block", 0))
-            if stored.key != key_of(asked) or 0 in sizes or len(sizes) > 1:
+            if stored.key != origin.key or 0 in sizes or len(sizes) > 1:
                 foreign[path] = f"no {DESCRIPTION} describes it, and it is not of this evaluation"
         if foreign:
             raise DamagedError(foreign)
-        return {"block": sizes.pop()}
+        return sizes.pop() if sizes else None
 
-    def _check_same(self, about: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    def _check_same(self, here: Origin, asked: Origin) -> None:
         """Refuse to mix another evaluation with the one that is here, and show how they differ."""
-        stored, now = about["plan"], json.loads(json.dumps(asked["plan"]))
+        stored = here.plan.to_json()
+        now = json.loads(json.dumps(asked.plan.to_json()))
         changed = [name for name in now | stored if stored.get(name) != now.get(name)]
-        if about["model"] != asked["model"]:
+        if here.model != asked.model:
             other = "of another model"
         elif changed:
             other = f"with other {', '.join(changed)} ({plan_differences(stored, now)})"
@@ -137,8 +123,8 @@ class EvaluationFolder:
         instead = "choose another folder (--output), or start afresh (--overwrite, or remove it)"
         raise InputError(f"{self.path} holds an evaluation {other}: {instead}")
 
-    def write(self, number: int, block: StoredBlock, about: Mapping[str, Any]) -> None:
-        """Store a block of the evaluation that `about` describes."""
+    def write(self, number: int, block: StoredBlock, description: Description) -> None:
+        """Store a block of the evaluation that is described."""
         import pyarrow as pa
 
         writable_folder(self.path / "blocks")
@@ -149,14 +135,16 @@ class EvaluationFolder:
             long[column] = pa.DictionaryArray.from_arrays(codes, texts)
         long["image"] = np.tile(block.columns["index"], len(block.values))
         long["value"] = np.concatenate([np.zeros(0), *block.values.values()])
-        _write(self.file(number, "scores"), pa.table(long), {}, about)
+        _write(self.file(number, "scores"), pa.table(long), {}, description)
         table = pa.table({name: _column(each) for name, each in block.columns.items()})
-        _write(self.file(number), table, block.notes, about)
+        _write(self.file(number), table, block.notes, description)
 
-    def read(self) -> tuple[dict[str, Any] | None, list[StoredBlock]]:
+    def read(self) -> tuple[Description | None, list[StoredBlock]]:
         """evaluation.json, None where there is none, and the blocks; names all files that are damaged."""
-        about = self.about()
-        return about, [] if about is None else self._each(lambda number: self.read_block(number, about))
+        description = self.description()
+        if description is None:
+            return None, []
+        return description, self._each(lambda number: self.read_block(number, description))
 
     def check_blocks(self) -> None:
         """Name all blocks that are damaged, of whatever evaluation they are."""
@@ -174,11 +162,12 @@ class EvaluationFolder:
             raise DamagedError(damaged)
         return found
 
-    def read_block(self, number: int, about: Mapping[str, Any]) -> StoredBlock:
-        """A block of the evaluation that `about` describes."""
-        path, key = self.file(number), key_of(about)
+    def read_block(self, number: int, description: Description) -> StoredBlock:
+        """A block of the evaluation that is described."""
+        path = self.file(number)
+        key = description.origin.key
         table, notes = _read(path, key)
-        if missing := sorted(set(_columns(about["plan"])) - set(table.column_names)):
+        if missing := sorted(set(_columns(description.plan)) - set(table.column_names)):
             lacks = ", ".join(missing[:3])
             raise DamagedError({path: f"it is not a block of this evaluation: it has no {lacks}"})
         long, _ = _read(self.file(number, "scores"), key)
@@ -199,22 +188,24 @@ class EvaluationFolder:
             (self.path / "blocks").rmdir()
 
 
-def read_evaluation(folder: Path | str) -> tuple[Evaluation, dict[str, Any]]:
+def read_evaluation(folder: Path | str) -> tuple[Evaluation, Description]:
     """The curves and scores stored in a folder, as far as the evaluation came, and what describes them."""
-    about, blocks = EvaluationFolder(folder).read()
-    if about is None or not blocks:
+    description, blocks = EvaluationFolder(folder).read()
+    if description is None or not blocks:
         raise InputError(f"{folder} holds no evaluation: run fpa evaluate with this folder first")
     try:
-        return _evaluation(about, blocks), about
+        return _evaluation(description, blocks), description
     except (KeyError, TypeError, ValueError, IndexError) as error:
         missing = f"what it describes is not in its blocks: {first_line(error)}"
         raise DamagedError({Path(folder) / DESCRIPTION: missing}) from error
 
 
-def _evaluation(about: Mapping[str, Any], blocks: Sequence[StoredBlock]) -> Evaluation:
+def _evaluation(description: Description, blocks: Sequence[StoredBlock]) -> Evaluation:
     """The blocks of an evaluation as one."""
-    plan, first = about["plan"], blocks[0]
-    names, outputs = list(plan["estimators"]), plan["outputs"]
+    plan = description.plan
+    names = list(plan.estimators)
+    outputs = plan.outputs
+    first = blocks[0]
 
     def column(name: str) -> NDArray[Any]:
         return np.concatenate([block.columns[name] for block in blocks])
@@ -233,7 +224,7 @@ def _evaluation(about: Mapping[str, Any], blocks: Sequence[StoredBlock]) -> Eval
             for name in ("confidence", "predicted")
         },
         "problems": [problem for block in blocks for problem in block.notes["problems"]],
-        "complete": about["images"] == sum(len(block.columns["index"]) for block in blocks),
+        "complete": description.images == sum(len(block.columns["index"]) for block in blocks),
         **{f"shares_{side}": by_name(f"share/{side}/") if uneven else None for side in SIDES},
     }
 
@@ -245,18 +236,18 @@ def _evaluation(about: Mapping[str, Any], blocks: Sequence[StoredBlock]) -> Eval
         for side in SIDES if uneven and masking else ():
             shares = by_name(f"{masking}|share/{side}/") or shared[f"shares_{side}"]
             own[f"shares_{side}"] = {name: each[:, :points] for name, each in shares.items()}
-        return Evaluation(**shared | sides | own, unmasked=start, divided=plan["divided"][output], **more)
+        return Evaluation(**shared | sides | own, unmasked=start, divided=plan.divided[output], **more)
 
     return curves(
         "",
         outputs[0],
         values={
             score: {name: np.concatenate([block.values[score, name] for block in blocks]) for name in names}
-            for score in plan["scores"]
+            for score in plan.scores
         },
         importance=_importance(blocks),
         others={output: curves("", output) for output in outputs[1:]},
-        under={masking: curves(masking, outputs[0]) for masking in plan["maskings"]},
+        under={masking: curves(masking, outputs[0]) for masking in plan.maskings},
     )
 
 
@@ -266,21 +257,22 @@ def load_result(folder: Path | str) -> Result:
 
     Everything in it is data: nothing can execute code.
     """
-    evaluation, about = read_evaluation(folder)
-    return Result.of(printable(about["name"]), evaluation, about, examples=read_examples(Path(folder), about))
+    evaluation, description = read_evaluation(folder)
+    examples = read_examples(Path(folder), description.origin)
+    return Result.of(printable(description.subject.name), evaluation, description, examples=examples)
 
 
 def write_result(result: Result, folder: Path) -> Path:
     """Write a result in memory to an empty folder, as one block."""
-    evaluation, about = result.evaluation, result.about
+    evaluation = result.evaluation
     target = EvaluationFolder(writable_folder(folder))
-    if target.about() is not None or target.blocks:
+    if target.description() is not None or target.blocks:
         raise InputError(f"{folder} already holds an evaluation: choose another folder")
     columns: dict[str, Any] = {"index": evaluation.indices, "label": evaluation.labels}
     columns["target"] = evaluation.targets
     seen = {name: getattr(evaluation, name) for name in ("confidence", "predicted")}
     columns |= {name: values for name, values in seen.items() if values is not None}
-    outputs = {about["plan"]["outputs"][0]: evaluation, **evaluation.others}
+    outputs = {result.description.plan.output: evaluation, **evaluation.others}
     columns |= curve_columns(outputs, evaluation.under)
     notes = {
         "problems": evaluation.problems,
@@ -290,11 +282,11 @@ def write_result(result: Result, folder: Path) -> Path:
     }
     values = {(score, name): each for score, by in evaluation.values.items() for name, each in by.items()}
     images = len(evaluation.indices)
-    about = {**about, "block": max(images, 1), "images": images}
-    target.write(0, StoredBlock(columns, values, notes), about)
+    description = replace(result.description, block=max(images, 1), images=images)
+    target.write(0, StoredBlock(columns, values, notes), description)
     if result.examples is not None:
-        write_examples(folder, result.examples, about)
-    target.describe(about)
+        write_examples(folder, result.examples, description.origin)
+    target.describe(description)
     return folder
 
 
@@ -321,11 +313,11 @@ def curve_columns(outputs: Mapping[str, Any], under: Mapping[str, Any]) -> dict[
     return columns
 
 
-def _columns(plan: Mapping[str, Any]) -> Iterable[str]:
+def _columns(plan: StoredPlan) -> Iterable[str]:
     yield from ("index", "label", "target")
-    for output in plan["outputs"]:
+    for output in plan.outputs:
         yield f"unmasked/{output}"
-        yield from (curve_column("", output, side, name) for side in SIDES for name in plan["estimators"])
+        yield from (curve_column("", output, side, name) for side in SIDES for name in plan.estimators)
 
 
 def _values(long: Any, count: int) -> dict[tuple[str, str], NDArray[Any]]:
@@ -357,8 +349,8 @@ def _array(table: Any, name: str) -> NDArray[Any]:
     return column.to_numpy()  # type: ignore[no-any-return]
 
 
-def _write(path: Path, table: Any, notes: Mapping[str, Any], about: Mapping[str, Any]) -> None:
-    write_table(path, table, {**notes, "block": about["block"]}, key_of(about), REPEATED)
+def _write(path: Path, table: Any, notes: Mapping[str, Any], description: Description) -> None:
+    write_table(path, table, {**notes, "block": description.block}, description.origin.key, REPEATED)
 
 
 def _read(path: Path, key: str | None) -> tuple[Any, dict[str, Any]]:

@@ -14,9 +14,10 @@ from torch.nn import functional
 
 from fpa.engine.tasks import Task
 from fpa.errors import unknown
+from fpa.explanation.facts import Reduction
 from fpa.explanation.grids import Grids, first_of
 from fpa.explanation.hookable import hookable_model
-from fpa.explanation.raw_maps import RawMap, Reduction, in_parts, register
+from fpa.explanation.raw_maps import RawMap, in_parts, register
 
 
 def _gradcam(values: Tensor, gradients: Tensor) -> Tensor:

@@ -15,10 +15,11 @@ from torch.nn import functional
 
 from fpa.engine.tasks import Task
 from fpa.errors import InputError, unknown, warn
+from fpa.explanation.facts import Reduction
 from fpa.explanation.grids import Grids
 from fpa.explanation.hookable import ACTIVATIONS, HookableModel, hookable_model
 from fpa.explanation.paper import IntegratedGradients, reference_images
-from fpa.explanation.raw_maps import RawMap, Reduction, checked_reference, in_parts, register
+from fpa.explanation.raw_maps import RawMap, checked_reference, in_parts, register
 from fpa.seeds import Stream, derive
 from fpa.values import shape_or_type
 

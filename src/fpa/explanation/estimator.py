@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,34 +14,11 @@ from torch import Tensor
 from fpa.errors import InputError, unknown
 from fpa.explanation import cam, captum, paper
 from fpa.explanation.baselines import SIDE_16, blurred
+from fpa.explanation.facts import EstimatorFacts, Label, Reduction, Sign
 from fpa.explanation.maps import Function, as_raw_map
-from fpa.explanation.raw_maps import FAMILIES, GradientMap, RawMap, Reduction, Settings
+from fpa.explanation.raw_maps import FAMILIES, GradientMap, RawMap, Settings
 from fpa.plugins import load_object
 from fpa.values import checked
-
-Sign = Literal["signed", "unsigned", "baseline", "twin"]
-
-
-@dataclass(frozen=True)
-class Label:
-    """How an estimator is shown to people, in parts that JSON can hold."""
-
-    key: str
-    """The name it has in results."""
-    name: str
-    prime: bool = False
-    """Whether it is multiplied with the input, the paper's prime."""
-    reduction: Reduction | None = None
-    """Shown as an index; None: not shown."""
-
-    @property
-    def text(self) -> str:
-        """In plain letters.
-
-        >>> Label("vgx_sum", "VG", True, "sum").text
-        "VG'_sum"
-        """
-        return self.name + "'" * self.prime + (f"_{self.reduction}" if self.reduction else "")
 
 
 @dataclass(frozen=True)
@@ -146,6 +123,11 @@ class Estimator:
         raw = self.raw.configured(Settings()).described()
         described = {"raw": raw, "reduction": self.reduction, "times_input": self.times_input}
         return described if self.blur is None else {**described, "blur": self.blur}
+
+    def facts(self, name: str) -> EstimatorFacts:
+        """What a plan says of it under this name."""
+        shown = {"sign": self.sign, "label": asdict(self.label(name))}
+        return EstimatorFacts.from_json(name, {**self.described(), **shown})
 
     def scaled(self, raw: Tensor, images: Tensor) -> Tensor:
         """The raw map, times the input and blurred where the estimator wants it, [N, C, H, W]."""

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from fpa.data.loaders import as_tensor
 from fpa.engine.tasks import Task
 from fpa.errors import InputError, unknown
-from fpa.explanation.raw_maps import FAMILIES, RawMap, Reduction, checked_map, in_parts, register
+from fpa.explanation.facts import Reduction
+from fpa.explanation.raw_maps import FAMILIES, RawMap, checked_map, in_parts, register
 from fpa.files import named_arrays
 from fpa.models.wrap import untouched
 

@@ -7,7 +7,7 @@ list of rows, and raw maps with equal points share them. Other people's methods 
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -18,11 +18,9 @@ from fpa.engine import Work
 from fpa.engine.outputs import OUTPUTS
 from fpa.engine.tasks import Task
 from fpa.errors import InputError, unknown
+from fpa.explanation.facts import Reduction
 from fpa.masking import Masking
 from fpa.values import check_type, check_types, described_fields, name_of, shape_or_type, shown
-
-Reduction = Literal["sum", "abs"]
-"""From [N, C, H, W] to [N, H, W]: the sum over the channels, or the sum of absolute values."""
 
 
 def in_parts(

@@ -1,11 +1,11 @@
 """The families of estimators: their names, the formulas of their maps, and what tells them apart."""
 
-from collections.abc import Mapping
 from html import escape
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fpa.errors import printable
 from fpa.evaluation.result import Results
+from fpa.explanation.facts import EstimatorFacts
 from fpa.show import summary
 
 
@@ -64,22 +64,21 @@ class Explained(NamedTuple):
     sign: str
 
 
-def family_of(name: str, plan: Mapping[str, Any]) -> str:
+def family_of(name: str, facts: EstimatorFacts) -> str:
     """What estimators of one colour share: the raw map or its method, knowing no model; else the name."""
-    raw = plan.get("raw")
-    if plan["sign"] == "baseline":
+    if facts.sign == "baseline":
         return "model-free"
-    if not isinstance(raw, Mapping):  # results of another origin: the name is all there is
-        label = str((plan.get("label") or {}).get("name", "")).lower().replace("-", "")
+    if facts.raw is None:  # results of another origin: the name is all there is
+        label = facts.label.name.lower().replace("-", "")
         return label if label in FAMILIES else name
-    own = raw["name"] in FAMILIES or raw["name"] == "cam"
-    return str(raw["name"] if own else raw.get("method") or name)
+    own = facts.kind in FAMILIES or facts.kind == "cam"
+    return str(facts.kind if own else facts.raw.get("method") or name)
 
 
 def explained(results: Results) -> dict[str, Explained]:
     """Family, formula, settings and kind of every estimator."""
-    plans = results.first.plan["estimators"]
-    return {name: _explained(name, plans[name]) for name in results.estimators}
+    facts = results.first.description.plan.estimators
+    return {name: _explained(name, facts[name]) for name in results.estimators}
 
 
 def symbols(results: Results) -> dict[str, str]:
@@ -92,9 +91,8 @@ def symbols(results: Results) -> dict[str, str]:
     }
 
 
-def _explained(name: str, plan: Mapping[str, Any]) -> Explained:
-    raw = plan.get("raw")
-    settings = dict(raw) if isinstance(raw, Mapping) else {"name": name}
+def _explained(name: str, facts: EstimatorFacts) -> Explained:
+    settings = {"name": name} if facts.raw is None else dict(facts.raw)
     kind = str(settings.pop("name"))
     if kind == "cam":
         kind = str(settings.pop("method"))
@@ -107,10 +105,11 @@ def _explained(name: str, plan: Mapping[str, Any]) -> Explained:
         family, settings = Family("Your own", f"computed by {escape(printable(name))}", True), {}
     formula = family.formula
     if not family.plain:
-        formula = f"x · {formula}" if plan.get("times_input") else formula
-        formula = "Σ<sub>c</sub> " + (f"|{formula}|" if plan.get("reduction") == "abs" else formula)
-    if blur := plan.get("blur"):
-        formula, settings = f"Gaussian blur of {formula}", {"sigma of the blur": blur}
+        formula = f"x · {formula}" if facts.times_input else formula
+        formula = "Σ<sub>c</sub> " + (f"|{formula}|" if facts.reduction == "abs" else formula)
+    if facts.blur is not None:
+        formula = f"Gaussian blur of {formula}"
+        settings = {"sigma of the blur": facts.blur}
     shown = {key: value for key, value in settings.items() if value is not None}
-    sign = "blurred twin" if plan["sign"] == "twin" else plan["sign"]
+    sign = "blurred twin" if facts.sign == "twin" else facts.sign
     return Explained(family.title, formula, summary.in_words(shown), sign)

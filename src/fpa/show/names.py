@@ -2,12 +2,13 @@
 
 import html
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from itertools import cycle
 from typing import Any, NamedTuple
 
 from fpa.errors import printable
 from fpa.evaluation.result import Results
+from fpa.explanation.facts import Label
 from fpa.progress import shortened
 from fpa.show.families import family_of
 from fpa.show.summary import groups
@@ -51,33 +52,32 @@ _FORMS: dict[str, tuple[str, str, Callable[[str], str]]] = {  # the prime, the r
 
 
 def estimator_name(
-    name: str, style: str = "text", *, label: Mapping[str, Any] | None = None, most: int | None = None
+    name: str, style: str = "text", *, label: Label | None = None, most: int | None = None
 ) -> str:
     r"""An estimator the way the paper writes it: as "text", "mathtext" (figures), "html" or "latex".
 
-    `label` has the parts of the name, as a plan stores them; without it the name is shown as it is. Both are
+    `label` has the parts of the name; without it the name is shown as it is. Both are
     escaped where the style needs it, and shortened to `most` characters.
 
-    >>> estimator_name("vgx_sum", label={"name": "VG", "prime": True, "reduction": "sum"})
+    >>> estimator_name("vgx_sum", label=Label("vgx_sum", "VG", True, "sum"))
     "VG'_sum"
-    >>> estimator_name("sqsg_sum", "html", label={"name": "SQ-SG", "prime": False, "reduction": "sum"})
+    >>> estimator_name("sqsg_sum", "html", label=Label("sqsg_sum", "SQ-SG", reduction="sum"))
     'SQ-SG<sub>sum</sub>'
     >>> estimator_name("my_map<1>", "html"), estimator_name("my_map", "latex")
     ('my_map&lt;1&gt;', 'my\\_map')
     """
     prime, below, escaped = _FORMS[style]
-    parts = label or {"name": name}
-    text = escaped(shortened(printable(str(parts["name"])), most)) + (prime if parts.get("prime") else "")
-    reduction = escaped(printable(str(parts.get("reduction") or "")))
-    return text + (below.format(reduction) if reduction else "")
+    label = label or Label(name, name)
+    text = escaped(shortened(printable(label.name), most)) + (prime if label.prime else "")
+    return text + (below.format(label.reduction) if label.reduction else "")
 
 
 def estimator_names(*several: Results, style: str = "text", most: int | None = None) -> dict[str, str]:
     """Every estimator of these results, by name, as people see it."""
     return {
-        name: estimator_name(name, style, label=parts.get("label"), most=most)
+        name: estimator_name(name, style, label=facts.label, most=most)
         for results in several
-        for name, parts in results.first.plan["estimators"].items()
+        for name, facts in results.first.description.plan.estimators.items()
     }
 
 
@@ -140,13 +140,13 @@ def estimator_looks(*several: Results) -> dict[str, Look]:
     families of the paper have the same colours in all results.
     """
     kinds = {"Signed": 0, "Unsigned": 1, "Baseline": 2, "Blurred twin": 3}
-    plans = {name: plan for each in several for name, plan in each.first.plan["estimators"].items()}
+    facts = {name: own for each in several for name, own in each.first.description.plan.estimators.items()}
     colours, looks = dict(_FAMILIES), dict[str, Look]()
     free = [colour for colour, _ in _ORDER if colour not in colours.values()]
     of_kind = Counter[tuple[str, str]]()
     for title, names in groups(*several).items():
         for name, (_, marker) in zip(names, cycle(_ORDER), strict=False):
-            family = family_of(name, plans[name])
+            family = family_of(name, facts[name])
             colour = colours.setdefault(family, free[(len(colours) - len(_FAMILIES)) % len(free)])
             dashes = kinds[title] + 4 * (of_kind[family, title] % 4)
             looks[name] = _look(colour, "" if title == "Baseline" else marker, dashes)

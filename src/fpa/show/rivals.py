@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from fpa.evaluation.result import Results, rivals
+from fpa.evaluation.result import Results
 from fpa.show.names import estimator_names, model_name
 from fpa.statistics.baselines import ALPHA, Beats, Rival
 
@@ -57,7 +57,7 @@ def best_model_free(results: Results) -> list[str]:
     """Which of the maps that know no model has the highest A, for every model; nothing where they are few."""
     names, found = estimator_names(results), []
     for key, model in results.models.items():
-        free = [name for name in rivals(model.plan)[0] if name in model.fidelity]
+        free = [name for name in model.description.plan.model_free if name in model.fidelity]
         if len(free) > 1:
             best = max(free, key=lambda name: model.fidelity[name].area)
             of = f"{model_name(key)}, " if len(results.models) > 1 else ""
@@ -68,7 +68,7 @@ def best_model_free(results: Results) -> list[str]:
 def brief(results: Results) -> list[str]:
     """How many explanations beat model-free maps and their own twins, in a line each."""
     names, lines = estimator_names(results), best_model_free(results)
-    free = ", ".join(names.get(name, name) for name in rivals(results.first.plan)[0])
+    free = ", ".join(names.get(name, name) for name in results.first.description.plan.model_free)
     kinds = {"model_free": f"every model-free map ({free})", "twin": "their own blurred twin"}
     for kind, what in kinds.items():
         found = {key: getattr(model.beats, kind).values() for key, model in results.models.items()}
@@ -85,7 +85,7 @@ def beaten(results: Results) -> list[str]:
     lines = best_model_free(results)
     shared: dict[str, None] = {}
     for key, model in results.models.items():
-        free = rivals(model.plan)[0]
+        free = model.description.plan.model_free
         whose = f"{model_name(key)}: " if len(results.models) > 1 else ""
         lines += [whose + line for line in outcomes(model.beats, free, names)]
         shared |= dict.fromkeys(rules(model.beats, free))

@@ -9,6 +9,7 @@ import numpy as np
 from fpa.auditing.rule import FEWEST_IMAGES
 from fpa.errors import counted
 from fpa.evaluation.result import Result, Results
+from fpa.evaluation.stored_plan import ScoreFacts
 from fpa.notes import Kind
 from fpa.show import words
 from fpa.statistics.intervals import Floats, critical
@@ -17,7 +18,9 @@ from fpa.statistics.intervals import Floats, critical
 def groups(*several: Results) -> dict[str, list[str]]:
     """The estimators by "Baseline", "Signed", "Unsigned" and "Blurred twin", without empty groups."""
     signs = dict.fromkeys(
-        (name, each.first.plan["estimators"][name]["sign"]) for each in several for name in each.estimators
+        (name, each.first.description.plan.estimators[name].sign)
+        for each in several
+        for name in each.estimators
     )
     titles = {"Baseline": "baseline", "Signed": "signed", "Unsigned": "unsigned", "Blurred twin": "twin"}
     grouped = {title: [name for name, sign in signs if sign == kind] for title, kind in titles.items()}
@@ -38,7 +41,7 @@ def without_value(results: Results, names: Mapping[str, str]) -> list[str]:
     """
     lines, lost = dict[str, None](), dict[str, int]()
     for model in results.models.values():
-        for score, reason in model.about.get("scores_left_out", {}).items():
+        for score, reason in (model.description.scores_left_out or {}).items():
             lines[f"The score {score} {reason}."] = None
         for score, by in model.scores.items():
             if score not in results.score_titles:
@@ -46,10 +49,11 @@ def without_value(results: Results, names: Mapping[str, str]) -> list[str]:
             if none := [names.get(name, name) for name, each in by.items() if not each.used]:
                 lines[f"{score} has no value for {', '.join(none)}."] = None
             lacking = [model.fidelity[name].used - each.used for name, each in by.items() if each.used]
-            if (most := max(lacking, default=0)) and "images" not in results.score_titles[score]:
+            most = max(lacking, default=0)
+            asked = results.score_titles[score].images
+            if most and asked is None:
                 lost[score] = max(most, lost.get(score, 0))
             elif most:
-                asked = results.score_titles[score]["images"]
                 lines[f"{score} is computed for {asked} images, evenly over the data."] = None
     for most in sorted(set(lost.values())):
         scores = [score for score, count in lost.items() if count == most]
@@ -59,9 +63,9 @@ def without_value(results: Results, names: Mapping[str, str]) -> list[str]:
     return list(lines)
 
 
-def direction(score: dict[str, Any]) -> str:
+def direction(score: ScoreFacts) -> str:
     """Which way a score is good."""
-    return "higher is better" if score["higher_is_better"] else "lower is better"
+    return "higher is better" if score.higher_is_better else "lower is better"
 
 
 class Counts(NamedTuple):
@@ -109,13 +113,14 @@ def mean_curve(model: Result, side: str, estimator: str) -> tuple[Floats, Floats
 
 def removed_unit(results: Results) -> str:
     """What is removed: "pixels", "patches" or "segments"."""
-    features = str(results.first.plan["features"])
+    features = str(results.first.description.plan.features)
     return "patches" if features.isdecimal() else features.partition(":")[0]
 
 
 def removed(results: Results) -> list[str]:
     """What is removed, in a sentence, where it is not single pixels."""
-    features, unit = results.first.plan["features"], removed_unit(results)
+    features = str(results.first.description.plan.features)
+    unit = removed_unit(results)
     if unit == "segments":
         what = f"about {features.partition(':')[2]} segments (SLIC superpixels)"
         return [f"The features removed are not single pixels but {what} of each image."]
@@ -134,8 +139,8 @@ def warned(results: Results) -> list[str]:
 
 def explained_class(results: Results) -> list[str]:
     """Which class is explained, in a sentence, where it is not the one predicted."""
-    targets = results.first.plan.get("targets")
-    if targets is None:
+    targets = results.first.description.plan.targets
+    if targets == "predicted":
         return []
     what = f"number {str(targets)[5:]} in the model's ranking"
     if targets == "label":
@@ -159,7 +164,7 @@ def up_to(results: Results) -> str:
 
 def output_name(results: Results) -> str:
     """What the curves show of the model: "logit", "probability", ..."""
-    return str(next(iter(results.first.plan["outputs"]), "logit"))
+    return results.first.description.plan.output
 
 
 def trained_with(results: Results, name: str) -> str:
@@ -178,11 +183,12 @@ def by_training(results: Results) -> dict[str, str]:
 
 def references(results: Results) -> list[str]:
     """Where integrated gradients start, a sentence for each place."""
-    raws = [estimator.get("raw") for estimator in results.first.plan["estimators"].values()]
-    starts = [raw.get("reference") for raw in raws if isinstance(raw, Mapping) and raw.get("name") == "ig"]
+    plan = results.first.description.plan
+    raws = [each.raw for each in plan.estimators.values() if each.kind == "ig"]
+    starts = [raw.get("reference") for raw in raws if raw is not None]
     word = (results.recipe or {}).get("evaluation", {}).get("reference")
     shown = dict.fromkeys(word or in_words(start) for start in starts)
-    road = results.first.plan["masking"].get("name") == "road"  # there is no fully masked image
+    road = plan.masking.get("name") == "road"  # there is no fully masked image
     places = {"masked": "the fully masked image; the paper uses black", "black": "black, as in the paper"}
     places |= {"masked": "0"} if road else {}
     return [f"Integrated gradients start from {places.get(start, start)}." for start in shown]
@@ -204,7 +210,7 @@ def in_words(setting: Any) -> str:
 def titles(several: Sequence[Results]) -> list[list[str]]:
     """What tells each from the others: its name, its seed where names repeat, then its folder too."""
     parts = [[results.name] for results in several]
-    seeds = [f"seed {results.first.plan['seed']}" for results in several]
+    seeds = [f"seed {results.first.description.plan.seed}" for results in several]
     folders = [f"({results.folder})" if results.folder else "" for results in several]
     for more in (seeds, folders):
         repeated = [part if parts.count(title) > 1 else "" for title, part in zip(parts, more, strict=True)]
@@ -249,7 +255,7 @@ def doubts(results: Results, *, brief: bool = False) -> list[str]:
 
 def judges(results: Results) -> list[str]:
     """Whose curves are shown, where it is another model than the one explained."""
-    named = {name: model.about.get("judge") for name, model in results.models.items()}
+    named = {name: model.description.subject.judge for name, model in results.models.items()}
     return [
         f"The maps and the accuracy are of {name}, the curves of {judge}."
         for name, judge in named.items()

@@ -46,8 +46,8 @@ def notes(results: Results) -> list[str]:
         *scope.heads(results),
         *scope.unchecked(results),
     ]
-    for name, about in results.score_titles.items():
-        lines.append(f"{name} is {about['title']} ({summary.direction(about)}; {about['source']}).")
+    for name, score in results.score_titles.items():
+        lines.append(f"{name} is {score.title} ({summary.direction(score)}; {score.source}).")
     lines += [*summary.without_value(results, estimator_names(results)), *summary.references(results)]
     return [*map(printable, [*lines, *summary.removed(results), *rivals.beaten(results), *_images(results)])]
 
@@ -94,6 +94,7 @@ def results_table(results: Results) -> "pd.DataFrame":
     import pandas as pd
 
     rows: list[dict[str, Any]] = []
+    facts = results.first.description.plan.estimators
     counts = summary.opposite_pairs(results)
     measured = ["area", "interval", "interval_unpaired", "area_mif", "area_lif", "area_mean_then_divide"]
     measured.append("area_robust")
@@ -112,7 +113,7 @@ def results_table(results: Results) -> "pd.DataFrame":
                 "ordered_oppositely": counts[name].opposite,
                 "contradictions": counts[name].significant,
                 "estimator": estimator,
-                "kind": results.first.plan["estimators"][estimator]["sign"],
+                "kind": facts[estimator].sign,
                 **{column: getattr(fidelity, column) for column in measured},
                 "images_used": fidelity.used,
                 "images_left_out": fidelity.left_out,

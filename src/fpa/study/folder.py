@@ -100,15 +100,16 @@ class StudyFolder:
         foreign = {} if recipe is None else self.foreign(recipe)
 
         def evaluation(path: Path) -> None:
-            stored, about = EvaluationFolder(path.parent), None
+            stored = EvaluationFolder(path.parent)
+            described = None
             if path.parent / DESCRIPTION not in foreign:  # which would make all others foreign
                 with suppress(DamagedError):
-                    about = stored.about()
+                    described = stored.description()
             if path.name == EXAMPLES:
-                read_examples(path.parent, about)
-            elif about is None:
+                read_examples(path.parent, None if described is None else described.origin)
+            elif described is None:
                 reasons: dict[Path, object] = {}
-                for check in (stored.check_blocks, stored.about):
+                for check in (stored.check_blocks, stored.description):
                     try:
                         check()
                     except DamagedError as error:
@@ -148,12 +149,13 @@ class StudyFolder:
                 elif card:
                     others[model] = differences(recipe.description(variant), card["recipe"])
             with suppress(DamagedError):
-                about = EvaluationFolder(described.parent).about() or {"name": name, "plan": {}}
+                evaluation = EvaluationFolder(described.parent).description()
+                if evaluation is None:
+                    continue
+                if evaluation.subject.name != name:
+                    found[described] = f"it is the evaluation of {evaluation.subject.name}"
                 asked = {"seed": recipe.seed, "points": recipe.evaluation.points}
-                plan = about["plan"]
-                made = {"seed": plan["seed"], "points": len(plan["fractions"])} if plan else asked
-                if about["name"] != name:
-                    found[described] = f"it is the evaluation of {about['name']}"
+                made = {"seed": evaluation.plan.seed, "points": len(evaluation.plan.fractions)}
                 others[described] = differences(asked, made)
         for path, changed in others.items():
             if changed:

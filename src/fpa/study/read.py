@@ -46,22 +46,22 @@ def read_study(folder: Path | str) -> Results:
     if foreign := StudyFolder(folder, [*recipe.trainings()]).foreign(recipe):
         raise DamagedError(foreign)
     evaluations = {name: read_evaluation(folder / name) for name in recipe.trainings()}
-    for name, (evaluation, about) in evaluations.items():
+    for name, (evaluation, description) in evaluations.items():
         if not evaluation.complete:
             raise InputError(f"{folder / name} is not complete: run the study again to continue")
         if (model := folder / name / "model.safetensors").exists():
             weights = file_texts(model).get(WEIGHTS)  # none where an earlier version wrote it
-            if weights not in (None, about["model"]):
+            if weights not in (None, description.model):
                 wrong = "holds curves of other weights than those of its model"
                 raise InputError(f"{folder / name} {wrong}: run the study again to make them anew")
     several = [evaluation for evaluation, _ in evaluations.values()]
     keep = common_images(*(each.unmasked for each in several)) if several[0].divided else None
     models = {}
-    for name, (evaluation, about) in evaluations.items():
+    for name, (evaluation, description) in evaluations.items():
         part = folder / name
-        examples = read_examples(part, about)
+        examples = read_examples(part, description.origin)
         history = read_history(part / "training.csv", known.get(f"{name}/training.csv"))
-        models[name] = Result.of(name, evaluation, about, keep=keep, examples=examples, history=history)
+        models[name] = Result.of(name, evaluation, description, keep=keep, examples=examples, history=history)
     return Results(recipe.name, models, manifest, published(recipe), recipe=recipe.to_dict(), folder=folder)
 
 

@@ -11,6 +11,7 @@ from fpa.data import ImageData, image_source
 from fpa.engine.devices import check_device, chosen_device
 from fpa.engine.engine import Engine
 from fpa.errors import DamagedError, InputError, at_least
+from fpa.evaluation.description import Origin
 from fpa.evaluation.evaluator import describe_subject
 from fpa.evaluation.examples import EXAMPLES
 from fpa.evaluation.loop import evaluate_blocks, made_with, suited
@@ -86,9 +87,9 @@ def run_study(
             described = describe_subject(engine, source, name)
             shown = {"examples": how.examples, "progress": display.evaluating(name, source.count)}
             with manifest.stage(f"evaluate {name}"):
-                about = evaluate_blocks(engine, source, plan, path.parent, about=described, **shown)
+                about = evaluate_blocks(engine, source, plan, path.parent, subject=described, **shown)
                 display.unreadable(source.lost)
-                manifest.values["blocks"][name] = about["block"]
+                manifest.values["blocks"][name] = about.block
                 if engine.compile_seconds:
                     manifest.compilation[f"evaluate {name}"] = round(engine.compile_seconds, 2)
         return _show(read_study(folder), folder, display, manifest)
@@ -97,17 +98,21 @@ def run_study(
 def _evaluated(engine: Engine, plan: Plan, data: ImageData, folder: Path, display: Display) -> bool:
     """Whether the folder holds all the curves of this model; those of another model are removed."""
     stored = EvaluationFolder(folder)
-    about, asked = stored.about(), {"plan": plan.to_json(engine), "model": fingerprint(engine.model)}
-    other = about is not None and about["model"] != asked["model"]
-    if about is None:
+    described = stored.description()
+    asked = Origin(plan.stored(engine), fingerprint(engine.model))
+    other = described is not None and described.model != asked.model
+    if described is None:
         try:
-            stored.about(asked)
+            stored.images_a_block(asked)
         except DamagedError:  # blocks that nothing describes, and not of this model
             other = True
     if other:
         display.say(f"{folder.name}: the curves were made with another model; making them again")
         stored.clear()
-    if about is None or not (stored.about(asked) and stored.blocks and (folder / EXAMPLES).exists()):
+    # refuses curves of another plan
+    if described is None or stored.images_a_block(asked) is None:
+        return False
+    if not stored.blocks or not (folder / EXAMPLES).exists():
         return False
     evaluation, _ = read_evaluation(folder)
     return evaluation.complete and evaluation.indices.tolist() == data.evaluation.tolist()
@@ -153,9 +158,9 @@ def repeat_command(folder: Path) -> str:
     >>> repeat_command(Path("my runs/shapes"))
     "fpa run 'my runs/shapes/recipe.yaml' --output 'my runs/shapes-again'"
     """
-    about = EvaluationFolder(folder).about()
-    if about is not None:
-        return str(about.get("command", ""))
+    description = EvaluationFolder(folder).description()
+    if description is not None:
+        return description.subject.command or ""
     if folder.name in ("", ".."):
         folder = folder.resolve()
     return shlex.join(["fpa", "run", str(folder / "recipe.yaml"), "--output", f"{folder}-again"])

@@ -228,15 +228,22 @@ def all_figures(results: Results) -> dict[str, Figure]:
     with_fpa = [name for name in results.models if summary.trained_with(results, name) == "fpa"]
     shown = next(iter(with_fpa), list(results.models)[-1])
     model, signed = results.models[shown], _of_sign(results, True)
-    evaluation, examples, settings = model.evaluation, model.examples, model.about.get("training")
+    evaluation = model.evaluation
+    examples = model.examples
+    settings = model.description.subject.training
     figures: dict[str, Figure] = {}
     if examples and with_fpa and settings:
         from fpa.training.augment import FPA
 
         few = slice(0, 7)
         names = [results.classes[label] if label >= 0 else "" for label in examples.labels[few]]
-        images, fill, seed = examples.images[few], examples.fill[few], model.plan["seed"]
-        figures["fpa-examples"] = fpa_examples(images, FPA(**settings), fill=fill, names=names, seed=seed)
+        figures["fpa-examples"] = fpa_examples(
+            examples.images[few],
+            FPA(**settings),
+            fill=examples.fill[few],
+            names=names,
+            seed=model.description.plan.seed,
+        )
     finest, labels = best(model), (_x_label(results), _y_label(results))
     curves = [evaluation.fractions, *(summary.mean_curve(model, side, finest)[0] for side in ("mif", "lif"))]
     title = f"{style.drawn_names(results)[finest]}, {style.legend_title(results).lower()}: "

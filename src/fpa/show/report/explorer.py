@@ -60,7 +60,7 @@ def explorer_data(results: Results) -> dict[str, Any] | None:
             {side: [numbers(values[name][places[i]]) for i in indices] for side, values in sides.items()}
             for name in estimators
         ]
-        others = "targets" in models[model].plan  # classes that are not those predicted
+        others = models[model].description.plan.targets != "predicted"
         about = {"model": model, "targets": targets, "right": right, "others": others}
         packed.append(about | {"maps": maps, "curves": curves})
     return {

@@ -19,7 +19,6 @@ from fpa.show.tables import column_of
 from fpa.statistics.contradictions import KINDS
 from fpa.study.folder import SHOWN
 
-_SETTINGS = ("masking", "features", "outputs", "seed")
 _MADE_WITH = ("versions", "device", "precision", "threads", "seeds")
 
 
@@ -94,16 +93,22 @@ def _matrices(results: Results) -> dict[str, list[tuple[Any, list[str]]]]:
 
 def _made_with(results: Results) -> dict[str, Any]:
     """What the numbers depend on besides the model and the images: versions, device, arithmetic, the plan."""
-    first, plan = results.first.about.get("made_with", {}), results.first.plan
+    plan = results.first.description.plan
+    first = results.first.description.made_with or {}
     facts = {key: about[key] for about in (first, results.about) for key in _MADE_WITH if key in about}
-    made = {model_name(name): model.about.get("made_with", {}) for name, model in results.models.items()}
-    forms = {name: about.get("forms") or {} for name, about in made.items()}
-    facts["arithmetic"] = forms if len(set(map(str, forms.values()))) > 1 else first.get("forms") or {}
+    forms = {model_name(name): model.description.forms for name, model in results.models.items()}
+    differ = len(set(map(str, forms.values()))) > 1
+    facts["arithmetic"] = forms if differ else results.first.description.forms
     if results.recipe is None:  # a recipe says these itself
-        settings = {key: plan[key] for key in _SETTINGS if key in plan}
-        settings["points"] = len(results.first.evaluation.fractions)
-        for raw in (estimator.get("raw") for estimator in plan["estimators"].values()):
-            if isinstance(raw, Mapping) and len(raw) > 1:
+        settings: dict[str, Any] = {
+            "masking": plan.masking,
+            "features": plan.features,
+            "outputs": plan.outputs,
+            "seed": plan.seed,
+            "points": len(results.first.evaluation.fractions),
+        }
+        for raw in (estimator.raw for estimator in plan.estimators.values()):
+            if raw is not None and len(raw) > 1:
                 settings[raw["name"]] = {key: value for key, value in raw.items() if key != "name"}
         facts["plan"] = {key: summary.in_words(value) for key, value in settings.items()}
     return facts

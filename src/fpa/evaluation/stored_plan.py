@@ -1,0 +1,156 @@
+"""The plan of an evaluation as it is stored: typed, with one JSON form, and read without torch."""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from fpa.explanation.facts import EstimatorFacts
+from fpa.values import besides, check_type, part_of
+
+
+@dataclass(frozen=True)
+class ScoreFacts:
+    """What is known of a score without the score."""
+
+    title: str
+    """What it is, in a line."""
+    source: str
+    """Where it was published."""
+    higher_is_better: bool
+    images: int | None = None
+    """How many images it is computed for; None: for all."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Its own attributes."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As a plan stores it."""
+        facts = {"title": self.title, "source": self.source, "higher_is_better": self.higher_is_better}
+        few = {} if self.images is None else {"images": self.images}
+        return {**facts, **self.settings, **few}
+
+    @classmethod
+    def from_json(cls, name: str, parts: Any) -> "ScoreFacts":
+        """The facts that a plan stores for the score `name`, or the error that says what is wrong."""
+        check_type(f"scores: {name}", parts, dict[str, Any])
+        return cls(
+            title=part_of(parts, "title", str, of=f"the score {name}"),
+            source=part_of(parts, "source", str, of=f"the score {name}"),
+            higher_is_better=part_of(parts, "higher_is_better", bool, of=f"the score {name}"),
+            images=part_of(parts, "images", int | None, of=f"the score {name}"),
+            settings=besides(parts, cls),
+        )
+
+
+@dataclass(frozen=True)
+class StoredPlan:
+    """All that determines the numbers of an evaluation, as plain values; `Plan.stored` makes it.
+
+    >>> json = {"estimators": {}, "masking": {"name": "mean"}, "maskings": {}, "features": "pixels"}
+    >>> json |= {"fractions": [0.0, 1.0], "outputs": ["logit"], "divided": {"logit": True}, "scores": {}}
+    >>> plan = StoredPlan.from_json(json | {"seed": 0, "new": 1})
+    >>> plan.outputs, plan.targets, plan.to_json()["new"]
+    (('logit',), 'predicted', 1)
+    """
+
+    estimators: Mapping[str, EstimatorFacts]
+    masking: Mapping[str, Any]
+    """What removing a pixel means: a name and its settings."""
+    maskings: Mapping[str, Mapping[str, Any]]
+    """Further ones, by name."""
+    features: str | int
+    fractions: tuple[float, ...]
+    outputs: tuple[str, ...]
+    """What was followed; the first is scored."""
+    divided: Mapping[str, bool]
+    """By output, whether a curve is divided by its own start."""
+    scores: Mapping[str, ScoreFacts]
+    seed: int
+    maps_of: str | None = None
+    """The output that the maps explain; None in files that do not say it."""
+    precision: Mapping[str, str] | None = None
+    """The arithmetic; None in files that do not say it."""
+    segmentation: str | None = None
+    """What made the segments, where there are some."""
+    targets: str | int = "predicted"
+    """The class explained of every image."""
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """What a later version stored besides: it determines the numbers too, so it is kept."""
+
+    @property
+    def output(self) -> str:
+        """What is scored."""
+        return self.outputs[0]
+
+    @cached_property
+    def signed(self) -> dict[str, bool]:
+        """For every explanation whether it is signed; baselines and twins are not in here."""
+        return {name: each.sign == "signed" for name, each in self.estimators.items() if each.explains}
+
+    @property
+    def families(self) -> dict[str, Hashable | None]:
+        """What every estimator is apart from its settings; None where only its areas can tell."""
+        return {name: each.family for name, each in self.estimators.items()}
+
+    @property
+    def random(self) -> str | None:
+        """The name of the first random map, if there is one."""
+        return next((name for name, each in self.estimators.items() if each.is_random), None)
+
+    @property
+    def model_free(self) -> list[str]:
+        """The maps that know no model."""
+        return [name for name, each in self.estimators.items() if each.sign == "baseline"]
+
+    @property
+    def twins(self) -> dict[str, list[str]]:
+        """By explanation the blurred twins of its map, where it has any."""
+        found: dict[str, list[str]] = {}
+        for name in self.signed:
+            own = self.estimators[name]
+            twins = [twin for twin, each in self.estimators.items() if each.is_twin_of(own)]
+            if twins:
+                found[name] = twins
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """The one JSON form: plain values that differ where the numbers would."""
+        return {
+            "estimators": {name: each.to_json() for name, each in self.estimators.items()},
+            "masking": dict(self.masking),
+            "maskings": dict(self.maskings),
+            "features": self.features,
+            **({} if self.segmentation is None else {"segmentation": self.segmentation}),
+            "fractions": list(self.fractions),
+            "outputs": list(self.outputs),
+            **({} if self.maps_of is None else {"maps_of": self.maps_of}),
+            "divided": dict(self.divided),
+            "scores": {name: each.to_json() for name, each in self.scores.items()},
+            "seed": self.seed,
+            **({} if self.precision is None else {"precision": dict(self.precision)}),
+            **({} if self.targets == "predicted" else {"targets": self.targets}),
+            **self.more,
+        }
+
+    @classmethod
+    def from_json(cls, plan: Any) -> "StoredPlan":
+        """The plan that `to_json` made, or the error that says what is wrong with it."""
+        check_type("plan", plan, dict[str, Any])
+        estimators = part_of(plan, "estimators", dict[str, dict[str, Any]])
+        scores = part_of(plan, "scores", dict[str, dict[str, Any]])
+        return cls(
+            estimators={name: EstimatorFacts.from_json(name, each) for name, each in estimators.items()},
+            masking=part_of(plan, "masking", dict[str, Any]),
+            maskings=part_of(plan, "maskings", dict[str, dict[str, Any]]),
+            features=part_of(plan, "features", str | int),
+            fractions=tuple(part_of(plan, "fractions", list[float])),
+            outputs=tuple(part_of(plan, "outputs", list[str])),
+            divided=part_of(plan, "divided", dict[str, bool]),
+            scores={name: ScoreFacts.from_json(name, each) for name, each in scores.items()},
+            seed=part_of(plan, "seed", int),
+            maps_of=part_of(plan, "maps_of", str | None),
+            precision=part_of(plan, "precision", dict[str, str] | None),
+            segmentation=part_of(plan, "segmentation", str | None),
+            targets=part_of({"targets": "predicted"} | plan, "targets", str | int),
+            more=besides(plan, cls),
+        )

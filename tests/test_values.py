@@ -2,8 +2,10 @@
 
 import json
 import shutil
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from fpa.evaluation.shards import load_result
 from fpa.files import read_json
 from fpa.functional import integrated_gradients, reduce, remove
 from fpa.models.saved import PRETRAINED, read_card
+from fpa.values import check_type
 
 SETTINGS = fpa.Settings(ig_steps=1, sg_samples=1)
 IMAGES = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -149,6 +152,31 @@ def test_odd_arguments_are_refused_by_name_or_used(name):
 def test_the_error_names_the_argument_and_what_is_expected(call, message):
     with pytest.raises(InputError, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        (int, [3, np.int64(3)], [True, 3.0, 10**30, "3", None]),
+        (float, [3, 0.5, np.float32(0.5), float("inf")], [False, "0.5", 1j, -(10**30)]),
+        (str | None, ["a", None], [b"a", 0]),
+        (Literal["a", 1], ["a", 1], [True, "b", 1.0]),
+        (list[str], [[], ["a"]], [["a"] * 99 + [5], ("a",), "abc", {"a"}]),
+        (tuple[float, ...], [(), (1, 0.5), [1, 0.5]], [(1, "b"), 1.0]),
+        (tuple[int, int], [(1, 2), [1, 2]], [(1,), (1, 2, 3)]),
+        (Sequence[int], [[1], range(3), np.arange(3), torch.arange(3)], ["12", np.ones(3), IMAGES, {1: 2}]),
+        (dict[str, list[int]], [{}, {"a": [1]}], [{1: [1]}, {"a": ["b"]}, [("a", [1])]]),
+        (Callable[[int], int], [len, lambda number: number], ["len"]),
+        (Iterable[Any], [["a"], {"a"}, IMAGES], [5, torch.tensor(1.0), torch.empty(2, device="meta")]),
+        (nn.Module | Path, [NET, Path()], [NET.state_dict(), "model"]),
+    ],
+)
+def test_what_is_of_a_type_as_people_mean_it(kind, good, bad):
+    for value in good:
+        check_type("it", value, kind)
+    for value in bad:
+        with pytest.raises(InputError, match=r"^it must be"):
+            check_type("it", value, kind)
 
 
 def test_a_masking_is_taken_by_its_name_and_numpys_numbers_are_numbers():

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Union, get_args, get_origin
 
 from fpa.errors import InputError, shortened
-from fpa.values import check_type, shown, type_in_words
+from fpa.values import UnfitError, as_type, shown, type_in_words
 
 
 def typed(name: str, value: Any, kind: Any) -> Any:
@@ -22,12 +22,10 @@ def typed(name: str, value: Any, kind: Any) -> Any:
     fpa.errors.InputError: --points must be a whole number, got many
     """
     try:
-        fitted = _typed(value, kind)
-    except _UnfitError:
+        return as_type(value, kind, _read)
+    except UnfitError:
         seen = shortened(" ".join(value.split()), 80) if isinstance(value, str) else shown(value)
         raise InputError(f"{name} must be {type_in_words(_without_null(kind))}, got {seen}") from None
-    check_type(name, fitted, kind)  # numbers that are too large for any computer's own
-    return fitted
 
 
 def plain(text: str) -> Any:
@@ -36,11 +34,11 @@ def plain(text: str) -> Any:
     >>> plain("4"), plain("1e-3"), plain("{a: [1, 2]}"), plain("blur")
     (4, 0.001, {'a': [1, 2]}, 'blur')
     """
-    with suppress(_UnfitError):
-        return _typed(text, int | float)
+    with suppress(UnfitError):
+        return as_type(text, int | float, _read)
     try:
         return _from_yaml(text)
-    except _UnfitError:
+    except UnfitError:
         return text
 
 
@@ -50,87 +48,30 @@ def _without_null(kind: Any) -> Any:
     return Union[parts] if get_origin(kind) in (Union, UnionType) else kind  # noqa: UP007
 
 
-class _UnfitError(ValueError):
-    """The value is not of the type."""
-
-
-def _typed(value: Any, kind: Any) -> Any:
+def _read(value: Any, kind: Any) -> Any:
+    """What a text says where a value of this type must be given."""
+    if not isinstance(value, str):
+        return value
     origin = get_origin(kind)
-    inner = get_args(kind)
-    if origin in (Union, UnionType):
-        return _first_that_fits(value, inner)
-    if origin is Literal:
-        return _one_of(value, inner)
     if origin in (list, tuple, Sequence):
-        return _several(value, tuple if origin is tuple else list, inner)
-    if origin is dict:
-        return _mapping(value, inner)
-    if kind is Any:
-        return value
-    return _single(value, kind)
-
-
-def _first_that_fits(value: Any, kinds: Sequence[Any]) -> Any:
-    # Every text is a str, so that comes last: "8" is a number of pixels where that is possible.
-    for kind in sorted(kinds, key=lambda each: each is str):
-        with suppress(_UnfitError):
-            return _typed(value, kind)
-    raise _UnfitError
-
-
-def _one_of(value: Any, choices: Sequence[Any]) -> Any:
-    for choice in choices:
-        if type(value) is type(choice) and value == choice:
-            return choice
-    raise _UnfitError
-
-
-def _several(value: Any, whole: type, kinds: Sequence[Any]) -> Any:
-    if isinstance(value, str):
-        value = _from_yaml(value if value.startswith("[") else f"[{value}]")
-    if not isinstance(value, (list, tuple)):
-        raise _UnfitError
-    if whole is list or kinds[-1] is ...:
-        kinds = [kinds[0]] * len(value)
-    if len(value) != len(kinds):
-        raise _UnfitError
-    return whole(_typed(each, kind) for each, kind in zip(value, kinds, strict=True))
-
-
-def _mapping(value: Any, kinds: Sequence[Any]) -> dict[Any, Any]:
-    if isinstance(value, str) and value.startswith("{"):
-        value = _from_yaml(value)
-    if not isinstance(value, dict):
-        raise _UnfitError
-    return {_typed(key, kinds[0]): _typed(part, kinds[1]) for key, part in value.items()}
-
-
-_WORDS = {"true": True, "false": False}
-
-
-def _single(value: Any, kind: Any) -> Any:
-    """A value of a type that holds no others."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if kind is NoneType and value in (None, "null"):
-        return None
-    if kind is bool and (isinstance(value, bool) or value in ("true", "false")):
-        return _WORDS.get(value, value)
-    if kind is int and isinstance(value, (int, str)) and not isinstance(value, bool):
-        return _number(value, int)
-    if kind is float and (is_number or isinstance(value, str)):  # YAML takes 5e-4 for text
-        return _number(value, float)
-    if kind is Path and isinstance(value, str):
+        return _from_yaml(value if value.startswith("[") else f"[{value}]")
+    if origin is dict and value.startswith("{"):
+        return _from_yaml(value)
+    if kind in (int, float):  # not as YAML, which takes 5e-4 for text
+        return _number(value, kind)
+    if kind is Path:
         return Path(value)
-    if kind is str and isinstance(value, str):
-        return value
-    raise _UnfitError
+    return _WORDS.get((kind, value), value)
 
 
-def _number(value: Any, kind: type[int] | type[float]) -> int | float:
+_WORDS = {(bool, "true"): True, (bool, "false"): False, (NoneType, "null"): None}
+
+
+def _number(text: str, kind: type[int] | type[float]) -> int | float:
     try:
-        return kind(value)
+        return kind(text)
     except (ValueError, OverflowError) as error:
-        raise _UnfitError from error
+        raise UnfitError from error
 
 
 def _from_yaml(text: str) -> Any:
@@ -139,4 +80,4 @@ def _from_yaml(text: str) -> Any:
     try:
         return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: an impossible date
-        raise _UnfitError from error
+        raise UnfitError from error

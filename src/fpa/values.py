@@ -8,6 +8,7 @@ import hashlib
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from functools import cache, partial, wraps
 from numbers import Integral, Real
@@ -69,8 +70,10 @@ def check_type(name: str, value: Any, kind: Any) -> None:
     Traceback (most recent call last):
     fpa.errors.InputError: points must be a whole number, got None
     """
-    if not _fits(value, kind):
-        raise InputError(f"{name} must be {type_in_words(kind)}, got {shown(value)}")
+    try:
+        as_type(value, kind)
+    except UnfitError:
+        raise InputError(f"{name} must be {type_in_words(kind)}, got {shown(value)}") from None
 
 
 def part_of(values: Mapping[str, Any], name: str, kind: Any, *, of: str = "") -> Any:
@@ -105,32 +108,84 @@ def _resolved(annotation: Any, function: Callable[..., Any]) -> Any:
         return Any
 
 
-def _fits(value: Any, kind: Any) -> bool:
-    origin, inner = get_origin(kind), get_args(kind)
+class UnfitError(ValueError):
+    """A value is not of a type."""
+
+
+Read = Callable[[Any, Any], Any]
+"""What makes of a text (the first) a value of a type (the second); anything else it leaves as it is."""
+
+
+def as_type(value: Any, kind: Any, read: Read = lambda value, kind: value) -> Any:
+    """A value as a type, every part of it, or an `UnfitError`; texts are first `read` as the type.
+
+    More is taken than Python's own types say, as people mean it: NumPy's numbers are numbers, whole numbers
+    are real ones, lists serve as tuples, and arrays and tensors of one dimension as sequences. True is no
+    number, a text no list of letters.
+
+    >>> as_type([1, 2], tuple[float, ...])
+    (1.0, 2.0)
+    """
+    origin = get_origin(kind)
+    inner = get_args(kind)
+    if kind is Any:
+        return value
     if origin in (Union, UnionType):
-        return any(_fits(value, each) for each in inner)
-    if origin is Literal:
-        return any(type(value) is type(each) and value == each for each in inner)
-    if origin is Sequence and _is_array(value):
-        return _dimensions(value) == 1 and all(_fits(each, inner[0]) for each in value.tolist())
-    if origin in (list, Sequence):
-        held = isinstance(value, origin) and not isinstance(value, (str, bytes))
-        return held and all(_fits(each, inner[0]) for each in value)
-    if origin is tuple:
-        kinds = inner[:1] * len(value) if inner[-1:] == (...,) and isinstance(value, (list, tuple)) else inner
-        fits = isinstance(value, (list, tuple)) and len(value) == len(kinds)
-        return fits and all(map(_fits, value, kinds))
-    if origin in (dict, Mapping):
-        items = value.items() if isinstance(value, Mapping) else ()
-        return isinstance(value, Mapping) and all(_fits(k, inner[0]) and _fits(v, inner[1]) for k, v in items)
+        return _as_first_that_fits(value, inner, read)
+    value = read(value, kind)
     if kind in (int, float):
-        number = isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
-        return number and not (isinstance(value, Integral) and abs(int(value)) >= 2**63)
+        return _as_number(value, kind)
+    if origin in (list, tuple, Sequence):
+        return _as_several(value, origin, inner, read)
+    if origin in (dict, Mapping) and isinstance(value, Mapping):
+        return {as_type(name, inner[0], read): as_type(part, inner[1], read) for name, part in value.items()}
+    if not _is_of(value, kind, origin):
+        raise UnfitError
+    return value
+
+
+def _as_first_that_fits(value: Any, kinds: Sequence[Any], read: Read) -> Any:
+    # Every text is a str, so that comes last: "8" is a number of pixels where that is possible.
+    for kind in sorted(kinds, key=lambda each: each is str):
+        with suppress(UnfitError):
+            return as_type(value, kind, read)
+    raise UnfitError
+
+
+def _as_number(value: Any, kind: type[int] | type[float]) -> int | float:
+    """One that a computer counts with: 10**30 would end in an error far from here."""
+    is_number = isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
+    if not is_number or (isinstance(value, Integral) and abs(int(value)) >= 2**63):
+        raise UnfitError
+    return kind(value)
+
+
+def _as_several(value: Any, whole: Any, kinds: Sequence[Any], read: Read) -> Any:
+    """A list, a tuple or a sequence, the `whole`, of parts of these types."""
+    if whole is Sequence and _is_array(value):
+        if _dimensions(value) != 1:
+            raise UnfitError
+        value = value.tolist()
+    taken = (list, tuple) if whole is tuple else whole
+    if not isinstance(value, taken) or isinstance(value, (str, bytes)):
+        raise UnfitError
+    if whole is not tuple or kinds[-1] is ...:
+        kinds = [kinds[0]] * len(value)
+    if len(value) != len(kinds):
+        raise UnfitError
+    parts = [as_type(part, kind, read) for part, kind in zip(value, kinds, strict=True)]
+    return tuple(parts) if whole is tuple else parts
+
+
+def _is_of(value: Any, kind: Any, origin: Any) -> bool:
+    """Whether a value is of a type that is taken as it is."""
+    if origin is Literal:  # 1 == True, so the type counts too
+        return any(type(value) is type(each) and value == each for each in get_args(kind))
     if origin is Iterable:
         return _dimensions(value) > 0 if _is_array(value) else isinstance(value, Iterable)
-    if kind is Any or isinstance(kind, TypeVar | ParamSpec):
-        return True
-    return callable(value) if origin is Callable else isinstance(value, origin or kind)
+    if origin is Callable:
+        return callable(value)
+    return isinstance(value, origin or kind)
 
 
 def _is_array(value: Any) -> bool:
@@ -145,21 +200,37 @@ def _dimensions(value: Any) -> int:
         return -1
 
 
-_WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false", NoneType: "null"}
-_ORIGINS = {dict: "a mapping", Mapping: "a mapping", Callable: "a function", Iterable: "several of them"}
+_WORDS: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    bool: "true or false",
+    NoneType: "null",
+    dict: "a mapping",
+    Mapping: "a mapping",
+    Callable: "a function",
+    Iterable: "several of them",
+}
 
 
 def type_in_words(kind: Any) -> str:
-    """What an error says must be given where a value of this type must."""
-    origin, inner = get_origin(kind), get_args(kind)
+    """What an error says must be given where a value of this type must.
+
+    >>> type_in_words(int | None), type_in_words(tuple[float, ...])
+    ('a whole number or null', 'a list of numbers')
+    """
+    origin = get_origin(kind)
+    inner = get_args(kind)
     if origin in (Union, UnionType):
         return " or ".join(dict.fromkeys(map(type_in_words, inner)))
     if origin is Literal:
         return f"one of {', '.join(map(str, inner))}"
     if origin in (list, tuple, Sequence):
         return f"a list of {type_in_words(inner[0]).removeprefix('a ')}s"
-    name = {"Module": "torch.nn.Module"}.get(str(shorter := getattr(kind, "__name__", kind)), shorter)
-    return _WORDS.get(kind) or _ORIGINS.get(origin) or f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
+    if (origin or kind) in _WORDS:
+        return _WORDS[origin or kind]
+    name = "torch.nn.Module" if kind.__name__ == "Module" else kind.__name__
+    return f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
 
 
 def shown(value: Any) -> str:

@@ -18,6 +18,7 @@ import json
 import os
 import pickle
 import random
+import re
 import resource
 import shutil
 import signal
@@ -30,7 +31,6 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -44,7 +44,6 @@ from torch import nn
 import fpa
 from fpa import functional
 from fpa.cli.main import COMMANDS, main
-from fpa.cli.parsing import make_parser
 from fpa.data.shapes import draw_shapes
 from fpa.models.saved import PRETRAINED
 from fpa.progress import Display
@@ -462,9 +461,7 @@ class Attack:
 
         for _ in self.many(1000):
             name = self.chance.choice([*COMMANDS])
-            parser = make_parser(getattr(import_module(f"fpa.cli.{COMMANDS[name][0]}"), name))
-            options = [word for action in parser._actions for word in action.option_strings]
-            options = [word for word in options if word.startswith("--") and word != "--debug"]
+            options = options_of(name)
             words = [name, starts.get(name, self.chance.choice(odd))]
             for _ in range(self.chance.randint(1, 3)):
                 words += [self.chance.choice(options), self.chance.choice(odd)]
@@ -702,6 +699,15 @@ class Attack:
                 good, bad = self.counts[name]
                 lines.append(f"| {title} | {what} | {good + bad} | {good} | {bad} |")
         return "\n".join(lines)
+
+
+@cache
+def options_of(command: str) -> list[str]:
+    """The options that the help of a command names."""
+    told = io.StringIO()
+    with contextlib.redirect_stdout(told), contextlib.suppress(SystemExit):
+        main([command, "--help"])
+    return sorted(set(re.findall(r"--[a-z][\w.]*", told.getvalue())) - {"--debug"})
 
 
 class Reached(BaseException):

@@ -7,8 +7,8 @@ from rich.console import Console
 
 from fpa.explanation import PAPER
 from fpa.progress import Display
+from fpa.running import run_study
 from fpa.study.recipe import load_recipe
-from fpa.study.run import run_study
 
 
 def live(width=80):

@@ -716,6 +716,7 @@ class Reached(BaseException):
 
 STARTS_OF_WORK = (
     "fpa.study.run.folder_lock",
+    "fpa.running.folder_lock",
     "fpa.cli.folders.folder_lock",
     "fpa.study.trainings.train_jobs",
     "fpa.training.finetuning.train_jobs",

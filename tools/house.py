@@ -4,7 +4,7 @@ Rooms
 - Every module belongs to a room of `ROOMS`, and a room imports only from its own and those above it. An
   import counts in every form: at the top, inside a function, for type checking only, relative, as in
   `import fpa.study.run`, of a name that `fpa/__init__.py` exports (`from fpa import run_study` imports
-  `study.run`), and by a string that names a module (`import_module("fpa.study.run")`). The package as a whole
+  `running`), and by a string that names a module (`import_module("fpa.study.run")`). The package as a whole
   (`import fpa`) reaches everything, and a computed name could be any: only the rooms at the bottom import so.
 - Every room says in its `__init__.py` what it does; no module or name with a leading underscore is imported.
 
@@ -65,6 +65,7 @@ ROOMS = (
     ("auditing",),
     ("study",),
     ("show",),
+    ("running",),
     ("functional",),
     ("cli", "__main__", WHOLE),
 )

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from fpa.masking import get_masking
     from fpa.models import ModelCard, load_model, open_model, save_model
     from fpa.perturbation import Curves, perturbation_curves
+    from fpa.running import run_study
     from fpa.scores import Fidelity, Score
     from fpa.statistics import paired_test, reliability
     from fpa.study.read import read_results
     from fpa.study.recipe import Recipe, load_recipe
-    from fpa.study.run import run_study
     from fpa.training import FPASettings, TrainingSettings, suggested_fpa
     from fpa.training.augment import FPA, Cell, Rectangle
     from fpa.training.finetuning import finetune
@@ -51,7 +51,7 @@ _HOMES = {
     "masking": "get_masking", "models": "ModelCard load_model open_model save_model",
     "perturbation": "Curves perturbation_curves", "scores": "Fidelity Score",
     "statistics": "paired_test reliability", "study.read": "read_results",
-    "study.recipe": "Recipe load_recipe", "study.run": "run_study",
+    "study.recipe": "Recipe load_recipe", "running": "run_study",
     "training": "Cell FPA FPASettings Rectangle TrainingSettings finetune suggested_fpa",
 }  # fmt: skip
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}

@@ -24,10 +24,10 @@ from fpa.explanation import Estimator, Settings, explain, get_estimators
 from fpa.explanation.captum import Captum, captum_methods
 from fpa.explanation.maps import Maps, from_quantus
 from fpa.masking import Constant
+from fpa.running import run_study
 from fpa.show.names import estimator_name
 from fpa.study.read import read_study
 from fpa.study.recipe import load_recipe
-from fpa.study.run import run_study
 
 FEW = Settings(ig_steps=6)
 NOT_FINITE = "ignore:.*not finite"

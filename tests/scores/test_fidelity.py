@@ -14,6 +14,7 @@ from scipy import stats
 import fpa
 from fpa.errors import InputError
 from fpa.explanation.estimator import PAPER
+from fpa.notes import Kind, Note, Severity
 from fpa.scores.fidelity import Fidelity, common_images
 from fpa.statistics.baselines import beats
 from fpa.statistics.contradictions import KINDS, Reliability, ranking_agreement
@@ -174,11 +175,12 @@ def test_images_left_out_are_counted_named_and_keep_their_place():
     assert fidelity.lif_areas[rest] == pytest.approx(expected.lif_areas)
     counts = (fidelity.used, fidelity.left_out, fidelity.non_finite, fidelity.non_positive, fidelity.excluded)
     assert counts == (7, 5, 2, 2, 1)
-    assert fidelity.notes == (
-        "2 of 12 images left out for a NaN or infinite value in a curve (images 2, 4)",
-        "2 of 12 images left out for an unmasked output that is not positive (images 5, 6)",
-        "1 of 12 images left out for being excluded by `keep` (image 0)",
-    )
+    assert [note.values for note in fidelity.facts] == [
+        {"reason": "not finite", "count": 2, "of": 12, "images": [2, 4]},
+        {"reason": "not positive", "count": 2, "of": 12, "images": [5, 6]},
+        {"reason": "excluded", "count": 1, "of": 12, "images": [0]},
+    ]
+    assert {note.kind for note in fidelity.facts} == {Kind.LEFT_OUT}
     assert str(fidelity).endswith("7 images used, 5 left out)")
 
 
@@ -218,11 +220,12 @@ def test_a_small_unmasked_output_that_moves_the_area_is_noted():
     assert abs(fidelity.shift_without_small) < fidelity.interval
     assert fidelity.sensitive
     assert fidelity.area_robust == pytest.approx(without.area_robust, rel=0.02)
-    assert f"A is {fidelity.area_robust:.2f}" in fidelity.notes[0]
+    assert [note.kind for note in fidelity.facts] == [Kind.SMALL_OUTPUTS]
+    assert fidelity.facts[0].values["robust"] == fidelity.area_robust
     mif[:10, 0] = lif[:10, 0] = 0.001
     fidelity = Fidelity.from_curves(mif, lif, x)
     assert fidelity.sensitive
-    assert "10 of 200 images have an unmasked output under a tenth of the median" in fidelity.notes[0]
+    assert (fidelity.facts[0].values["small"], fidelity.facts[0].values["used"]) == (10, 200)
     assert Fidelity.from_curves(mif, lif, x, normalise="none").small == 0
 
 
@@ -238,6 +241,7 @@ def test_a_single_image_has_an_area_but_no_interval():
     assert fidelity.area == 50
     assert math.isnan(fidelity.interval)
     assert math.isnan(fidelity.interval_unpaired)
+    assert fidelity.facts == (Note(Kind.SINGLE_IMAGE, Severity.WARNING),)
     assert fidelity.notes == ("a single image is used: there is no interval",)
     with pytest.raises(InputError, match="a bootstrap needs at least 2 images, got 1"):
         fidelity.bootstrap()

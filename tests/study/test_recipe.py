@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 
 from fpa import FPA, InputError, load_model, make_plan
 from fpa.data.splits import FileSplit
+from fpa.running import run_study
 from fpa.study.recipe import DataSettings, EvaluationSettings, Recipe, load_recipe, recipe_names
-from fpa.study.run import run_study
 from fpa.study.trainings import load_recipe_data, train
 from fpa.training.settings import FPASettings, RectangleSettings, TrainingSettings, suggested_fpa
 from miniatures import write_cifar10_binary, write_food101, write_image_folder, write_imagenet

@@ -28,12 +28,13 @@ from fpa.evaluation.shards import load_result
 from fpa.files import folder_lock, read_json
 from fpa.models.saved import load_model, model_path, read_card, save_model, shipped_models
 from fpa.progress import Display
+from fpa.running import run_study, show_again
 from fpa.scores.fidelity import Fidelity
 from fpa.show import write_comparison
 from fpa.study.folder import FIGURES, StudyFolder
 from fpa.study.read import read_results, read_study
 from fpa.study.recipe import load_recipe
-from fpa.study.run import repeat_command, run_study, show_again
+from fpa.study.run import repeat_command
 from miniatures import write_image_folder
 from studies import described
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from fpa.running import run_study
 from fpa.study.read import read_study
 from fpa.study.recipe import load_recipe
-from fpa.study.run import run_study
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

@@ -72,7 +72,7 @@ def report(folder: str, *, output: Path | None = None, overwrite: bool = False, 
         quiet: Show errors only.
 
     """
-    from fpa.study.run import show_again
+    from fpa.running import show_again
 
     target = output or Path(folder)
     results = show_again(Path(folder), target, overwrite=overwrite)

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple, TypedDict
 import numpy as np
 
 from fpa.errors import InputError, counted, unknown
+from fpa.notes import Kind, Note, Severity
+from fpa.showing import clause
 from fpa.statistics import intervals
 from fpa.statistics.intervals import Areas, Arrayish, Bools, Floats, Normalise, floats, half_width
 
@@ -60,8 +62,8 @@ class Fidelity(Areas):
     """How much A moves when these are left out too."""
     interval_without_small: float
     """Half the width of the interval of A without them: they hide in their own."""
-    left_out_because: tuple[str, ...]
-    """For each reason to leave images out, a phrase with the number and the first of them."""
+    left_out_facts: tuple[Note, ...]
+    """For each reason to leave images out, the number and the first of them."""
 
     @classmethod
     def from_curves(
@@ -116,15 +118,11 @@ class Fidelity(Areas):
         # NaN and not dropped: the arrays keep all N images, so that estimators pair up image by image.
         mif_areas[~kept] = np.nan
         lif_areas[~kept] = np.nan
-        reasons = {
-            "a NaN or infinite value in a curve": ~finite,
-            "an unmasked output that is not positive": wrong_sign,
-            "being excluded by `keep`": ~wanted,
-        }
-        because = [_left_out(images, reason) for reason, images in reasons.items() if images.any()]
+        reasons = {"not finite": ~finite, "not positive": wrong_sign, "excluded": ~wanted}
+        left_out = [_left_out(images, reason) for reason, images in reasons.items() if images.any()]
         if not kept.any():
             remedy = ": follow the output log_odds or probability, which needs no positive start"
-            none_left = f"no image is left to score: {'; '.join(because)}"
+            none_left = f"no image is left to score: {'; '.join(map(clause, left_out))}"
             raise InputError(none_left + (remedy if wrong_sign.any() else ""))
         _check_same_start(unmasked, curves.lif[:, 0], finite)
 
@@ -139,7 +137,7 @@ class Fidelity(Areas):
             non_positive=int(non_positive.sum()),
             excluded=int((~wanted).sum()),
             normalise=normalise,
-            left_out_because=tuple(because),
+            left_out_facts=tuple(left_out),
             mif_areas=mif_areas,
             lif_areas=lif_areas,
             kept=kept,
@@ -151,19 +149,31 @@ class Fidelity(Areas):
         return abs(self.shift_without_small) > self.interval_without_small + 1e-9  # more than rounding
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        """What a reader of A should know, in sentences; empty when there is nothing to say."""
-        notes = [*self.left_out_because]
+    def left_out_because(self) -> tuple[str, ...]:
+        """The same as `left_out_facts`, in words."""
+        return tuple(map(clause, self.left_out_facts))
+
+    @property
+    def facts(self) -> tuple[Note, ...]:
+        """What a reader of A should know; empty when there is nothing to say."""
+        notes = [*self.left_out_facts]
         if self.used == 1:
-            notes.append("a single image is used: there is no interval")
+            notes.append(Note(Kind.SINGLE_IMAGE, Severity.WARNING))
         if self.sensitive:
-            notes.append(
-                f"{self.small} of {self.used} images have an unmasked output under a tenth of the median;"
-                f" without them A moves by {self.shift_without_small:+.2f}, more than the interval"
-                f" ±{self.interval_without_small:.2f} of the others; without the lowest and the highest 5 %"
-                f" of the images A is {self.area_robust:.2f}"
-            )
+            values = {
+                "small": self.small,
+                "used": self.used,
+                "shift": self.shift_without_small,
+                "interval": self.interval_without_small,
+                "robust": self.area_robust,
+            }
+            notes.append(Note(Kind.SMALL_OUTPUTS, Severity.WARNING, values))
         return tuple(notes)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The same as `facts`, in words."""
+        return tuple(map(clause, self.facts))
 
     def bootstrap(self, draws: int = 1000, *, level: float = 0.95, seed: int = 0) -> tuple[float, float]:
         """Percentile interval (low, high) of A from resampling the images used; a seed gives one answer.
@@ -316,8 +326,8 @@ def _check_same_start(mif: Floats, lif: Floats, finite: Bools) -> None:
         raise InputError(f"{rule}; they differ for {wrong.size} of {mif.size} images, {first}")
 
 
-def _left_out(images: Bools, reason: str) -> str:
+def _left_out(images: Bools, reason: str) -> Note:
+    """The number of images and the first of them."""
     indices = np.flatnonzero(images)
-    numbers = ", ".join(map(str, indices[:5])) + ", ..." * (indices.size > 5)
-    named = f"image{'s' * (indices.size > 1)} {numbers}"
-    return f"{indices.size} of {images.size} images left out for {reason} ({named})"
+    values = {"reason": reason, "count": indices.size, "of": images.size, "images": indices[:5].tolist()}
+    return Note(Kind.LEFT_OUT, Severity.WARNING, values)

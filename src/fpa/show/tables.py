@@ -12,7 +12,7 @@ from fpa.auditing.rule import FEWEST_IMAGES
 from fpa.errors import counted, percent, printable
 from fpa.evaluation.result import Result, Results
 from fpa.evaluation.scored import tied, worse_than_best
-from fpa.show import rivals, scope, summary
+from fpa.show import rivals, scope, summary, words
 from fpa.show.names import estimator_names, model_name
 from fpa.show.rendering import rendered
 
@@ -348,5 +348,5 @@ def _counted(results: Results) -> str:
 def _warnings(results: Results, *, brief: bool = False) -> list[str]:
     """What to doubt; what was left out and why, each reason once."""
     fidelities = [each for model in results.models.values() for each in model.fidelity.values()]
-    left_out = sorted({note for each in fidelities for note in each.notes})
+    left_out = sorted({words.clause(note) for each in fidelities for note in each.facts})
     return [printable(f"note: {note}") for note in (*summary.doubts(results, brief=brief), *left_out)]

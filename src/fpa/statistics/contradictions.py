@@ -1,7 +1,7 @@
 """How often MIF and LIF contradict each other."""
 
 import math
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -188,51 +188,102 @@ def reliability(
     - `alpha`: the level of the tests, all together.
     - `draws`, `seed`: of the bootstrap.
     """
-    chosen = {name: fidelity for name, fidelity in fidelities.items() if name in signed}
     if not 0 < alpha < 1:
         raise InputError(f"alpha must lie between 0 and 1, got {alpha}")
-    duplicates = {} if families is None else near_duplicates(chosen, families)
-    chosen = {name: fidelity for name, fidelity in chosen.items() if name not in duplicates}
+    explanations = {name: fidelity for name, fidelity in fidelities.items() if name in signed}
+    duplicates = {} if families is None else near_duplicates(explanations, families)
+    chosen = {name: fidelity for name, fidelity in explanations.items() if name not in duplicates}
     if len(chosen) < 2 or np.logical_and.reduce([each.kept for each in chosen.values()]).sum() < 2:
         return _nothing_to_compare(fidelities, alpha, duplicates)
-    names, kept = list(chosen), intervals.shared_images(chosen)
+    names = list(chosen)
+    kept = intervals.shared_images(chosen)
     # [2, M, n]: of MIF and of LIF, by estimator and image.
     areas = np.stack([(each.mif_areas[kept], each.lif_areas[kept]) for each in chosen.values()], axis=1)
     is_signed = np.array([signed[name] for name in names], dtype=bool)
+    pairs = _compared(names, is_signed, areas, alpha)
+    # The same draws of images for all estimators: what they have in common cancels in every difference.
+    drawn = intervals.resampled_means(np.concatenate(areas), draws, seed).reshape(draws, 2, -1)
+    mif, lif = areas.mean(axis=2)
 
+    def best_first(goodness: Floats) -> tuple[str, ...]:
+        return tuple(names[place] for place in np.argsort(-goodness, kind="stable"))
+
+    return Reliability(
+        by_area=best_first(lif - mif),
+        by_mif=best_first(-mif),
+        by_lif=best_first(lif),
+        pairs=pairs,
+        opposite=_counted(pairs, drawn),
+        correlation={
+            group: estimate(spearman(-mif[of], lif[of]), spearman(-drawn[:, 0, of], drawn[:, 1, of]))
+            for group, of in _groups(is_signed).items()
+        },
+        used=int(kept.sum()),
+        alpha=alpha,
+        duplicates=duplicates,
+    )
+
+
+def _compared(names: list[str], is_signed: Bools, areas: Floats, alpha: float) -> tuple[Pair, ...]:
+    """Every pair of estimators, tested on the areas [2, M, n] under MIF and LIF."""
     left, right = np.triu_indices(len(names), k=1)
-    how_many_signed = is_signed[left].astype(int) + is_signed[right]
-    kinds = np.array(["unsigned-unsigned", "signed-unsigned", "signed-signed"])[how_many_signed]
-    tests = [intervals.t_test(side[i] - side[j]) for side in areas for i, j in zip(left, right, strict=True)]
+    places = list(zip(left.tolist(), right.tolist(), strict=True))
+    tests = [intervals.t_test(side[i] - side[j]) for side in areas for i, j in places]
     differences = np.array([test.difference for test in tests]).reshape(2, -1)
+    # Two tests a pair: an order by MIF and one by LIF, and both must hold in a contradiction.
     p = holm([test.p for test in tests]).reshape(2, -1)
     opposite = _ordered_oppositely(differences)
-    contradiction = opposite & (p.max(axis=0) < alpha)
     gaps = areas[1] - areas[0]
-    by_area = [intervals.t_test(gaps[i] - gaps[j]) for i, j in zip(left, right, strict=True)]
-    area, half = (np.array([getattr(test, part) for test in by_area]) for part in ("difference", "interval"))
+    by_area = [intervals.t_test(gaps[i] - gaps[j]) for i, j in places]
     p_area = holm([test.p for test in by_area])
-    better = np.where(area > 0, "first", "second")
-    order = np.where(contradiction, "contradiction", np.where(p_area < alpha, better, "tie"))
-    columns = (kinds, *differences, *p, opposite, contradiction, area, half, p_area, order)
-    rows = zip(left, right, *(column.tolist() for column in columns), strict=True)
-    pairs = tuple(Pair(names[i], names[j], *values) for i, j, *values in rows)
+    pairs = []
+    for place, (i, j) in enumerate(places):
+        contradiction = bool(opposite[place] and p[:, place].max() < alpha)
+        order = "tie"
+        if contradiction:
+            order = "contradiction"
+        elif p_area[place] < alpha:
+            order = "first" if by_area[place].difference > 0 else "second"
+        pairs.append(
+            Pair(
+                first=names[i],
+                second=names[j],
+                kind=_kind(is_signed[i], is_signed[j]),
+                mif=float(differences[0, place]),
+                lif=float(differences[1, place]),
+                p_mif=float(p[0, place]),
+                p_lif=float(p[1, place]),
+                opposite=bool(opposite[place]),
+                contradiction=contradiction,
+                area=by_area[place].difference,
+                interval=by_area[place].interval,
+                p_area=float(p_area[place]),
+                order=order,
+            )
+        )
+    return tuple(pairs)
 
-    drawn = intervals.resampled_means(np.concatenate(areas), draws, seed).reshape(draws, 2, -1)
+
+def _kind(first_signed: bool, second_signed: bool) -> str:
+    """The kind of a pair, one of `KINDS`."""
+    if first_signed != second_signed:
+        return "signed-unsigned"
+    return "signed-signed" if first_signed else "unsigned-unsigned"
+
+
+def _counted(pairs: Sequence[Pair], drawn: Floats) -> dict[str, Estimate]:
+    """By kind of pair: how many are in opposite order, by the means and by those drawn, [draws, 2, M]."""
+    left, right = np.triu_indices(drawn.shape[2], k=1)  # the order of the pairs
     drawn_opposite = _ordered_oppositely(drawn[..., left] - drawn[..., right])
-    mif, lif = areas.mean(axis=2)
+    opposite = np.array([pair.opposite for pair in pairs])
+    kinds = np.array([pair.kind for pair in pairs])
     by_kind = {kind: kinds == kind for kind in KINDS} | {"all": np.ones_like(opposite)}
-    by_group = {"all": np.ones_like(is_signed), "signed": is_signed, "unsigned": ~is_signed}
+    return {kind: estimate(opposite[of].sum(), drawn_opposite[:, of].sum(1)) for kind, of in by_kind.items()}
 
-    counts = {key: estimate(opposite[of].sum(), drawn_opposite[:, of].sum(1)) for key, of in by_kind.items()}
-    agreement = {
-        group: estimate(spearman(-mif[of], lif[of]), spearman(-drawn[:, 0, of], drawn[:, 1, of]))
-        for group, of in by_group.items()
-    }
-    best_first = (np.argsort(-goodness, kind="stable") for goodness in (lif - mif, -mif, lif))
-    ranks = [tuple(names[i] for i in order) for order in best_first]
-    how: dict[str, Any] = {"used": int(kept.sum()), "alpha": alpha, "duplicates": duplicates}
-    return Reliability(ranks[0], ranks[1], ranks[2], pairs, counts, correlation=agreement, **how)
+
+def _groups(is_signed: Bools) -> dict[str, Bools]:
+    """The estimators, bool [M], whose rankings are correlated."""
+    return {"all": np.ones_like(is_signed), "signed": is_signed, "unsigned": ~is_signed}
 
 
 SAME = 0.2
@@ -248,7 +299,8 @@ def near_duplicates(fidelities: Mapping[str, Areas], families: Mapping[str, Hash
     found: dict[str, str] = {}
     for place, name in enumerate(fidelities):
         for other in list(fidelities)[:place]:
-            ours, theirs = families.get(name), families.get(other)
+            ours = families.get(name)
+            theirs = families.get(other)
             same = ours == theirs if ours and theirs else _same_areas(fidelities[name], fidelities[other])
             if other not in found and same:
                 found[name] = other
@@ -259,7 +311,8 @@ def near_duplicates(fidelities: Mapping[str, Areas], families: Mapping[str, Hash
 def _same_areas(first: Areas, second: Areas) -> bool:
     kept = first.kept & second.kept
     for side in ("mif_areas", "lif_areas"):
-        ours, theirs = getattr(first, side)[kept], getattr(second, side)[kept]
+        ours = getattr(first, side)[kept]
+        theirs = getattr(second, side)[kept]
         if kept.sum() < 2 or np.mean((ours - theirs) ** 2) > SAME**2 * (ours.var() + theirs.var()) / 2:
             return False
     return True
@@ -282,11 +335,18 @@ def opposite_by_chance(signed: int, unsigned: int, draws: int = 100_000) -> Floa
 def _nothing_to_compare(
     fidelities: Mapping[str, Areas], alpha: float, duplicates: dict[str, str]
 ) -> Reliability:
-    names, used = tuple(fidelities), min((int(each.kept.sum()) for each in fidelities.values()), default=0)
-    no_pairs = dict.fromkeys((*KINDS, "all"), Estimate(0.0, 0.0, 0.0))
-    undefined = dict.fromkeys(("all", "signed", "unsigned"), Estimate(math.nan, math.nan, math.nan))
-    how: dict[str, Any] = {"used": used, "alpha": alpha, "duplicates": duplicates}
-    return Reliability(names, names, names, (), no_pairs, correlation=undefined, **how)
+    names = tuple(fidelities)
+    return Reliability(
+        by_area=names,
+        by_mif=names,
+        by_lif=names,
+        pairs=(),
+        opposite=dict.fromkeys((*KINDS, "all"), Estimate(0.0, 0.0, 0.0)),
+        correlation=dict.fromkeys(("all", "signed", "unsigned"), Estimate(math.nan, math.nan, math.nan)),
+        used=min((int(each.kept.sum()) for each in fidelities.values()), default=0),
+        alpha=alpha,
+        duplicates=duplicates,
+    )
 
 
 def ranking_agreement(

@@ -48,7 +48,8 @@ def share_kept(values: Arrayish, whole: Arrayish, *, draws: int = 1000, seed: in
     >>> share_kept([[2.0, 1.0], [4.0, 2.0]], [2.0, 4.0])
     [Estimate(value=1.0, low=1.0, high=1.0), Estimate(value=0.5, low=0.5, high=0.5)]
     """
-    parts, total = floats("values", values), floats("whole", whole)
+    parts = floats("values", values)
+    total = floats("whole", whole)
     if parts.ndim != 2 or total.shape != parts.shape[:1]:
         raise InputError(f"values must be [N, K] and whole [N], got {list(parts.shape)}, {list(total.shape)}")
     means = resampled_means(np.concatenate([total[None], parts.T]), draws, seed)
@@ -64,7 +65,8 @@ def spearman(x: npt.ArrayLike, y: npt.ArrayLike) -> Floats:
     >>> spearman([[1, 2, 3], [1, 1, 1]], [[5, 6, 9], [3, 2, 1]])
     array([ 1., nan])
     """
-    ranks_x, ranks_y = (_centred_ranks(np.asarray(values, dtype=np.float64)) for values in (x, y))
+    ranks_x = _centred_ranks(np.asarray(x, dtype=np.float64))
+    ranks_y = _centred_ranks(np.asarray(y, dtype=np.float64))
     with np.errstate(invalid="ignore"):
         return np.asarray((ranks_x * ranks_y).sum(-1) / np.sqrt((ranks_x**2).sum(-1) * (ranks_y**2).sum(-1)))
 
@@ -113,10 +115,12 @@ def resampled_means(values: Floats, draws: int, seed: int) -> Floats:
     if not 1 <= draws <= MOST_DRAWS:
         raise InputError(f"a bootstrap needs 1 to {MOST_DRAWS:,} draws, got {draws}")
     at_least("seed", seed, 0)
-    rng, means = np.random.default_rng(seed), np.empty((draws, len(values)))
+    rng = np.random.default_rng(seed)
+    means = np.empty((draws, len(values)))
     at_once = max(1, 2**21 // n)  # bounds the memory: about 50 MB, whatever n and draws
     for start in range(0, draws, at_once):
         rows = min(at_once, draws - start)
+        # How often each image is drawn, times the values, costs one product instead of `rows` sums.
         columns = rng.integers(n, size=(rows, n)) + n * np.arange(rows)[:, None]
         times_drawn = np.bincount(columns.ravel(), minlength=rows * n).reshape(rows, n)
         means[start : start + rows] = times_drawn.astype(np.float64) @ values.T / n
@@ -265,12 +269,22 @@ def t_test(differences: Floats) -> PairedTest:
     """Is the mean of these differences 0?"""
     from scipy.special import stdtr, stdtrit
 
-    mean, error, freedom = float(differences.mean()), standard_error(differences), differences.size - 1
+    mean = float(differences.mean())
+    error = standard_error(differences)
+    freedom = differences.size - 1
     # Differences that are all the same leave no doubt, or no difference.
     t = mean / error if error > 0 else math.copysign(math.inf, mean) if mean else 0.0
-    below, above = float(stdtr(freedom, t)), float(stdtr(freedom, -t))
-    interval, p = float(stdtrit(freedom, 0.975)) * error, min(1.0, 2 * min(below, above))
-    return PairedTest(mean, interval, t, p, p_larger=above, p_smaller=below, used=differences.size)
+    below = float(stdtr(freedom, t))
+    above = float(stdtr(freedom, -t))
+    return PairedTest(
+        difference=mean,
+        interval=float(stdtrit(freedom, 0.975)) * error,
+        t=t,
+        p=min(1.0, 2 * min(below, above)),
+        p_larger=above,
+        p_smaller=below,
+        used=differences.size,
+    )
 
 
 def shared_images(fidelities: Mapping[str, Areas]) -> Bools:

@@ -1,7 +1,9 @@
-"""A whole study: train, explain, perturb, score and show, in stages that are skipped when they are done."""
+"""A whole study: train, explain, perturb and score, in stages that are skipped when they are done."""
 
 import shlex
-from contextlib import ExitStack, nullcontext
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +19,28 @@ from fpa.evaluation.examples import EXAMPLES
 from fpa.evaluation.loop import evaluate_blocks, made_with, suited
 from fpa.evaluation.plan import Plan, make_plan
 from fpa.evaluation.result import Results
-from fpa.evaluation.shards import DESCRIPTION, EvaluationFolder, read_evaluation
+from fpa.evaluation.shards import EvaluationFolder, read_evaluation
 from fpa.files import folder_lock
 from fpa.models.saved import fingerprint, load_model
 from fpa.progress import Display, curves_stage, training_stage
 from fpa.study.folder import SHOWN, Manifest, StudyFolder
-from fpa.study.read import read_results, read_study
+from fpa.study.read import read_study
 from fpa.study.recipe import Recipe
 from fpa.study.trainings import check_data, load_recipe_data, train
-from fpa.values import checked
 
 
-@checked
-def run_study(
+@dataclass(frozen=True)
+class FinishedStudy:
+    """A study whose models are trained and evaluated."""
+
+    results: Results
+    folder: Path
+    manifest: Manifest
+    display: Display
+
+
+@contextmanager
+def finished_study(
     recipe: Recipe,
     output: Path | str,
     *,
@@ -37,26 +48,17 @@ def run_study(
     display: Display | None = None,
     overwrite: bool = False,
     repair: bool = False,
-) -> Results:
-    """Run a recipe into the folder `output`, continuing with what is there; returns the results.
+) -> Iterator[FinishedStudy]:
+    """Train and evaluate the models of a recipe, continuing with what is in the folder `output`.
 
-    `overwrite` throws away a study of another recipe first; `repair` throws away damaged files, so that they
-    are made again. The folder is locked meanwhile: another run into it is refused.
+    The folder is locked, also while the caller does something with the results.
     """
-    display, folder = display or Display(quiet=True), Path(output)
+    display = display or Display(quiet=True)
+    folder = Path(output)
     check_device(device)
     data = load_recipe_data(recipe)
     check_data(recipe, data)
-    how = recipe.evaluation
-    names = ("outputs", "maps_of", "scores", "score_images")
-    chosen: dict[str, Any] = {name: getattr(how, name) for name in names}
-    chosen["masking"] = recipe.masking
-    plan = make_plan(seed=recipe.seed, **chosen, **how.plan(data.normalisation))
-    if sum(each.explains for each in plan.estimators.values()) < 2:
-        named = ", ".join(plan.estimators)
-        raise InputError(f"evaluation.estimators must name at least two explanations, got {named}")
-    at_least("data.evaluation_images", len(data.evaluation), 2)
-    plan = suited(plan, image_source(data))
+    plan = _planned(recipe, data)
     variants = recipe.trainings()
     with folder_lock(folder), ExitStack() as parts:
         for name in variants:  # also a run into one of its parts is kept out
@@ -68,31 +70,82 @@ def run_study(
         manifest = Manifest(folder, recipe.seed, circumstances(device))
         stages = {name: training_stage(name, variant.seed or 0) for name, variant in variants.items()}
         display.plan([*stages.values()], [*map(curves_stage, variants)], *([stage] for stage in SHOWN))
-        missing = [name for name in variants if not (folder / name / "model.safetensors").exists()]
-        for name in variants.keys() - missing:
-            display.skipped(stages[name])
-        shown: dict[str, Any] = {"display": display, "timings": manifest.compilation} if missing else {}
-        with manifest.stage("train") if missing else nullcontext():
-            # where none is missing, this still checks that the models there are the recipe's
-            train(recipe, folder, data=data, device=device, **shown)
-        manifest.note_histories([folder / name / "training.csv" for name in variants], again=bool(missing))
+        _train(recipe, folder, data=data, device=device, display=display, manifest=manifest)
         for name in variants:
-            path = folder / name / "model.safetensors"
-            model = load_model(path, chosen_device(device), architecture=recipe.model)
+            model = load_model(
+                folder / name / "model.safetensors", chosen_device(device), architecture=recipe.model
+            )
             engine = Engine(model, precision=plan.precision)
-            if _evaluated(engine, plan, data, path.parent, display):
+            if _evaluated(engine, plan, data, folder / name, display):
                 display.skipped(curves_stage(name))
-                continue
-            source = image_source(data, workers=recipe.data.workers)
-            described = describe_subject(engine, source, name)
-            shown = {"examples": how.examples, "progress": display.evaluating(name, source.count)}
-            with manifest.stage(f"evaluate {name}"):
-                about = evaluate_blocks(engine, source, plan, path.parent, subject=described, **shown)
-                display.unreadable(source.lost)
-                manifest.values["blocks"][name] = about.block
-                if engine.compile_seconds:
-                    manifest.compilation[f"evaluate {name}"] = round(engine.compile_seconds, 2)
-        return _show(read_study(folder), folder, display, manifest)
+            else:
+                _evaluate(engine, plan, recipe, data, folder / name, display=display, manifest=manifest)
+        yield FinishedStudy(read_study(folder), folder, manifest, display)
+
+
+def _planned(recipe: Recipe, data: ImageData) -> Plan:
+    """The plan of a recipe for its images, with the scores that can be computed of them."""
+    how = recipe.evaluation
+    names = ("outputs", "maps_of", "scores", "score_images")
+    chosen: dict[str, Any] = {name: getattr(how, name) for name in names}
+    chosen["masking"] = recipe.masking
+    plan = make_plan(seed=recipe.seed, **chosen, **how.plan(data.normalisation))
+    if sum(each.explains for each in plan.estimators.values()) < 2:
+        named = ", ".join(plan.estimators)
+        raise InputError(f"evaluation.estimators must name at least two explanations, got {named}")
+    at_least("data.evaluation_images", len(data.evaluation), 2)
+    return suited(plan, image_source(data))
+
+
+def _train(
+    recipe: Recipe,
+    folder: Path,
+    *,
+    data: ImageData,
+    device: str | None,
+    display: Display,
+    manifest: Manifest,
+) -> None:
+    """Train the models that are missing; where none is, check that those there are the recipe's."""
+    variants = recipe.trainings()
+    missing = [name for name in variants if not (folder / name / "model.safetensors").exists()]
+    for name in variants.keys() - missing:
+        display.skipped(training_stage(name, variants[name].seed or 0))
+    if missing:
+        with manifest.stage("train"):
+            train(recipe, folder, data=data, device=device, display=display, timings=manifest.compilation)
+    else:
+        train(recipe, folder, data=data, device=device)
+    manifest.note_histories([folder / name / "training.csv" for name in variants], again=bool(missing))
+
+
+def _evaluate(
+    engine: Engine,
+    plan: Plan,
+    recipe: Recipe,
+    data: ImageData,
+    folder: Path,
+    *,
+    display: Display,
+    manifest: Manifest,
+) -> None:
+    """Evaluate one model, into the folder that has its name."""
+    name = folder.name
+    source = image_source(data, workers=recipe.data.workers)
+    with manifest.stage(f"evaluate {name}"):
+        about = evaluate_blocks(
+            engine,
+            source,
+            plan,
+            folder,
+            subject=describe_subject(engine, source, name),
+            examples=recipe.evaluation.examples,
+            progress=display.evaluating(name, source.count),
+        )
+        display.unreadable(source.lost)
+        manifest.values["blocks"][name] = about.block
+        if engine.compile_seconds:
+            manifest.compilation[f"evaluate {name}"] = round(engine.compile_seconds, 2)
 
 
 def _evaluated(engine: Engine, plan: Plan, data: ImageData, folder: Path, display: Display) -> bool:
@@ -116,40 +169,6 @@ def _evaluated(engine: Engine, plan: Plan, data: ImageData, folder: Path, displa
         return False
     evaluation, _ = read_evaluation(folder)
     return evaluation.complete and evaluation.indices.tolist() == data.evaluation.tolist()
-
-
-def _show(results: Results, folder: Path, display: Display, manifest: Manifest) -> Results:
-    """Make the tables, figures and report of these results, each unless it is there, unchanged."""
-    from fpa.show import show_all
-
-    for stage in SHOWN:
-        if manifest.shown(stage):
-            display.skipped(stage)
-        else:
-            with display.making(stage), manifest.stage(stage):
-                paths = show_all(results, folder, repeat_command(folder), only=[stage])[stage]
-                manifest.note_files(stage, paths)
-    return results
-
-
-def show_again(folder: Path, output: Path, *, overwrite: bool = False) -> Results:
-    """Make the tables, figures and report of a study or an evaluation again, into `output`."""
-    from fpa.show import show_all
-
-    results = read_results(folder)
-    if elsewhere := output.resolve() != folder.resolve():
-        if any((output / name).exists() for name in ("recipe.yaml", DESCRIPTION)):
-            raise InputError(f"{output} holds another study or evaluation: choose another --output")
-        if not overwrite:
-            StudyFolder(output).refuse_others("or --overwrite to replace them")
-    with folder_lock(output):
-        if elsewhere or results.recipe is None:
-            show_all(results, output, repeat_command(folder))
-        else:
-            manifest = Manifest(folder, int(results.recipe["seed"]), {})
-            manifest.values["files"].clear()  # so that all are made
-            _show(results, folder, Display(quiet=True), manifest)
-    return results
 
 
 def repeat_command(folder: Path) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from fpa.evaluation.result import Result, Results
 from fpa.evaluation.scored import best, rank_correlations, worse_than_best
+from fpa.notes import Kind, Note
 from fpa.progress import duration
 from fpa.show import rivals, scope, summary, words
 from fpa.show.families import explained, symbols
@@ -169,29 +170,34 @@ def _disagreements(results: Results) -> dict[str, tuple[list[str], dict[tuple[st
 
 
 def _notes(results: Results) -> list[str]:
-    """What was left out and why, each reason once, with the models and estimators it holds for."""
+    """What a reader must know, and what was left out and why, each reason once."""
     shown = estimator_names(results)
-    reasons: dict[str, dict[str, str]] = {}
+    where: dict[str, list[str]] = {}
     for name, model in results.models.items():
-        by_note: dict[str, list[str]] = {}
-        for estimator, fidelity in model.fidelity.items():
-            for note in fidelity.notes:
-                by_note.setdefault(note, []).append(shown[estimator])
-        incomplete = [] if model.evaluation.complete else ["the evaluation was not completed"]
-        notes = [*map(words.clause, model.facts), *model.evaluation.problems, *incomplete]
-        by_note |= {note: list(model.fidelity) for note in notes}
-        for note, names in by_note.items():
-            some = f" ({', '.join(names)})" if len(names) < len(model.fidelity) else ""
-            reasons.setdefault(note, {})[name] = f"{model_name(name)}{some}"
-    lines = [f"{', '.join(places.values())}: {reason}." for reason, places in reasons.items()]
-    told = (
+        for reason, estimators in _reasons(model).items():
+            some = f" ({', '.join(shown[each] for each in estimators)})" if estimators else ""
+            where.setdefault(reason, []).append(f"{model_name(name)}{some}")
+    return [
         *summary.judges(results),
         *summary.warned(results),
         *scope.heads(results),
         *scope.unchecked(results),
         *summary.without_value(results, shown),
-    )
-    return [*told, *lines]
+        *(f"{', '.join(places)}: {reason}." for reason, places in where.items()),
+    ]
+
+
+def _reasons(model: Result) -> dict[str, list[str]]:
+    """What was left out of a model's scores, or is doubtful, with the estimators; none where it is all."""
+    found: dict[str, list[str]] = {}
+    for estimator, fidelity in model.fidelity.items():
+        for note in fidelity.facts:
+            found.setdefault(words.clause(note), []).append(estimator)
+    found = {reason: names if len(names) < len(model.fidelity) else [] for reason, names in found.items()}
+    said = [*map(words.clause, model.facts), *model.evaluation.problems]
+    if not model.evaluation.complete:
+        said.append(words.clause(Note(Kind.INCOMPLETE)))
+    return found | {reason: [] for reason in said}
 
 
 def _facts(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

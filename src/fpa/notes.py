@@ -45,6 +45,8 @@ class Kind(StrEnum):
     INCOMPLETE = "incomplete"
     PASSES = "passes"
     PASSES_OF_SCORES = "passes of scores"
+    TAKEN_FOR_UNSIGNED = "taken for unsigned"
+    SCORE_LEFT_OUT = "score left out"
 
     # what to doubt about a model
     OTHER_MASKING = "other masking"

@@ -213,9 +213,9 @@ def test_what_is_not_finite_is_named_counted_and_left_out(net, tmp_path):
         "1 image (image 5) is not finite: left out",
     ]
     assert {name: found.fidelity(name).non_finite for name in names} == {"vg_abs": 1, "mine": 2}
-    assert found.problems == [
-        "estimator mine: 1 map (image 2) is not finite",
-        "1 image (image 5) is not finite",
+    assert [note.values for note in found.left_out] == [
+        {"what": "map", "estimator": "mine", "count": 1, "images": [2]},
+        {"what": "image", "estimator": "", "count": 1, "images": [5]},
     ]
     clean = run(net, some(), tmp_path / "clean", estimators=["vg_abs"])
     good = [row for row in range(10) if row != 5]

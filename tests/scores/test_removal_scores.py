@@ -186,9 +186,11 @@ def test_blurred_twins_have_the_sign_of_their_original(net, batch):
 
 def test_passes_that_scores_share_are_counted_once():
     plan = fpa.make_plan(["ig_sum"], points=3, scores=["infidelity", "infidelity_scaled", "insertion"])
-    assert plan.costs == [
-        "infidelity, infidelity_scaled: 100 forward passes for each image",
-        "insertion: 2 forward passes for each image",
+    passes, *of_scores = plan.work(7)
+    assert passes.values == {"gradients": 200, "forwards": 104, "images": 7}
+    assert [(note.values["scores"], note.values["forwards"]) for note in of_scores] == [
+        (["infidelity", "infidelity_scaled"], 100),
+        (["insertion"], 2),
     ]
     assert plan.passes == 200 + 2 + 100 + 2
 

@@ -10,6 +10,7 @@ import pytest
 from browsers import open_page
 from fpa.evaluation.result import Result
 from fpa.evaluation.scored import best
+from fpa.notes import Note
 from fpa.scores.fidelity import Fidelity, common_images
 from fpa.show import figures, scope, summary
 from fpa.show.names import estimator_looks, model_looks
@@ -453,7 +454,11 @@ class TestTable:
             name: Fidelity.from_curves(mif[name], lif[name], evaluation.fractions, keep=keep) for name in mif
         }
         evaluation = replace(
-            evaluation, unmasked=unmasked, mif=mif, lif=lif, problems=["image 7: no finite map"]
+            evaluation,
+            unmasked=unmasked,
+            mif=mif,
+            lif=lif,
+            left_out=[Note.from_json("image 7: no finite map")],
         )
         html = html_of(changed(study, "none", evaluation=evaluation, fidelity=fidelity), tmp_path)
         assert "<td>39<small>1 left out</small></td>" in html

@@ -113,6 +113,12 @@ WORDS = [
         {"scores": ["a"], "forwards": 7, "explanations": 1, "gradients": 9, "images": 100},
         "a: every estimator explains once more (9 gradients) for each of 100 images",
     ),
+    (Kind.TAKEN_FOR_UNSIGNED, {"estimator": "vg_sum"}, "VG_sum: no negative value, so unsigned"),
+    (
+        Kind.SCORE_LEFT_OUT,
+        {"score": "localisation", "reason": "needs masks"},
+        "left out: the score localisation needs masks",
+    ),
     (
         Kind.OTHER_MASKING,
         {"trained": {"name": "constant", "value": 0.0}, "evaluated": {"name": "blur", "sigma": 4}},

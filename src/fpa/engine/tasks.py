@@ -9,6 +9,7 @@ from fpa.engine.engine import Engine
 from fpa.engine.outputs import explained_output
 from fpa.errors import InputError
 from fpa.masking import Masking, MaskingLike, get_masking
+from fpa.notes import Kind, Note, Plain, Severity
 
 Model = nn.Module | Engine
 """A classifier; an engine has it ready for many passes."""
@@ -64,19 +65,23 @@ def check_indices(indices: Sequence[int] | Tensor | None, count: int) -> list[in
     return numbers
 
 
-def problems(not_finite: Mapping[tuple[str, str], Tensor], indices: Sequence[int]) -> list[str]:
-    """What is not finite, bool [N] by (what, estimator), in words: how many of what, of which images.
+def problems(not_finite: Mapping[tuple[str, str], Tensor], indices: Sequence[int]) -> list[Note]:
+    """What is not finite, bool [N] by (what, estimator): how many of what, and the first of the images.
 
     >>> import torch
-    >>> problems({("map", "vg_sum"): torch.tensor([True, False, True])}, [3, 4, 5])
-    ['estimator vg_sum: 2 maps (images 3, 5) are not finite']
+    >>> (found,) = problems({("map", "vg_sum"): torch.tensor([True, False, True])}, [3, 4, 5])
+    >>> found.values
+    {'what': 'map', 'estimator': 'vg_sum', 'count': 2, 'images': [3, 5]}
     """
-    lines = []
-    for (what, name), bad in not_finite.items():
+    notes = []
+    for (what, estimator), bad in not_finite.items():
         if rows := bad.nonzero().flatten().tolist():
-            numbers = ", ".join(str(indices[row]) for row in rows[:5]) + ", ..." * (len(rows) > 5)
-            s = "" if len(rows) == 1 else "s"
-            are = "is" if len(rows) == 1 else "are"
-            of = f"estimator {name}: " if name else ""
-            lines.append(f"{of}{len(rows)} {what}{s} (image{s} {numbers}) {are} not finite")
-    return lines
+            first = [int(indices[row]) for row in rows[:5]]
+            values: dict[str, Plain] = {
+                "what": what,
+                "estimator": estimator,
+                "count": len(rows),
+                "images": first,
+            }
+            notes.append(Note(Kind.NOT_FINITE, Severity.WARNING, values))
+    return notes

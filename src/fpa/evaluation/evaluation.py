@@ -51,8 +51,8 @@ class Evaluation:
     """The same maps perturbed under further maskings."""
     divided: bool = True
     """Whether an image's curve is divided by its own start, as logits are."""
-    problems: list[str] = field(default_factory=list)
-    """What was left out, in words."""
+    left_out: list[Note] = field(default_factory=list)
+    """Images, maps and curves that were left out."""
     complete: bool = True
     """Whether the run came to its end."""
 
@@ -72,6 +72,11 @@ class Evaluation:
         """The estimators that have no finite curve for any image, though others have: they are not scored."""
         curves = {name: np.hstack([self.mif[name], self.lif[name]]) for name in self.mif}
         return [name for name, each in curves.items() if not np.isfinite(each).all(axis=1).any()]
+
+    @property
+    def problems(self) -> list[str]:
+        """What was left out, in words."""
+        return [showing.clause(note) for note in self.left_out]
 
     @property
     def accuracy(self) -> float | None:

@@ -33,9 +33,11 @@ from fpa.evaluation.shards import DESCRIPTION, EvaluationFolder, StoredBlock, cu
 from fpa.explanation import maps_of, raw_maps_of
 from fpa.files import clear_temporaries, folder_lock
 from fpa.models.saved import fingerprint
+from fpa.notes import Kind, Note, Severity
 from fpa.perturbation import Curves, curves_of, features_of, not_finite, segment_count
 from fpa.progress import Tell, telling
 from fpa.scores.score import Block
+from fpa.showing import clause
 
 _AHEAD = {"cuda": 1}  # blocks that may wait to be fetched and stored while the next one is computed
 _NOISY_COPIES = 15
@@ -101,32 +103,29 @@ def evaluate_blocks(
                 each.expected_rows = max(each.expected_rows, source.count * plan.passes)
         tell = after.enter_context(telling(source.count, progress))
         left = None if source.count is None else max(source.count - size * len(done), 0)
-        lines = [plan.cost(left), *plan.costs] if left != 0 else []
-        lines += [f"{name}: no negative value, so unsigned" for name in unsigned]
-        lines += [f"left out: the score {name} {reason}" for name, reason in plan.left_out.items()]
-        for line in lines:
-            tell.line(line)
+        for note in [*(plan.work(left) if left != 0 else ()), *_decided(plan, unsigned)]:
+            tell.line(clause(note))
 
         def compile_seconds() -> float:
             return sum(each.compile_seconds for each in {engine, judging})
 
         compiled = compile_seconds()
         writer = after.enter_context(ThreadPoolExecutor(1))
-        pending: deque[tuple[ImageBlock, Future[list[str]]]] = deque()
+        pending: deque[tuple[ImageBlock, Future[list[Note]]]] = deque()
 
-        def store(number: int, fetch: Callable[[], StoredBlock]) -> list[str]:
+        def store(number: int, fetch: Callable[[], StoredBlock]) -> list[Note]:
             results = fetch()
             if not (stored.path / DESCRIPTION).exists():
                 stored.describe(described)
             stored.write(number, results, described)
-            return results.notes["problems"]  # type: ignore[no-any-return]
+            return [Note.from_json(each) for each in results.notes["problems"]]
 
         def settle(most: int) -> None:
             while pending and (len(pending) > most or pending[0][1].done()):
                 part, writing = pending.popleft()
                 tell.compiling = compile_seconds() - compiled
                 for problem in writing.result():
-                    warn(f"{problem}: left out")
+                    warn(f"{clause(problem)}: left out")
                 tell.advance(len(part.indices))
 
         def watch(name: str) -> None:
@@ -164,6 +163,17 @@ def evaluate_blocks(
         picker.write(stored.path, engine, source, plan, described.origin)
         tell.line(f"peak memory: {engine.peak_memory / 2**30:.2f} GiB")
     return described
+
+
+def _decided(plan: Plan, unsigned: Sequence[str]) -> list[Note]:
+    """What was decided about a plan: estimators that turned out unsigned, scores that cannot be computed."""
+    return [
+        *(Note(Kind.TAKEN_FOR_UNSIGNED, Severity.INFO, {"estimator": name}) for name in unsigned),
+        *(
+            Note(Kind.SCORE_LEFT_OUT, Severity.WARNING, {"score": score, "reason": reason})
+            for score, reason in plan.left_out.items()
+        ),
+    ]
 
 
 def suited(plan: Plan, source: ImageSource, judge: Engine | None = None) -> Plan:
@@ -235,7 +245,7 @@ def _compute(
         if arrived is not None:
             arrived.synchronize()
         notes = {
-            "problems": problems(bad, part.indices),
+            "problems": [note.to_json() for note in problems(bad, part.indices)],
             "fractions": fractions.tolist(),
             "importance": {name: each.tolist() for name, each in sums.items()},
             "under": {name: each.fractions.tolist() for name, each in under.items()},

@@ -12,11 +12,12 @@ from fpa.engine.arithmetic import Precision, PrecisionName
 from fpa.engine.engine import Engine
 from fpa.engine.outputs import OUTPUTS, check_outputs, explained_output
 from fpa.engine.tasks import Task
-from fpa.errors import InputError, at_least, counted, one_of
+from fpa.errors import InputError, at_least, one_of
 from fpa.evaluation.stored_plan import ScoreFacts, StoredPlan
 from fpa.explanation import Estimator, Estimators, Settings, get_estimators, passes
 from fpa.explanation.facts import EstimatorFacts
 from fpa.masking import Masking, get_masking, masking_json
+from fpa.notes import Kind, Note, Plain, Severity
 from fpa.perturbation import check_fractions, check_left, segment_count, up_to
 from fpa.perturbation.curves import check_between
 from fpa.perturbation.features import Pixels
@@ -142,12 +143,24 @@ class Plan:
         """Of these passes, those that are gradients."""
         return passes(self.estimators)
 
-    def cost(self, images: int | None) -> str:
-        """What the work costs, in words."""
-        forwards = self.passes - self.gradients
-        total = "" if images is None else f": {images * self.passes:,} passes for {counted(images)}"
-        gradients = counted(self.gradients, "gradient")
-        return f"{gradients} and {forwards:,} forward passes for each image{total}"
+    def work(self, images: int | None) -> list[Note]:
+        """What so many images cost in passes, and of that the scores, where they cost any."""
+        each: dict[str, Plain] = {
+            "gradients": self.gradients,
+            "forwards": self.passes - self.gradients,
+            "images": images,
+        }
+        notes = [Note(Kind.PASSES, Severity.INFO, each)]
+        for cost, scores in self._costs.items():
+            values: dict[str, Plain] = {
+                "scores": [score.name for score in scores],
+                "forwards": cost.forwards,
+                "explanations": cost.explanations,
+                "gradients": cost.gradients,
+                "images": self.score_images if "explain" in scores[0].needs else None,
+            }
+            notes.append(Note(Kind.PASSES_OF_SCORES, Severity.INFO, values))
+        return notes
 
     def fractions_under(self, masking: Masking) -> Sequence[float]:
         """The fractions, up to the largest that this masking can remove."""
@@ -175,15 +188,6 @@ class Plan:
             if any(cost):
                 costs.setdefault(cost._replace(shared=cost.shared or score.name), []).append(score)
         return costs
-
-    @property
-    def costs(self) -> list[str]:
-        """What scores cost in passes, in words, where they cost any."""
-        lines = []
-        for cost, scores in self._costs.items():
-            images = f"of {self.score_images} images" if "explain" in scores[0].needs else "image"
-            lines.append(f"{', '.join(score.name for score in scores)}: {cost} for each {images}")
-        return lines
 
 
 @checked

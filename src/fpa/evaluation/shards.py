@@ -27,6 +27,7 @@ from fpa.evaluation.examples import EXAMPLES, read_examples, write_examples
 from fpa.evaluation.result import Result
 from fpa.evaluation.stored_plan import StoredPlan
 from fpa.files import open_table, read_json, refuse_links, writable_folder, write_json, write_table
+from fpa.notes import Note
 from fpa.values import checked
 
 if TYPE_CHECKING:
@@ -223,7 +224,8 @@ def _evaluation(description: Description, blocks: Sequence[StoredBlock]) -> Eval
             name: column(name) if all(name in block.columns for block in blocks) else None
             for name in ("confidence", "predicted")
         },
-        "problems": [problem for block in blocks for problem in block.notes["problems"]],
+        # Earlier versions stored sentences.
+        "left_out": [Note.from_json(each) for block in blocks for each in block.notes["problems"]],
         "complete": description.images == sum(len(block.columns["index"]) for block in blocks),
         **{f"shares_{side}": by_name(f"share/{side}/") if uneven else None for side in SIDES},
     }
@@ -275,7 +277,7 @@ def write_result(result: Result, folder: Path) -> Path:
     outputs = {result.description.plan.output: evaluation, **evaluation.others}
     columns |= curve_columns(outputs, evaluation.under)
     notes = {
-        "problems": evaluation.problems,
+        "problems": [note.to_json() for note in evaluation.left_out],
         "fractions": evaluation.fractions.tolist(),
         "importance": {name: [1, *values.tolist()] for name, values in evaluation.importance.items()},
         "under": {name: each.fractions.tolist() for name, each in evaluation.under.items()},

@@ -16,6 +16,7 @@ from fpa.errors import warn
 from fpa.explanation.estimator import Estimator, Estimators, get_estimators
 from fpa.explanation.raw_maps import RawMap, Settings, gradient_maps
 from fpa.masking import MaskingLike
+from fpa.showing import clause
 from fpa.values import checked
 
 
@@ -52,7 +53,7 @@ def explain(
     maps = maps_of(task, named)
     bad = {("map", name): ~values.isfinite().flatten(1).all(1) for name, values in maps.items()}
     for problem in problems(bad, task.indices):
-        warn(problem)
+        warn(clause(problem))
     return maps
 
 

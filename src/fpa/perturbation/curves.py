@@ -21,6 +21,7 @@ from fpa.errors import InputError, warn
 from fpa.masking import Masking, MaskingLike, fully_masked, get_masking
 from fpa.perturbation.features import Features, Pixels, features_of
 from fpa.perturbation.removal import Answers, Removal
+from fpa.showing import clause
 from fpa.values import check_type, checked, shape_or_type
 
 
@@ -119,7 +120,7 @@ def perturbation_curves(
     curves = others.pop("logit")
     curves.others.update(others)
     for problem in problems(not_finite(images, maps, curves), task.indices):
-        warn(f"{problem}: left out (NaN)")
+        warn(f"{clause(problem)}: left out (NaN)")
     return curves
 
 

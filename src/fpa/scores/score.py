@@ -37,12 +37,6 @@ class Passes(NamedTuple):
     shared: Any = None
     """Says which passes these are, where several scores read the same ones; they are made once."""
 
-    def __str__(self) -> str:
-        if not self.explanations:
-            return f"{self.forwards:,} forward passes"
-        times = "once more" if self.explanations == 1 else f"{self.explanations:,} times more"
-        return f"every estimator explains {times} ({self.gradients:,} gradients)"
-
 
 @dataclass(frozen=True)
 class Given:

@@ -194,10 +194,10 @@ def _reasons(model: Result) -> dict[str, list[str]]:
         for note in fidelity.facts:
             found.setdefault(words.clause(note), []).append(estimator)
     found = {reason: names if len(names) < len(model.fidelity) else [] for reason, names in found.items()}
-    said = [*map(words.clause, model.facts), *model.evaluation.problems]
+    notes = [*model.facts, *model.evaluation.left_out]
     if not model.evaluation.complete:
-        said.append(words.clause(Note(Kind.INCOMPLETE)))
-    return found | {reason: [] for reason in said}
+        notes.append(Note(Kind.INCOMPLETE))
+    return found | {words.clause(note): [] for note in notes}
 
 
 def _facts(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

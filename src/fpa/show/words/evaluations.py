@@ -70,6 +70,14 @@ def _passes_of_scores(
     return f"{', '.join(scores)}: {work} for each {which}"
 
 
+def _taken_for_unsigned(reader: Reader, *, estimator: str) -> str:
+    return f"{reader.name(estimator)}: no negative value, so unsigned"
+
+
+def _score_left_out(reader: Reader, *, score: str, reason: str) -> str:
+    return f"left out: the score {score} {reason}"
+
+
 def _other_masking(reader: Reader, *, trained: Mapping[str, object], evaluated: Mapping[str, object]) -> str:
     # The name alone tells two kinds apart; of the same kind the settings differ.
     alike = trained["name"] == evaluated["name"]
@@ -114,6 +122,8 @@ PHRASES: dict[Kind, Phrase] = {
     Kind.INCOMPLETE: _incomplete,
     Kind.PASSES: _passes,
     Kind.PASSES_OF_SCORES: _passes_of_scores,
+    Kind.TAKEN_FOR_UNSIGNED: _taken_for_unsigned,
+    Kind.SCORE_LEFT_OUT: _score_left_out,
     Kind.OTHER_MASKING: _other_masking,
     Kind.DOUBTFUL_CLASSES: _doubtful_classes,
     Kind.OFFSET_MATTERS: _offset_matters,

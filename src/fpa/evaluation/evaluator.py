@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from fpa.data.blocks import ImageSource
 from fpa.data.labels import labels_for, other_classes, read_class_index
 from fpa.data.normalisation import Normalisation
-from fpa.data.source import ImageSource, image_source
+from fpa.data.source import image_source
 from fpa.data.splits import ImageData
 from fpa.engine.engine import Engine
 from fpa.errors import InputError, at_least, warn

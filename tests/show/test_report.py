@@ -176,8 +176,8 @@ class TestFile:
         names = ["crane", "crane", "disc", "ring"]
         model = study.models["fpa"]
         examples = replace(model.examples, labels=np.array([0, 0, 2, 3]), targets=np.array([0, 1, 2, 2]))
-        named = replace(model.description, classes=names)
-        alone = replace(study, models={"fpa": replace(model, examples=examples, description=named)})
+        about = model.about | {"classes": names}
+        alone = replace(study, models={"fpa": replace(model, examples=examples, about=about)})
         assert data_of(html_of(alone, tmp_path))["explorer"]["models"][0]["right"] == [
             True,
             False,

@@ -51,7 +51,10 @@ from house_source import (
 
 ROOT = Path(__file__).parents[1]
 ROOMS = (
-    ("errors", "values", "typed", "notes", "showing", "identity", "plugins", "files", "seeds", "progress"),
+    (
+        *("errors", "values", "typed", "notes", "showing", "plugins", "files", "seeds", "progress"),
+        *("sources", "attributes", "identity"),
+    ),
     ("masking",),
     ("data",),
     ("models",),

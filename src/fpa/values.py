@@ -246,7 +246,8 @@ def shown(value: Any) -> str:
 def described(value: Any) -> Any:
     """A value as JSON; what is neither plain data nor an array or a dataclass counts by its name.
 
-    An object with a method `described` describes itself.
+    An object with a method `described` describes itself. The code of functions is no part of it: see
+    `fpa.identity`.
 
     >>> described({"sides": (1, 2.0), "where": described})
     {'sides': [1, 2.0], 'where': 'fpa.values:described'}
@@ -261,17 +262,30 @@ def described(value: Any) -> Any:
         return [described(part) for part in value]
     if hasattr(value, "described") and not isinstance(value, type):
         return value.described()
-    if hasattr(value, "detach"):
-        value = value.detach().cpu().contiguous().numpy()
-    if hasattr(value, "tobytes"):
-        digest = hashlib.sha256(f"{value.dtype} {value.shape}".encode() + value.tobytes())
-        return {"sha256": digest.hexdigest()[:16]}
+    if _is_array(value) and (hasattr(value, "detach") or hasattr(value, "tobytes")):
+        return _described_array(value)
     if isinstance(value, partial):
         arguments = [*value.args, *([value.keywords] if value.keywords else [])]
         return {"name": name_of(value), "arguments": described(arguments)}
     if is_dataclass(value) and not isinstance(value, type):
         return {"name": name_of(type(value)), **described_fields(value)}
     return name_of(value)
+
+
+def _described_array(value: Any) -> Any:
+    """An array or a tensor by a hash: it may be large. A single number is a number like any other."""
+    kind = ""
+    if hasattr(value, "detach"):
+        tensor = value.detach().cpu().contiguous()
+        try:
+            value = tensor.numpy()
+        except TypeError:  # NumPy has no bfloat16, which float32 holds without loss
+            value = tensor.float().numpy()
+            kind = str(tensor.dtype)
+    if value.ndim == 0 and value.dtype.kind in "biuf":
+        return described(value.item())
+    digest = hashlib.sha256(f"{kind or value.dtype} {value.shape}".encode() + value.tobytes())
+    return {"sha256": digest.hexdigest()[:16]}
 
 
 def described_fields(value: Any) -> dict[str, Any]:

@@ -45,13 +45,17 @@ def evaluation_of(engine: "fpa.Engine") -> Path | None:
     """The folder of an evaluation of this model, in runs/, that can be audited as it is."""
     from fpa.auditing.auditor import lacking
     from fpa.evaluation.shards import DESCRIPTION, EvaluationFolder
+    from fpa.identity import network_identity
     from fpa.models.saved import fingerprint
 
     weights = fingerprint(engine.model)
+    code = network_identity(engine.model)
+    networks = {} if code is None else {"model": code}
     for path in sorted(Path("runs").glob(f"evaluate-*/{DESCRIPTION}")):
         with suppress(InputError, OSError):
             found = EvaluationFolder(path.parent).description()
-            complete = found is not None and found.model == weights and found.images
-            if found is not None and complete and lacking(found.plan) is None:
+            if found is None or found.model != weights or found.plan.code.get("networks", {}) != networks:
+                continue
+            if found.images and lacking(found.plan) is None:
                 return path.parent
     return None

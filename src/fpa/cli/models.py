@@ -79,7 +79,7 @@ def evaluate(
     chosen["masking"] = masking or _known_masking(getattr(card, "recipe", {}).get("masking"))
     plan = fpa.make_plan(**chosen, **how.plan(subject.normalisation))
     source, note = images.images(subject, how.count)
-    engine, source = open_subject(how.engine(subject.model, source, run.device), source, plan)
+    engine, source = open_subject(how.engine(subject.model, source, run.device), source, plan, stored=True)
     about = replace(describe_subject(engine, source, subject.name, subject.classes), command=command)
     judging = None
     named = ""

@@ -14,7 +14,7 @@ from fpa.study.recipe import SMALL, PlanSettings
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from fpa.data.blocks import ImageSource
+    from fpa.data.source import ImageSource
     from fpa.models.hubs import Opened
 
 

@@ -5,6 +5,28 @@ from typing import Any
 
 from fpa.errors import shortened
 
+_VALUES = {
+    "arguments": "argument", "attributes": "attribute", "closure": "closure value", "defaults": "default",
+    "globals": "global value", "packages": "package", "wrapped": "wrapped",
+}  # fmt: skip
+"""What the values in an identity of user code are called, by their group."""
+
+_SINGLE = {"masking": "the masking", "model": "the model", "judge": "the judge"}
+"""How code is called that a plan has once."""
+
+
+def unseen(code: Mapping[str, Any]) -> dict[str, str]:
+    """Why code could not be seen, by its name, in the identities of a plan.
+
+    >>> unseen({"outputs": {"mine": {"name": "m:mine", "code": None, "unseen": {"m:mine": "no source"}}}})
+    {'m:mine': 'no source'}
+    """
+    found = dict(code.get("unseen", {}))
+    for part in code.values():
+        if isinstance(part, Mapping):
+            found |= unseen(part)
+    return found
+
 
 def plan_differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """The fields in which two plans differ, old -> new, in one line: a change of several estimators once.
@@ -15,11 +37,6 @@ def plan_differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """
     changes: dict[str, list[str]] = {}
 
-    def short(value: Any) -> str:
-        if isinstance(value, list) and len(value) > 4:
-            return f"{len(value)} values"
-        return "none" if value is None else shortened(str(value), 40)
-
     def compare(old: Any, new: Any, *path: str) -> None:
         if isinstance(old, dict) and isinstance(new, dict):
             for key in old | new:
@@ -27,14 +44,62 @@ def plan_differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> str:
         elif old != new and path[0] in ("estimators", "scores") and len(path) == 2:
             changes.setdefault(f"{path[0]}: {'with' if old is None else 'without'} {{}}", []).append(path[1])
         elif old != new:
-            several, inner = path[0] == "estimators", path[2:] if path[0] == "estimators" else path
+            several = path[0] == "estimators"
+            inner = path[2:] if several else path
             what = ".".join(inner).removeprefix("raw.") + (" of {}" if several else "")
-            change = f"{what}: {short(old)} -> {short(new)}"
+            change = f"{what}: {_short(old)} -> {_short(new)}"
             changes.setdefault(change, []).append(path[1] if several else "")
 
-    compare(stored, now)
+    old, new = ({key: each for key, each in plan.items() if key != "code"} for plan in (stored, now))
+    compare(old, new)
     lines = []
-    for change, names in changes.items():
+    for change, names in (changes | _code_differences(stored, now)).items():
         some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
         lines.append(change.replace("{}", some, 1))
     return shortened("; ".join(lines))
+
+
+def _code_differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, list[str]]:
+    """What has become of the user's own code, each change with the names of those it is a change of."""
+    changes: dict[str, list[str]] = {}
+    before = stored.get("code", {})
+    after = now.get("code", {})
+    for kind in before | after:
+        old = before.get(kind, {})
+        new = after.get(kind, {})
+        for name in old | new:
+            single = kind in ("masking", "networks")
+            if name in old and name in new:
+                found = _identity_differences(old[name], new[name])
+            elif single or name in stored.get(kind, {}):
+                found = [f"the code of {{}} {'is another' if name in old else 'was not stored with it'}"]
+            else:  # it was not there at all, as other differences say
+                found = []
+            for change in found:
+                changes.setdefault(change, []).append(_SINGLE[name] if single else name)
+    return {change: [_together(names)] for change, names in changes.items()}
+
+
+def _together(names: list[str]) -> str:
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def _identity_differences(old: Any, new: Any, *path: str) -> list[str]:
+    """The differences of two identities, with a place for the name of what they are of."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        found = [_identity_differences(old.get(key), new.get(key), *path, key) for key in old | new]
+        return list(dict.fromkeys(line for lines in found for line in lines))
+    if old == new:
+        return []
+    if path and path[-1] in ("code", "definition"):
+        return ["the code of {} has changed"]
+    group, *inner = path or ("identity",)
+    what = " ".join([_VALUES.get(group, group), *inner])
+    return [f"{what} of {{}}: {_short(old)} -> {_short(new)}"]
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, list) and len(value) > 4:
+        return f"{len(value)} values"
+    return "none" if value is None else shortened(str(value), 40)

@@ -9,15 +9,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from fpa.data.blocks import ImageSource
 from fpa.data.labels import labels_for, other_classes, read_class_index
 from fpa.data.normalisation import Normalisation
-from fpa.data.source import image_source
+from fpa.data.source import ImageSource, image_source
 from fpa.data.splits import ImageData
 from fpa.engine.engine import Engine
 from fpa.errors import InputError, at_least, warn
 from fpa.evaluation.description import SubjectFacts
 from fpa.evaluation.loop import evaluate_blocks
+from fpa.evaluation.own_code import warn_of_unseen
 from fpa.evaluation.plan import Plan, make_plan
 from fpa.evaluation.result import Result
 from fpa.evaluation.shards import load_result
@@ -147,7 +147,8 @@ def open_subject(
 ) -> tuple[Engine, ImageSource]:
     """The model made ready for many passes, and the images; refuses what the plan cannot be carried out on.
 
-    A loader that shuffles is refused where the evaluation is to be `stored`.
+    Where the evaluation is to be `stored`, a loader that shuffles is refused, and code that cannot be
+    compared with that of a later run is named.
     """
     inner = model.model if isinstance(model, Engine) else model
     if normalisation is None and isinstance(data, str | Path | ImageData):
@@ -163,6 +164,8 @@ def open_subject(
         raise InputError(f"the engine is on {model.device}: make one on {device} or leave out device")
     elif plan.precision not in (None, model.precision):
         raise InputError(f"the engine works in {model.precision}: leave out precision, or make another")
+    if stored:
+        warn_of_unseen(plan.stored(model))
     check_head(model.predict, source.first)
     if class_index is not None or not isinstance(data, ImageSource):
         _assign_labels(source, model, classes, class_index)

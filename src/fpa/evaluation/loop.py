@@ -27,6 +27,7 @@ from fpa.engine.tasks import problems
 from fpa.errors import InputError, at_least, warn
 from fpa.evaluation.description import Description, Origin, SubjectFacts
 from fpa.evaluation.explained import answered, looked_at
+from fpa.evaluation.own_code import note_calls
 from fpa.evaluation.plan import Plan
 from fpa.evaluation.selection import ExamplePicker, evenly
 from fpa.evaluation.shards import DESCRIPTION, EvaluationFolder, StoredBlock, curve_columns
@@ -78,7 +79,8 @@ def evaluate_blocks(
         judging, weights = judge or engine, fingerprint(engine.model)
         if judge is not None:
             weights += f" judged by {fingerprint(judge.model)}"
-        origin = Origin(plan.stored(engine), weights)
+        origin = Origin(plan.stored(engine, judge), weights)
+        after.callback(note_calls, plan)
         size_before = stored.images_a_block(origin)
         size = block or size_before or block_size(engine, source.first)
         if size_before not in (None, size):

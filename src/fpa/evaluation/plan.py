@@ -13,6 +13,7 @@ from fpa.engine.engine import Engine
 from fpa.engine.outputs import OUTPUTS, check_outputs, explained_output
 from fpa.engine.tasks import Task
 from fpa.errors import InputError, at_least, one_of
+from fpa.evaluation.own_code import own_code, with_code
 from fpa.evaluation.stored_plan import ScoreFacts, StoredPlan
 from fpa.explanation import Estimator, Estimators, Settings, get_estimators, passes
 from fpa.explanation.facts import EstimatorFacts
@@ -58,15 +59,17 @@ class Plan:
     seed: int = 0
     precision: Precision | None = None
     """The arithmetic; None leaves it to the device."""
+    code: Mapping[str, Any] = field(default_factory=dict)
+    """The identities of what is not fpa's own: see `own_code`."""
 
     def to_json(self, engine: Engine) -> dict[str, Any]:
         """The one JSON form: plain values that differ where the numbers would, for this engine."""
         return self.stored(engine).to_json()
 
-    def stored(self, engine: Engine) -> StoredPlan:
-        """The plan as it is stored, for this engine: without the objects that carry it out."""
+    def stored(self, engine: Engine, judge: Engine | None = None) -> StoredPlan:
+        """The plan as it is stored, for these engines: without the objects that carry it out."""
         segments = segment_count(self.features)
-        return StoredPlan(
+        stored = StoredPlan(
             estimators={name: self._estimator_facts(name) for name in self.estimators},
             masking=masking_json(self.masking),
             maskings={name: masking_json(each) for name, each in self.maskings.items()},
@@ -81,6 +84,7 @@ class Plan:
             precision=asdict(engine.precision),
             targets=self.targets,
         )
+        return with_code(stored, self, {"model": engine, "judge": judge})
 
     def _estimator_facts(self, name: str) -> EstimatorFacts:
         """The facts of an estimator; whose twin it is, where its map would fit another one as well."""
@@ -258,7 +262,7 @@ def make_plan(
     removal, *others = (get_masking(each, *scale) for each in (masking, *(maskings or {}).values()))
     shares = check_fractions(points, fractions, removal.most)
     _check_scored(shares)
-    return Plan(
+    plan = Plan(
         named,
         removal,
         tuple(shares),
@@ -273,6 +277,7 @@ def make_plan(
         seed=seed,
         precision=precision,
     )
+    return replace(plan, code=own_code(plan))
 
 
 def _check_scored(fractions: Sequence[float]) -> None:

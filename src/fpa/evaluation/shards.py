@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from fpa.errors import DamagedError, InputError, first_line, printable, same_format, shortened
 from fpa.evaluation.description import FORMAT, Description, Origin
-from fpa.evaluation.differences import plan_differences
+from fpa.evaluation.differences import plan_differences, unseen
 from fpa.evaluation.evaluation import Evaluation
 from fpa.evaluation.examples import EXAMPLES, read_examples, write_examples
 from fpa.evaluation.result import Result
@@ -92,9 +92,14 @@ class EvaluationFolder:
     def images_a_block(self, origin: Origin) -> int | None:
         """How many images the blocks that are here hold; None where there are none.
 
-        Where they are not of this origin, they are refused: two evaluations must not be mixed. If
-        evaluation.json is lost, the blocks say of themselves what they are.
+        Where they are not of this origin, or it has code that cannot be compared with theirs, they are
+        refused: two evaluations must not be mixed. If evaluation.json is lost, the blocks say of themselves
+        what they are.
         """
+        if self.blocks and (hidden := unseen(origin.plan.code)):
+            name, reason = next(iter(hidden.items()))
+            cannot = f"holds blocks that cannot be continued with {name} ({reason})"
+            raise InputError(f"{self.path} {cannot}: choose another folder (--output), or remove it")
         description = self.description()
         if description is not None:
             self._check_same(description.origin, origin)

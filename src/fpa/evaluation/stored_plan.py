@@ -74,6 +74,8 @@ class StoredPlan:
     """What made the segments, where there are some."""
     targets: str | int = "predicted"
     """The class explained of every image."""
+    code: Mapping[str, Any] = field(default_factory=dict)
+    """The identities of the user's own code, by what it is for; empty without any."""
     more: Mapping[str, Any] = field(default_factory=dict)
     """What a later version stored besides: it determines the numbers too, so it is kept."""
 
@@ -129,6 +131,7 @@ class StoredPlan:
             "seed": self.seed,
             **({} if self.precision is None else {"precision": dict(self.precision)}),
             **({} if self.targets == "predicted" else {"targets": self.targets}),
+            **({"code": dict(self.code)} if self.code else {}),
             **self.more,
         }
 
@@ -152,5 +155,6 @@ class StoredPlan:
             precision=part_of(plan, "precision", dict[str, str] | None),
             segmentation=part_of(plan, "segmentation", str | None),
             targets=part_of({"targets": "predicted"} | plan, "targets", str | int),
+            code=part_of({"code": {}} | plan, "code", dict[str, dict[str, Any]]),
             more=besides(plan, cls),
         )

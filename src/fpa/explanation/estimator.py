@@ -119,7 +119,7 @@ class Estimator:
         return self.shown if self.shown is not None and self.shown.key == key else Label(key, key)
 
     def described(self) -> dict[str, Any]:
-        """JSON that differs where the maps would."""
+        """JSON that differs where the maps would; of functions it has the names, the plan has their code."""
         raw = self.raw.configured(Settings()).described()
         described = {"raw": raw, "reduction": self.reduction, "times_input": self.times_input}
         return described if self.blur is None else {**described, "blur": self.blur}

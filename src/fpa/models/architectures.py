@@ -17,6 +17,7 @@ from torchvision import models as torchvision_models
 from torchvision.models.resnet import BasicBlock
 
 from fpa.errors import InputError, unknown
+from fpa.identity import MADE_BY, identity
 from fpa.models.wrap import Logits
 from fpa.plugins import call_object, load_object
 
@@ -187,6 +188,8 @@ def build(name: ModelName, classes: int | None, channels: int = 3, *, initialise
         if not isinstance(returned, nn.Module):
             what = type(returned).__name__
             raise InputError(f"{name.spec} must return a torch.nn.Module, it returned {what}")
+        # What the function does with layers of torch alone shows neither in weights nor in classes.
+        setattr(returned, MADE_BY, identity(import_module(name.spec.partition(":")[0])))
         return returned
     if name.kind == "file":
         raise unknown_model(name.spec)

@@ -116,9 +116,10 @@ class _BatchMasking(v2.Transform):
             return
         low, high = images.aminmax()
         if 0 <= low < high <= 1:  # of normalised images, about half of the values are below 0
+            name = type(self).__name__
             warn(
-                f"the images given to {type(self).__name__} lie in 0..1: if they are normalised afterwards, "
-                f"masked pixels are not 0 there, as they are in evaluations; {_REMEDY}"
+                f"the images given to {name} lie in 0..1: if they are normalised afterwards, masked pixels "
+                f"are not 0 there, as they are in evaluations; {_REMEDY}"
             )
 
     def _own_generator(self) -> torch.Generator | None:

@@ -1,0 +1,146 @@
+"""The user's own code in a plan: its identities, taken before it is first called."""
+
+import types
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from fpa.engine.engine import Engine
+from fpa.engine.outputs import OUTPUTS
+from fpa.errors import warn
+from fpa.evaluation.differences import unseen
+from fpa.evaluation.stored_plan import StoredPlan
+from fpa.explanation.maps import Function, Maps, Quantus
+from fpa.explanation.raw_maps import RawMap
+from fpa.identity import identity, network_identity
+from fpa.masking import FunctionMasking, Masking
+from fpa.scores.score import Score
+
+if TYPE_CHECKING:
+    from fpa.evaluation.plan import Plan
+
+
+_SHOWN = ("name", "title", "source", "higher_is_better", "images")
+"""What people are shown of maskings and scores."""
+
+
+def own_code(plan: "Plan") -> dict[str, Any]:
+    """The identities of all code in a plan that is not fpa's, by what it is for; empty without any."""
+    found: dict[str, dict[str, Any]] = {}
+    known: dict[int, Any] = {}  # a twin is made from the same function
+    for kind, name, value in list(_parts(plan)):
+        if id(value) not in known:
+            known[id(value)] = identity_as_given(value)
+        if known[id(value)] is not None:
+            found.setdefault(kind, {})[name] = known[id(value)]
+    return found
+
+
+def with_code(stored: StoredPlan, plan: "Plan", engines: Mapping[str, Engine | None]) -> StoredPlan:
+    """A stored plan with the identities of the user's code in it, networks included.
+
+    Attributes that stand in the plan anyway stand there alone, as they were before the first call.
+    """
+    told = stored.to_json()
+    code: dict[str, dict[str, Any]] = {}
+    for kind, name, value in _parts(plan):
+        found = plan.code.get(kind, {}).get(name)
+        if found is None:
+            continue
+        settings = _settings(told, kind, name, value)
+        attributes = dict(found.get("attributes", {}))
+        for key in list(settings):
+            if key in attributes:
+                settings[key] = attributes.pop(key)
+            elif "identity" in found and key not in _SHOWN:
+                del settings[key]  # the user says what counts
+        others = {key: each for key, each in found.items() if key != "attributes"}
+        code.setdefault(kind, {})[name] = others | ({"attributes": attributes} if attributes else {})
+    for name, engine in engines.items():
+        network = None if engine is None else network_identity(engine.model)
+        if network is not None:
+            code.setdefault("networks", {})[name] = network
+    return StoredPlan.from_json({**told, "code": code}) if code else stored
+
+
+def _settings(told: dict[str, Any], kind: str, name: str, value: Any) -> dict[str, Any]:
+    """What the JSON of a plan says of an object of the user's; nothing of functions."""
+    if kind == "estimators" and isinstance(value, RawMap):
+        found = told[kind][name]["raw"]
+    elif kind == "masking" and isinstance(value, Masking):
+        found = told[kind]
+    elif kind in ("maskings", "scores") and isinstance(value, Masking | Score):
+        found = told[kind][name]
+    else:
+        found = {}
+    return found  # type: ignore[no-any-return]
+
+
+def note_calls(plan: "Plan") -> None:
+    """What calls have changed since the plan was made is their work: the user's code is the same."""
+    for _, _, value in _parts(plan):
+        place = _place(value)
+        if place in _GIVEN:
+            _remember(value, _GIVEN[place][1], identity(value))
+
+
+def warn_of_unseen(plan: StoredPlan) -> None:
+    """Say it, before any work, where a plan has code that could not be compared with that of another run."""
+    for name, reason in unseen(plan.code).items():
+        remedy = "write it into a file, or give its class a method identity()"
+        warn(f"what is stored cannot be continued with {name} ({reason}): {remedy}")
+
+
+def _parts(plan: "Plan") -> Iterator[tuple[str, str, Any]]:
+    """All that may be the user's: what it is for, its name there, and the function or object itself."""
+    for name, estimator in plan.estimators.items():
+        if not isinstance(estimator.raw, Maps):  # arrays, which the plan knows by their values
+            yield "estimators", name, _of_raw_map(estimator.raw)
+    yield "masking", "masking", _of_masking(plan.masking)
+    for name, masking in plan.maskings.items():
+        yield "maskings", name, _of_masking(masking)
+    for score in plan.scores:
+        yield "scores", score.name, score
+    for name in dict.fromkeys([*plan.followed, plan.maps_of]):
+        yield "outputs", name, OUTPUTS[name].function
+
+
+def _of_raw_map(raw: RawMap) -> Any:
+    whole = isinstance(raw, Quantus) and raw.arguments
+    return raw.function if isinstance(raw, Function) and not whole else raw
+
+
+def _of_masking(masking: Masking) -> Any:
+    return masking.function if isinstance(masking, FunctionMasking) else masking
+
+
+_GIVEN: dict[tuple[int, str], tuple[Callable[[], Any], Any, Any]] = {}
+"""By object and method: the object, its identity before it was first called, and after it last was."""
+
+
+def identity_as_given(value: Any) -> dict[str, Any] | None:
+    """The identity that an object had before it was called, if nothing but calls has changed it since.
+
+    A counter or stored activations must not make another method of it when a notebook evaluates it again;
+    what the user sets must.
+    """
+    now = identity(value)
+    _, before, after = _GIVEN.get(_place(value), (None, now, now))
+    before = before if now == after else now
+    _remember(value, before, now)
+    return before
+
+
+def _place(value: Any) -> tuple[int, str]:
+    # A bound method is made anew whenever it is asked for: it is the object that stays.
+    method = isinstance(value, types.MethodType)
+    return (id(value.__self__), value.__name__) if method else (id(value), "")
+
+
+def _remember(value: Any, before: Any, after: Any) -> None:
+    place = _place(value)
+    kept = value.__self__ if isinstance(value, types.MethodType) else value
+    try:
+        _GIVEN[place] = (weakref.ref(kept, lambda _: _GIVEN.pop(place, None)), before, after)
+    except TypeError:  # it cannot be watched, and its place may be another's later
+        _GIVEN.pop(place, None)

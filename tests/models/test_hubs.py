@@ -212,6 +212,8 @@ def test_what_cannot_be_had_is_said_in_a_line_with_what_to_do(transformers, hub)
         assert "\n" not in str(error.value)
     with pytest.raises(InputError, match=r"hf:mine has its own weights: leave out other\.pt"):
         open_model("hf:mine", "other.pt")
+    with pytest.raises(InputError, match=r"hf:someone/else cannot be loaded here \(ConnectError"):
+        build_model("hf:someone/else", 3, (3, 8, 8))
     transformers.missing = ["classifier.weight", "classifier.bias"]
     with pytest.raises(InputError, match=r"no trained classifier: its weights lack classifier\.bias"):
         open_model("hf:mine")

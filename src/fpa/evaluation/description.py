@@ -1,7 +1,5 @@
 """What evaluation.json says of an evaluation: typed, read without torch, and written with the same keys."""
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -9,6 +7,7 @@ from typing import Any
 
 from fpa.errors import InputError
 from fpa.evaluation.stored_plan import StoredPlan
+from fpa.files import values_checksum
 from fpa.notes import Note
 from fpa.values import besides, check_type, part_of
 
@@ -27,8 +26,7 @@ class Origin:
     @cached_property
     def key(self) -> str:
         """A short text that all files of the evaluation carry."""
-        text = json.dumps([self.plan.to_json(), self.model], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return values_checksum([self.plan.to_json(), self.model])
 
 
 @dataclass(frozen=True)

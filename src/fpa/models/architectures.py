@@ -18,6 +18,7 @@ from torchvision.models.resnet import BasicBlock
 
 from fpa.errors import InputError, unknown
 from fpa.identity import MADE_BY, identity
+from fpa.models.fetching import HUB_REMEDY, cached_or_fetched, fetched
 from fpa.models.wrap import Logits
 from fpa.plugins import call_object, load_object
 
@@ -182,31 +183,62 @@ def build(name: ModelName, classes: int | None, channels: int = 3, *, initialise
     if name.kind == "own":
         return OWN[name.name](classes or 10, channels)
     if name.kind == "function":
-        returned = load_object(name.spec, "model")
-        if classes is not None or not isinstance(returned, nn.Module):
-            returned = call_object(name.spec, "model", *(() if classes is None else (classes, channels)))
-        if not isinstance(returned, nn.Module):
-            what = type(returned).__name__
-            raise InputError(f"{name.spec} must return a torch.nn.Module, it returned {what}")
-        # What the function does with layers of torch alone shows neither in weights nor in classes.
-        setattr(returned, MADE_BY, identity(import_module(name.spec.partition(":")[0])))
-        return returned
-    if name.kind == "file":
-        raise unknown_model(name.spec)
+        return _from_function(name, classes, channels)
     if name.kind == "hf":
-        transformers = import_for(name.spec, "transformers")
-        folder = local_folder(name)
-        config = transformers.AutoConfig.from_pretrained(folder or name.name)
-        config.num_channels = channels
-        config.num_labels = classes or config.num_labels
-        return Logits(transformers.AutoModelForImageClassification.from_config(config))
-    how: dict[str, Any] = {} if classes is None else {"num_classes": classes}
+        return _from_hugging_face(name, classes, channels)
     if name.kind == "timm":
-        how |= {} if channels == 3 else {"in_chans": channels}
-        return import_for(name.spec, "timm").create_model(name.name, pretrained=False, **how)  # type: ignore[no-any-return]
+        # None is what is not said: not every model of timm takes another number of channels.
+        model: nn.Module = import_for(name.spec, "timm").create_model(
+            name.name,
+            pretrained=False,
+            num_classes=classes,
+            in_chans=None if channels == 3 else channels,
+        )
+        return model
+    if name.kind == "torchvision":
+        return _from_torchvision(name, classes, channels, initialise)
+    raise unknown_model(name.spec)
+
+
+def _from_function(name: ModelName, classes: int | None, channels: int) -> nn.Module:
+    """What a user's function returns for these numbers, or for none where the classes are not known."""
+    returned = load_object(name.spec, "model")
+    if classes is not None:
+        returned = call_object(name.spec, "model", classes, channels)
+    elif not isinstance(returned, nn.Module):  # a name may also stand for a model that is already made
+        returned = call_object(name.spec, "model")
+    if not isinstance(returned, nn.Module):
+        what = type(returned).__name__
+        raise InputError(f"{name.spec} must return a torch.nn.Module, it returned {what}")
+    # What the function does with layers of torch alone shows neither in weights nor in classes.
+    setattr(returned, MADE_BY, identity(import_module(name.spec.partition(":")[0])))
+    return returned
+
+
+def _from_hugging_face(name: ModelName, classes: int | None, channels: int) -> nn.Module:
+    """The architecture that a configuration of Hugging Face describes."""
+    transformers = import_for(name.spec, "transformers")
+    folder = local_folder(name)
+    where = str(folder or name.name)
+
+    def config_of(cached: bool) -> Any:
+        return transformers.AutoConfig.from_pretrained(where, local_files_only=cached)
+
+    with fetched(name.spec, HUB_REMEDY):
+        config = cached_or_fetched(config_of, name.name if folder is None else None)
+    config.num_channels = channels
+    config.num_labels = classes or config.num_labels
+    return Logits(transformers.AutoModelForImageClassification.from_config(config))
+
+
+def _from_torchvision(name: ModelName, classes: int | None, channels: int, initialise: bool) -> nn.Module:
     if channels != 3:
         remedy = f"use one of {', '.join(OWN)} or a timm model"
         raise InputError(f"model {name.spec!r} takes images of 3 channels, these have {channels}: {remedy}")
+    settings: dict[str, int] = {}
+    if classes is not None:
+        settings["num_classes"] = classes
     if not initialise and name.name in ("googlenet", "inception_v3"):
-        how["init_weights"] = False  # they warn about a default that weights from a file make meaningless
-    return torchvision_models.get_model(name.name, weights=None, **how)  # type: ignore[no-any-return]
+        settings["init_weights"] = False  # a default that they warn about, and a file replaces
+    model: nn.Module = torchvision_models.get_model(name.name, weights=None, **settings)
+    return model

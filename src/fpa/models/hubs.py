@@ -1,34 +1,24 @@
 """Weights that others publish, by name: of torchvision, timm and Hugging Face, from a cache or a network."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from torch import nn
 from torchvision import models as torchvision_models
 
 from fpa.data.normalisation import Normalisation, as_normalisation
-from fpa.errors import InputError, first_line, shortened
+from fpa.errors import InputError
 from fpa.models.architectures import ModelName, import_for, local_folder
+from fpa.models.fetching import HUB_REMEDY, ask_hub, cached_or_fetched, fetched
 from fpa.models.wrap import Logits, unwrapped
-
-T = TypeVar("T")
 
 DEFAULT = "DEFAULT"
 """As weights: those that torchvision or timm recommend for a model."""
 
 _FILE = "fetch them where there is a network, and name the file: --weights FILE"
-_FOLDER = (
-    "load it where there is a network, write model and image processor with save_pretrained(FOLDER), and "
-    "name hf:FOLDER; or load it in Python and give it to fpa.evaluate"
-)
-
-
-_PATIENCE = 10
-"""Seconds to wait for an answer of Hugging Face's hub, as its own package does."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +52,7 @@ def published(name: ModelName, weights: Path | str | None) -> str | None:
 
 def open_published(name: ModelName, weights: str) -> Opened:
     """A model of torchvision or timm with published weights."""
-    with _fetched(f"the weights {weights} of {name.spec}", _FILE):
+    with fetched(f"the weights {weights} of {name.spec}", _FILE):
         if name.kind == "timm":
             return about(name, _timm_with_weights(name), None)
         entry = torchvision_models.get_model_weights(name.name)[weights]
@@ -83,7 +73,7 @@ def _timm_with_weights(name: ModelName) -> nn.Module:
         if isinstance(cached, str) and cached.endswith(".safetensors"):
             overlay["file"] = cached  # else timm would ask the hub, also for what it has
         else:
-            _ask_hub(repository)
+            ask_hub(repository)
     return timm.create_model(name.name, pretrained=True, pretrained_cfg_overlay=overlay)  # type: ignore[no-any-return]
 
 
@@ -115,10 +105,10 @@ def open_hugging_face(name: ModelName) -> Opened:
         found = transformers.AutoImageProcessor.from_pretrained(where, local_files_only=cached)
         return dict(found.to_dict())
 
-    with _fetched(name.spec, _FOLDER):
-        model, loading = _cached_or_fetched(model_of, repository)
+    with fetched(name.spec, HUB_REMEDY):
+        model, loading = cached_or_fetched(model_of, repository)
         try:
-            processor = _cached_or_fetched(processor_of, repository)
+            processor = cached_or_fetched(processor_of, repository)
         except (OSError, ValueError):  # it has none
             processor = {}
     if missing := sorted(loading["missing_keys"]):
@@ -190,43 +180,3 @@ def normalisation_of(model: nn.Module) -> Normalisation | None:
         if isinstance(config, Mapping) and {"mean", "std"} <= config.keys():
             return as_normalisation((config["mean"], config["std"]))
     return None
-
-
-@contextmanager
-def _fetched(what: str, remedy: str) -> Iterator[None]:
-    """Say in a line what to do where something is in no cache and cannot be fetched."""
-    try:
-        yield
-    except (ImportError, OSError, RuntimeError, ValueError) as error:
-        reason = shortened(first_line(error), 160).rstrip(".")
-        problem = f"{what} cannot be loaded here ({reason})"
-        raise InputError(problem if isinstance(error, ImportError) else f"{problem}: {remedy}") from error
-
-
-def _cached_or_fetched(load: Callable[[bool], T], repository: str | None) -> T:
-    """What `load(local_files_only)` gives: from the cache; only what is not there is asked of the hub.
-
-    So a model that was loaded once is the same next time, and needs no network. Without a repository it is
-    a folder, and there is nothing to ask for.
-    """
-    try:
-        return load(True)
-    except OSError:
-        if repository is None:
-            raise
-        _ask_hub(repository)
-        return load(False)
-
-
-def _ask_hub(repository: str) -> None:
-    """Refuse, after one request, a repository that the hub does not have, or a hub that does not answer.
-
-    The same request is the first of every download, which then is repeated for half a minute a file where
-    nothing answers.
-    """
-    from huggingface_hub import get_hf_file_metadata, hf_hub_url
-
-    try:
-        get_hf_file_metadata(hf_hub_url(repository, "config.json"), timeout=_PATIENCE)
-    except Exception as error:  # of the library for requests that the hub's package uses
-        raise ConnectionError(f"{type(error).__name__}: {first_line(error)}") from error

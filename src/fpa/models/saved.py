@@ -31,7 +31,7 @@ from fpa.models.hubs import (
 )
 from fpa.models.wrap import placed
 from fpa.plugins import load_object
-from fpa.values import check_types, checked
+from fpa.values import besides, check_types, checked
 
 FORMAT = 1
 """Version of the metadata in a model file."""
@@ -141,12 +141,32 @@ def read_card(path: Path | str) -> ModelCard:
     try:
         values = json.loads(text)
         if values.pop("format", None) == FORMAT:
-            lists = [name for name in ("input_shape", "mean", "std") if isinstance(values[name], list)]
-            return ModelCard(**values | {name: tuple(values[name]) for name in lists})
+            return _card(values)
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
         reason = shortened(first_line(error))
         raise InputError(f"{path} is damaged: its description of itself cannot be read ({reason})") from error
     raise InputError(f"{path} was written by another version of fpa (this one reads format {FORMAT})")
+
+
+def _card(values: Mapping[str, Any]) -> ModelCard:
+    """A card as JSON holds it, where tuples are lists."""
+    if others := besides(values, ModelCard):
+        raise InputError(f"there is no field {', '.join(others)}")
+
+    def as_tuple(value: Any) -> Any:
+        return tuple(value) if isinstance(value, list) else value  # the card refuses anything else
+
+    return ModelCard(
+        architecture=values["architecture"],
+        classes=values["classes"],
+        input_shape=as_tuple(values["input_shape"]),
+        mean=as_tuple(values["mean"]),
+        std=as_tuple(values["std"]),
+        augmentation=values.get("augmentation", "none"),
+        accuracy=values.get("accuracy"),
+        recipe=values.get("recipe", {}),
+        variant=values.get("variant", ""),
+    )
 
 
 @checked

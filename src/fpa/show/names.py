@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from fpa.errors import printable
 from fpa.evaluation.result import Results
 from fpa.explanation.facts import Label
-from fpa.progress import shortened
+from fpa.progress import truncated
 from fpa.show.families import family_of
 from fpa.show.summary import groups
 
@@ -68,7 +68,7 @@ def estimator_name(
     """
     prime, below, escaped = _FORMS[style]
     label = label or Label(name, name)
-    text = escaped(shortened(printable(label.name), most)) + (prime if label.prime else "")
+    text = escaped(truncated(printable(label.name), most)) + (prime if label.prime else "")
     return text + (below.format(label.reduction) if label.reduction else "")
 
 

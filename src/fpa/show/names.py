@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from fpa.errors import printable
 from fpa.evaluation.result import Results
-from fpa.progress import shortened
+from fpa.progress import with_ellipsis
 from fpa.show.families import family_of
 from fpa.show.summary import groups
 
@@ -67,7 +67,7 @@ def estimator_name(
     """
     prime, below, escaped = _FORMS[style]
     parts = label or {"name": name}
-    text = escaped(shortened(printable(str(parts["name"])), most)) + (prime if parts.get("prime") else "")
+    text = escaped(with_ellipsis(printable(str(parts["name"])), most)) + (prime if parts.get("prime") else "")
     reduction = escaped(printable(str(parts.get("reduction") or "")))
     return text + (below.format(reduction) if reduction else "")
 

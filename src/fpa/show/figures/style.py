@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fpa.evaluation.result import Result, Results
 from fpa.files import writable_folder, write_bytes
-from fpa.progress import shortened
+from fpa.progress import with_ellipsis
 from fpa.show.names import Look, estimator_names, model_name
 from fpa.show.summary import mean_curve
 from fpa.statistics.intervals import Floats
@@ -105,7 +105,7 @@ def inline_svg(figure: Figure, described: str) -> str:
 
 def plain(text: str, most: int = 60) -> str:
     """Text from data on one line, shortened, and not read as mathematics."""
-    return shortened(" ".join(text.split()), most).replace("$", r"\$")
+    return with_ellipsis(" ".join(text.split()), most).replace("$", r"\$")
 
 
 def plain_model(name: str) -> str:

@@ -197,13 +197,15 @@ def build(name: ModelName, classes: int | None, channels: int = 3, *, initialise
         config.num_channels = channels
         config.num_labels = classes or config.num_labels
         return Logits(transformers.AutoModelForImageClassification.from_config(config))
-    how: dict[str, Any] = {} if classes is None else {"num_classes": classes}
+    # Left out where they are the usual ones: not every architecture takes them.
+    sizes: dict[str, int] = {} if classes is None else {"num_classes": classes}
     if name.kind == "timm":
-        how |= {} if channels == 3 else {"in_chans": channels}
-        return import_for(name.spec, "timm").create_model(name.name, pretrained=False, **how)  # type: ignore[no-any-return]
+        if channels != 3:
+            sizes["in_chans"] = channels
+        return import_for(name.spec, "timm").create_model(name.name, pretrained=False, **sizes)  # type: ignore[no-any-return]
     if channels != 3:
         remedy = f"use one of {', '.join(OWN)} or a timm model"
         raise InputError(f"model {name.spec!r} takes images of 3 channels, these have {channels}: {remedy}")
     if not initialise and name.name in ("googlenet", "inception_v3"):
-        how["init_weights"] = False  # they warn about a default that weights from a file make meaningless
-    return torchvision_models.get_model(name.name, weights=None, **how)  # type: ignore[no-any-return]
+        sizes["init_weights"] = False  # they warn about a default that weights from a file make meaningless
+    return torchvision_models.get_model(name.name, weights=None, **sizes)  # type: ignore[no-any-return]

@@ -7,7 +7,7 @@ is refused.
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from inspect import isfunction, signature
 from pathlib import Path
 from typing import Any
@@ -141,12 +141,33 @@ def read_card(path: Path | str) -> ModelCard:
     try:
         values = json.loads(text)
         if values.pop("format", None) == FORMAT:
-            lists = [name for name in ("input_shape", "mean", "std") if isinstance(values[name], list)]
-            return ModelCard(**values | {name: tuple(values[name]) for name in lists})
+            return _card_of(values)
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
         reason = shortened(first_line(error))
         raise InputError(f"{path} is damaged: its description of itself cannot be read ({reason})") from error
     raise InputError(f"{path} was written by another version of fpa (this one reads format {FORMAT})")
+
+
+def _card_of(values: dict[str, Any]) -> ModelCard:
+    """The card that JSON holds: all of its entries and no others, each checked to be of its type."""
+    if others := values.keys() - {item.name for item in fields(ModelCard)}:
+        raise ValueError(f"{min(others)!r} is none of its entries")
+    return ModelCard(
+        architecture=values["architecture"],
+        classes=values["classes"],
+        input_shape=_tuple_of(values["input_shape"]),
+        mean=_tuple_of(values["mean"]),
+        std=_tuple_of(values["std"]),
+        augmentation=values.get("augmentation", "none"),
+        accuracy=values.get("accuracy"),
+        recipe=values.get("recipe", {}),
+        variant=values.get("variant", ""),
+    )
+
+
+def _tuple_of(values: Any) -> Any:
+    """JSON has lists for tuples; what is neither is left for the card to refuse."""
+    return tuple(values) if isinstance(values, list) else values
 
 
 @checked

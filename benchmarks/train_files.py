@@ -26,7 +26,7 @@ from fpa.data.splits import ArraySplit, ImageData
 from fpa.study.recipe import load_recipe
 from fpa.study.trainings import recipe_jobs
 from fpa.training import batches as training_batches
-from fpa.training import jpegs, kept
+from fpa.training import jpegs, photos_on_device
 from fpa.training.run import Run
 from fpa.training.steps import CapturedSteps, EagerSteps
 from fpa.training.trainer import Trainer
@@ -147,7 +147,7 @@ def main() -> None:
     recipe = load_recipe("cifar10", fields)
     data = load_data(chosen.data, chosen.root, size=chosen.size, evaluation_images=8)
     seconds = 0.5 if chosen.tiny else chosen.seconds
-    kept_share = kept.KEPT_SHARE
+    usual_share = photos_on_device.MEMORY_SHARE
     result: dict[str, Any] = {key: str(value) for key, value in vars(chosen).items()}
     result |= {"torch": torch.__version__, "photos": len(data.train)}
     if torch.cuda.is_available():
@@ -162,12 +162,13 @@ def main() -> None:
     images = 4 * chosen.batch if chosen.tiny else 8192
     best = measured(recipe, on_device(data, images), chosen.variants, 0, seconds)
     tell("on the device", best)
-    rows = {"kept decoded": (kept_share, {}, max(chosen.workers, default=0))}
+    rows = {"kept decoded": (usual_share, {}, max(chosen.workers, default=0))}
     for count in chosen.workers:
         rows[f"decoded by {count} workers"] = (0.0, {}, count)
         rows[f"decoded on the device, {count} workers"] = (0.0, {"cuda": 1, "cpu": 1}, count)
     for name, (share, smallest, workers) in rows.items():
-        kept.KEPT_SHARE, jpegs.SMALLEST = share, smallest
+        photos_on_device.MEMORY_SHARE = share
+        jpegs.SMALLEST = smallest
         row = measured(recipe, data, chosen.variants, workers, seconds)
         share_of_best = row["images_per_second"] / best["images_per_second"]
         tell(name, row | {"of_on_the_device": round(share_of_best, 3)})

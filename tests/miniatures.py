@@ -174,4 +174,4 @@ def make_unreadable(monkeypatch, bad: Path) -> None:
     found = lambda path, most: nothing if path == bad else usual_jpeg(path, most)  # noqa: E731
     monkeypatch.setattr(jpegs, "_usual_jpeg", found)
     monkeypatch.setattr(splits, "decode", fails)
-    monkeypatch.setattr("fpa.training.kept.decode", fails)
+    monkeypatch.setattr("fpa.training.photos_on_device.decode", fails)

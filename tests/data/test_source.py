@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from fpa.data import Normalisation, image_source, load_data, load_evaluation_data, looks, same_images
+from fpa.data import Normalisation, image_source, load_data, load_evaluation_data, same_images, sketches
 from fpa.errors import InputError
 from miniatures import write_class_folder
 
@@ -381,23 +381,25 @@ def photos(size=32):
 def test_looks_are_projections_on_signs():
     """Linear, of about the size of the image, and the same for an image whatever is beside it."""
     images = standardised(photos())
-    signs = looks(torch.eye(48).reshape(48, 3, 4, 4)) * 48**0.5
+    signs = sketches(torch.eye(48).reshape(48, 3, 4, 4)) * 48**0.5
     assert set(signs.flatten().round(decimals=4).tolist()) == {-1.0, 1.0}
     assert abs(float(signs.mean())) < 0.15
-    assert looks(images).shape == (8, 16)
-    torch.testing.assert_close(looks(images[2:3]), looks(images)[2:3])
-    torch.testing.assert_close(looks(images * 2 + 1), looks(images) * 2 + looks(torch.ones_like(images)))
-    assert looks(torch.full((1, 3, 4, 4), torch.nan)).abs().sum() == 0
+    assert sketches(images).shape == (8, 16)
+    torch.testing.assert_close(sketches(images[2:3]), sketches(images)[2:3])
+    torch.testing.assert_close(
+        sketches(images * 2 + 1), sketches(images) * 2 + sketches(torch.ones_like(images))
+    )
+    assert sketches(torch.full((1, 3, 4, 4), torch.nan)).abs().sum() == 0
 
 
 def test_standardised_images_are_told_apart_though_mean_and_spread_are_equal():
     images = standardised(photos())
     for other in (images.roll(1, 0), images.flip(3), images.roll(1, 3), images.flip(1)):
-        before, now = looks(images), looks(other)
+        before, now = sketches(images), sketches(other)
         assert same_images(before, before)
         assert not any(same_images(a[None], b[None]) for a, b in zip(before, now, strict=True))
         assert not same_images(before, torch.cat([before[:7], now[7:]]))
-    assert not same_images(looks(images), looks(images[:7]))
+    assert not same_images(sketches(images), sketches(images[:7]))
 
 
 @pytest.mark.parametrize(
@@ -408,9 +410,9 @@ def test_the_last_bits_of_another_decoder_pass(normalise):
     noise = torch.randint(-1, 2, images.shape, generator=torch.Generator().manual_seed(1))
     one_up = (images + 1).clamp(0, 255)
     for again in ((images + noise).clamp(0, 255), one_up):
-        assert same_images(looks(normalise(images / 255)), looks(normalise(again / 255)))
-    shifted = looks(normalise(images.roll(1, 2) / 255))
-    assert not same_images(looks(normalise(images / 255)), shifted)
+        assert same_images(sketches(normalise(images / 255)), sketches(normalise(again / 255)))
+    shifted = sketches(normalise(images.roll(1, 2) / 255))
+    assert not same_images(sketches(normalise(images / 255)), shifted)
 
 
 def test_a_jpeg_compressed_harder_is_another_image_and_a_plain_list_is_fine_too():
@@ -419,7 +421,7 @@ def test_a_jpeg_compressed_harder_is_another_image_and_a_plain_list_is_fine_too(
     def coded(quality):
         file = io.BytesIO()
         Image.fromarray(image).save(file, "JPEG", quality=quality)
-        return looks(NORMALISATION(torch.from_numpy(np.array(Image.open(file))).permute(2, 0, 1)[None]))
+        return sketches(NORMALISATION(torch.from_numpy(np.array(Image.open(file))).permute(2, 0, 1)[None]))
 
     assert same_images(coded(98).tolist(), coded(98).numpy())
     assert not same_images(coded(98), coded(2))

@@ -133,7 +133,7 @@ def test_files_continue_bit_for_bit_in_the_middle_of_an_epoch(way, tmp_path, mon
     from fpa.training.batches import DeviceFileBatches, FileBatches, PhotoBatches
 
     if way != "kept":
-        monkeypatch.setattr("fpa.training.kept.KEPT_SHARE", 0.0)
+        monkeypatch.setattr("fpa.training.photos_on_device.MEMORY_SHARE", 0.0)
     if way == "decoded by the device":
         monkeypatch.setattr("fpa.training.jpegs.SMALLEST", {"cpu": 1})
     write_image_folder(tmp_path / "photos")

@@ -20,7 +20,7 @@ from fpa.study.recipe import load_recipe
 from fpa.study.trainings import load_recipe_data, train
 from fpa.training import jpegs
 from fpa.training.batches import DeviceFileBatches, FileBatches, PhotoBatches, training_batches
-from fpa.training.kept import keep_photos
+from fpa.training.photos_on_device import photos_on_device
 from fpa.training.trainer import accuracy
 from miniatures import make_odd, make_unreadable, write_image_folder
 
@@ -56,14 +56,14 @@ def decoded(monkeypatch):
         return usual(path)
 
     monkeypatch.setattr(splits, "decode", counted)
-    monkeypatch.setattr("fpa.training.kept.decode", counted)
+    monkeypatch.setattr("fpa.training.photos_on_device.decode", counted)
     return counts
 
 
 @pytest.mark.parametrize("mine", [slice(None), slice(2, 5)])
 def test_kept_photos_make_the_batches_that_files_make(photos, mine):
     data = load_data(f"folder:{photos}", size=24)
-    kept = PhotoBatches(keep_photos(data.train, CPU), 5, 3, mine)
+    kept = PhotoBatches(photos_on_device(data.train, CPU), 5, 3, mine)
     files = FileBatches(data, 5, 3, mine=mine, device=CPU, workers=0)
     seen = []
     for epoch, step in ((0, 0), (1, 0), (1, 2)):
@@ -158,7 +158,7 @@ def _dies(*_):
 def test_what_goes_wrong_while_the_device_decodes_ends_the_training(
     place, happens, error, message, photos, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("fpa.training.kept.KEPT_SHARE", 0.0)
+    monkeypatch.setattr("fpa.training.photos_on_device.MEMORY_SHARE", 0.0)
     monkeypatch.setattr(jpegs, "SMALLEST", {"cpu": 1})
     monkeypatch.setattr(place, happens)
     looks = dataloader._MultiProcessingDataLoaderIter._try_get_data
@@ -194,11 +194,11 @@ def test_photos_are_kept_with_as_many_workers_as_are_asked_for(photos, tmp_path,
 
 def test_photos_that_do_not_fit_are_not_kept(photos, monkeypatch):
     data = load_data(f"folder:{photos}", size=24)
-    largest = 3 * 16 * keep_photos(data.train, CPU).images[0, 0].numel()
-    monkeypatch.setattr("fpa.training.kept._memory", lambda device: 4 * largest)
-    assert keep_photos(data.train, CPU) is not None
-    monkeypatch.setattr("fpa.training.kept._memory", lambda device: 4 * largest - 4)
-    assert keep_photos(data.train, CPU) is None
+    largest = 3 * 16 * photos_on_device(data.train, CPU).images[0, 0].numel()
+    monkeypatch.setattr("fpa.training.photos_on_device._memory", lambda device: 4 * largest)
+    assert photos_on_device(data.train, CPU) is not None
+    monkeypatch.setattr("fpa.training.photos_on_device._memory", lambda device: 4 * largest - 4)
+    assert photos_on_device(data.train, CPU) is None
 
 
 def test_a_transform_of_ones_own_is_applied_by_the_loader(photos):
@@ -209,7 +209,7 @@ def test_a_transform_of_ones_own_is_applied_by_the_loader(photos):
     data = load_data(f"folder:{photos}", size=24)
     flat = v2.Compose([v2.Resize((24, 24)), v2.PILToTensor()])
     own = replace(data, train=replace(data.train, transform=flat))
-    assert keep_photos(own.train, CPU) is None
+    assert photos_on_device(own.train, CPU) is None
     batches = training_batches(own, 4, 0, CPU)
     batches.start(0, 0)
     batches.advance()
@@ -221,7 +221,7 @@ def test_a_transform_of_ones_own_is_applied_by_the_loader(photos):
 @pytest.mark.parametrize("kept", [True, False])
 def test_photos_are_decoded_once_for_all_models(photos, kept, decoded, tmp_path, monkeypatch):
     if not kept:
-        monkeypatch.setattr("fpa.training.kept.KEPT_SHARE", 0.0)
+        monkeypatch.setattr("fpa.training.photos_on_device.MEMORY_SHARE", 0.0)
     recipe = recipe_of(photos, **{"training.test_every": 2})
     data = load_recipe_data(recipe)
     decoded.clear()
@@ -237,7 +237,7 @@ def test_photos_are_decoded_once_for_all_models(photos, kept, decoded, tmp_path,
 @pytest.mark.parametrize("kept", [True, False])
 def test_together_or_alone_a_model_gets_the_same_weights(photos, kept, tmp_path, monkeypatch):
     if not kept:
-        monkeypatch.setattr("fpa.training.kept.KEPT_SHARE", 0.0)
+        monkeypatch.setattr("fpa.training.photos_on_device.MEMORY_SHARE", 0.0)
     changes = {"model": "mobilenet_v2"}  # which has dropout
     together = trained(photos, tmp_path / "three", **changes)
     for name in ("none", "fpa"):
@@ -248,7 +248,7 @@ def test_together_or_alone_a_model_gets_the_same_weights(photos, kept, tmp_path,
 
 @pytest.mark.parametrize("smallest", [{}, {"cpu": 32}])
 def test_the_number_of_workers_changes_nothing(photos, smallest, tmp_path, monkeypatch):
-    monkeypatch.setattr("fpa.training.kept.KEPT_SHARE", 0.0)
+    monkeypatch.setattr("fpa.training.photos_on_device.MEMORY_SHARE", 0.0)
     monkeypatch.setattr(jpegs, "SMALLEST", smallest)
     models = [trained(photos, tmp_path / str(n), ["fpa"], **{"data.workers": n})["fpa"] for n in (0, 2)]
     assert all(torch.equal(value, models[1][key]) for key, value in models[0].items())
@@ -257,7 +257,7 @@ def test_the_number_of_workers_changes_nothing(photos, smallest, tmp_path, monke
 
 @pytest.mark.parametrize(("share", "smallest"), [(1.0, {}), (0.0, {}), (0.0, {"cpu": 1})])
 def test_an_unreadable_photo_is_left_out_and_named(photos, share, smallest, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("fpa.training.kept.KEPT_SHARE", share)
+    monkeypatch.setattr("fpa.training.photos_on_device.MEMORY_SHARE", share)
     monkeypatch.setattr(jpegs, "SMALLEST", smallest)
     recipe = recipe_of(photos)
     data = load_recipe_data(recipe)
@@ -326,8 +326,8 @@ def test_a_batch_that_cannot_be_read_at_all_is_no_matter_of_the_learning_rate(ph
         raise splits.UnreadableImage(path, OSError("gone"))
 
     monkeypatch.setattr(splits, "decode", gone)
-    monkeypatch.setattr("fpa.training.kept.decode", gone)
-    how = {"photos": keep_photos(data.train, CPU) if kept else None}
+    monkeypatch.setattr("fpa.training.photos_on_device.decode", gone)
+    how = {"photos": photos_on_device(data.train, CPU) if kept else None}
     batches = training_batches(data, 4, 0, CPU, **how)
 
     def first():

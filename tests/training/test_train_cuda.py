@@ -152,7 +152,7 @@ def photos(tmp_path_factory):
 @pytest.fixture(params=["kept", "read as they go", "decoded on the device"])
 def kept(request, monkeypatch):
     if request.param != "kept":
-        monkeypatch.setattr("fpa.training.kept.KEPT_SHARE", 0.0)
+        monkeypatch.setattr("fpa.training.photos_on_device.MEMORY_SHARE", 0.0)
     if request.param == "decoded on the device":
         monkeypatch.setattr(jpegs, "SMALLEST", {"cuda": 1})
     return request.param
@@ -179,7 +179,7 @@ class TestFiles:
 
     @pytest.mark.parametrize("smallest", [{}, {"cuda": 1}])
     def test_the_number_of_workers_changes_nothing(self, photos, smallest, tmp_path, monkeypatch):
-        monkeypatch.setattr("fpa.training.kept.KEPT_SHARE", 0.0)
+        monkeypatch.setattr("fpa.training.photos_on_device.MEMORY_SHARE", 0.0)
         monkeypatch.setattr(jpegs, "SMALLEST", smallest)
         models = [self.train(photos, tmp_path / str(n), ["fpa"], data__workers=n) for n in (0, 1, 16)]
         assert self.equal(models[0], models[1])
@@ -188,7 +188,7 @@ class TestFiles:
 
     @pytest.mark.parametrize("model", ["resnet18-cifar", "mobilenet_v2"])
     def test_other_models(self, photos, model, tmp_path, monkeypatch):
-        monkeypatch.setattr("fpa.training.kept.KEPT_SHARE", 0.0)
+        monkeypatch.setattr("fpa.training.photos_on_device.MEMORY_SHARE", 0.0)
         (weights,) = self.train(photos, tmp_path, ["fpa"], model=model, training__epochs=1).values()
         assert all(value.isfinite().all() for value in weights.values())
 
@@ -269,7 +269,7 @@ class TestFiles:
         assert (tmp_path / "study" / "report.html").exists()
 
     def test_an_error_in_a_worker_ends_the_command(self, photos, tmp_path, monkeypatch, capfd):
-        monkeypatch.setattr("fpa.training.kept.KEPT_SHARE", 0.0)
+        monkeypatch.setattr("fpa.training.photos_on_device.MEMORY_SHARE", 0.0)
         monkeypatch.setattr(splits.SeededImages, "__getitem__", lambda self, key: os.kill(os.getpid(), 9))
         command = [
             "train",

@@ -3,15 +3,19 @@
 Here is also what a label means to a model: which of its outputs stands for which class of the images.
 """
 
+from fpa.data.blocks import ImageBlock, ImageSource
 from fpa.data.loaders import ImageBatches
-from fpa.data.looks import looks, same_images
 from fpa.data.normalisation import Normalisation
 from fpa.data.sets import load_data, load_evaluation_data, register
-from fpa.data.source import ImageBlock, ImageSource, image_source
+from fpa.data.sketch import same_images, sketches
+from fpa.data.source import image_source
 from fpa.data.splits import ArraySplit, DataRequest, FileSplit, ImageData, array_data
+
+looks = sketches
+"""The name that `sketches` had."""
 
 __all__ = [
     "ArraySplit", "DataRequest", "FileSplit", "ImageBatches", "ImageBlock", "ImageData", "ImageSource",
     "Normalisation", "array_data", "image_source", "load_data", "load_evaluation_data", "looks", "register",
-    "same_images",
+    "same_images", "sketches",
 ]  # fmt: skip

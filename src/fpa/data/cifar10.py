@@ -48,10 +48,10 @@ def _binary(folder: Path) -> Content:
 
     def read(name: str) -> tuple[Any, Any]:
         path = folder / f"{name}.bin"
-        raw = np.frombuffer(file_bytes(path), dtype=np.uint8)
-        if len(raw) == 0 or len(raw) % 3073:
-            raise InputError(f"{path} has {len(raw)} bytes: expected records of 3,073 (10,000 of them)")
-        records = raw.reshape(-1, 3073)
+        content = np.frombuffer(file_bytes(path), dtype=np.uint8)
+        if len(content) == 0 or len(content) % 3073:
+            raise InputError(f"{path} has {len(content)} bytes: expected records of 3,073 (10,000 of them)")
+        records = content.reshape(-1, 3073)
         if len(records) != 10_000:
             warn(f"{path} has {len(records)} images, but the official file has 10,000")
         if records[:, 0].max() > 9:

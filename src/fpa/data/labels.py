@@ -171,7 +171,7 @@ def whole_number(value: Any) -> int | None:
 def _indexed_numbers(classes: Sequence[str], index: Any) -> list[int]:
     """The numbers that an index of any accepted form has for the classes."""
     content = read_class_index(index)
-    told = shortened(str(index))
+    given = shortened(str(index))
     if isinstance(content, list):
         numbers = [whole_number(each) for each in content]
         known = [number for number in numbers if number is not None]
@@ -190,9 +190,9 @@ def _indexed_numbers(classes: Sequence[str], index: Any) -> list[int]:
             by_name |= {_plain(word): int(name) for word in words}
         else:
             expected = "numbers by names, or names by numbers"
-            raise InputError(f"the class index {told} must hold {expected}: {key!r} is {value!r:.80}")
+            raise InputError(f"the class index {given} must hold {expected}: {key!r} is {value!r:.80}")
     if missing := [name for name in classes if _plain(name) not in by_name]:
-        raise InputError(f"the class index {told} does not name the class {missing[0]!r}")
+        raise InputError(f"the class index {given} does not name the class {missing[0]!r}")
     return [by_name[_plain(name)] for name in classes]
 
 

@@ -125,8 +125,8 @@ def batch_parts(batch: Any) -> tuple[Any, Any, Any]:
         if len(batch) <= 3 and (_is_image(batch[0]) or _are_images(batch[0])):
             return batch[0], *(batch[n] if len(batch) > n else None for n in (1, 2))
     what = f"{type(batch).__name__} of {len(batch)}" if hasattr(batch, "__len__") else type(batch).__name__
-    forms = "images, (images, labels), (images, labels, indices) or a dict of them"
-    raise InputError(f"a batch must be {forms}, with images as tensors, arrays or PIL images; got {what}")
+    accepted = "images, (images, labels), (images, labels, indices) or a dict of them"
+    raise InputError(f"a batch must be {accepted}, with images as tensors, arrays or PIL images; got {what}")
 
 
 def collated(items: list[Any]) -> Any:
@@ -336,14 +336,14 @@ class ImageBatches:
         self._taken = []
         self.seen = set()
         at = 0
-        for number, raw in enumerate(itertools.chain(taken, watched(self.source))):
-            batch = self.converted(raw, number, at)
+        for number, brought in enumerate(itertools.chain(taken, watched(self.source))):
+            batch = self.converted(brought, number, at)
             at += len(batch[0])
             yield batch
 
-    def converted(self, raw: Any, number: int, at: int) -> tuple[Tensor, Tensor, Tensor]:
+    def converted(self, brought: Any, number: int, at: int) -> tuple[Tensor, Tensor, Tensor]:
         """A batch as it came, as (images, labels, indices); it has this number and begins at image `at`."""
-        pixels, labels, numbers = batch_parts(raw)
+        pixels, labels, numbers = batch_parts(brought)
         images = self._normalised(as_batch(pixels, self._normalised.channels), number)
         self._shape = self._shape or list(images.shape[1:])
         check_size(f"batch {number}", images, self._shape)

@@ -275,9 +275,9 @@ def z_score(split: FileSplit, cache: Path) -> Normalisation:
             raise UnreadableImage(path, error) from error
     key = listing.hexdigest()
     try:
-        kept = read_json(cache)
-        if kept["files"] == key:
-            return Normalisation(tuple(kept["mean"]), tuple(kept["std"]))
+        stored = read_json(cache)
+        if stored["files"] == key:
+            return Normalisation(tuple(stored["mean"]), tuple(stored["std"]))
     except (ValueError, KeyError, TypeError):
         pass  # nothing usable was kept: measured anew below
 

@@ -50,8 +50,8 @@ def _draw(labels: NDArray[np.int64], stream: np.random.PCG64) -> Drawn:
 
     def uniform(low: float, high: float, *shape: int) -> Floats:
         values = count * math.prod(shape)
-        raw = stream.random_raw(-(-values // 4)).astype("<u8").view("<u2")  # four values of 16 bits in one
-        return low + (high - low) / 2**16 * raw[:values].reshape(count, *shape).astype(np.float32)
+        steps = stream.random_raw(-(-values // 4)).astype("<u8").view("<u2")  # four values of 16 bits in one
+        return low + (high - low) / 2**16 * steps[:values].reshape(count, *shape).astype(np.float32)
 
     background = uniform(0.15, 0.85, 3, 1, 1)
     # The most distant of a few colours, so that most shapes stand out and some hardly do.

@@ -41,9 +41,23 @@ def classifier(
         network = _copied(network).float()
     if device is not None and any(p.device != placed(device) for p in network.parameters()):
         network = (network if half else _copied(network)).to(device)
-    if images is None:
-        return network
+    return network if images is None else _logits_alone(network, _returned(network, images))
+
+
+def tried_classifier(model: nn.Module, images: Tensor) -> tuple[nn.Module, int]:
+    """As `classifier`, and the number of its outputs: one pass tells both.
+
+    >>> _, outputs = tried_classifier(nn.Sequential(nn.Flatten(), nn.Linear(12, 5)), torch.zeros(1, 3, 2, 2))
+    >>> outputs
+    5
+    """
+    network = classifier(model)
     returned = _returned(network, images)
+    return _logits_alone(network, returned), _output_count(returned)
+
+
+def _logits_alone(network: nn.Module, returned: Any) -> nn.Module:
+    """The network, wrapped if what it returned is more than logits, or a single one."""
     logits = logits_of(returned)
     if getattr(getattr(network, "config", None), "problem_type", "") == "multi_label_classification":
         raise InputError(f"the model's configuration says {SEVERAL_LABELS}")
@@ -109,7 +123,11 @@ def class_count(model: nn.Module, input_shape: tuple[int, int, int]) -> int:
     >>> class_count(nn.Sequential(nn.Flatten(), nn.Linear(12, 5)), (3, 2, 2))
     5
     """
-    logits = logits_of(_returned(model, torch.zeros(1, *input_shape)))
+    return _output_count(_returned(model, torch.zeros(1, *input_shape)))
+
+
+def _output_count(returned: Any) -> int:
+    logits = logits_of(returned)
     if logits.ndim != 2:
         raise InputError(f"the model must return logits [N, classes], it returned {list(logits.shape)}")
     return max(2, logits.shape[1])

@@ -32,7 +32,7 @@ from fpa.data.splits import (
 from fpa.errors import InputError
 from fpa.seeds import Stream, derive, generator
 from fpa.training.jpegs import ReadImages, decoded_crops, decodes
-from fpa.training.kept import KeptPhotos
+from fpa.training.photos_on_device import PhotosOnDevice
 
 REMEDY = "give class_index, or targets='model' to do without labels"
 """What helps where the labels of the images are not the model's classes."""
@@ -72,7 +72,7 @@ def training_batches(
     rank: int = 0,
     processes: int = 1,
     workers: int = 0,
-    photos: KeptPhotos | None = None,
+    photos: PhotosOnDevice | None = None,
 ) -> Batches:
     """The batches of this process: its share of every batch of `batch_size` images, or those of a loader.
 
@@ -109,7 +109,7 @@ class HeldBatches(Batches):
     """A data set that lives on the device as uint8. The device counts its own steps."""
 
     def __init__(
-        self, split: ArraySplit | KeptPhotos, batch_size: int, seed: int, mine: slice = slice(None)
+        self, split: ArraySplit | PhotosOnDevice, batch_size: int, seed: int, mine: slice = slice(None)
     ) -> None:
         self.batch_size = batch_size
         self.seed = seed
@@ -176,7 +176,7 @@ def crop_and_flip(images: Tensor, chosen: Tensor, shift: Tensor, flipped: Tensor
 class PhotoBatches(HeldBatches):
     """Decoded photos of any size, a random part of each resized: the same parts as those of `FileBatches`."""
 
-    def __init__(self, photos: KeptPhotos, batch_size: int, seed: int, mine: slice = slice(None)) -> None:
+    def __init__(self, photos: PhotosOnDevice, batch_size: int, seed: int, mine: slice = slice(None)) -> None:
         super().__init__(photos, batch_size, seed, mine)
         self.photos = photos
         self.unreadable = photos.unreadable
@@ -266,8 +266,10 @@ class DeviceFileBatches(FileBatches):
 
     _in_workers = ReadImages
 
-    def __init__(self, *data: Any, device: torch.device, **how: Any) -> None:
-        super().__init__(*data, device=device, **how)
+    def __init__(
+        self, data: ImageData, batch_size: int, seed: int, *, mine: slice, device: torch.device, workers: int
+    ) -> None:
+        super().__init__(data, batch_size, seed, mine=mine, device=device, workers=workers)
         self.device = device
         self._thread = ThreadPoolExecutor(1)
         self._epoch = 0

@@ -18,46 +18,33 @@ What is chosen, and why:
 import copy
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields, replace
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from fpa.data.labels import class_numbers, has_names, relabelled, whole_number
-from fpa.data.loaders import (
-    ImageBatches,
-    class_names_of,
-    collated,
-    has_own_labels,
-    is_batch,
-    single_images,
-)
 from fpa.data.normalisation import Normalisation, as_normalisation
 from fpa.data.sets import check_normalised, tuning_data
 from fpa.data.splits import ImageData
 from fpa.engine.devices import check_device, chosen_device
 from fpa.engine.engine import Engine
-from fpa.errors import InputError, unknown
+from fpa.errors import InputError, at_least, unknown
 from fpa.masking import get_masking, masking_json
 from fpa.models.hubs import normalisation_of
 from fpa.models.saved import ModelCard, fingerprint
-from fpa.models.wrap import class_count, classifier, input_channels, unwrapped
+from fpa.models.wrap import input_channels, tried_classifier, unwrapped
 from fpa.progress import Display
-from fpa.seeds import Stream, derive
 from fpa.training.augment import FPA, Cell
-from fpa.training.batches import REMEDY, LoaderBatches
-from fpa.training.run import Job
-from fpa.training.settings import FPASettings, TrainingSettings, suggested_fpa
-from fpa.training.trainer import predictions, train_jobs
+from fpa.training.run import Job, Trained
+from fpa.training.settings import FPASettings, TrainingSettings, check_rate, suggested_fpa
+from fpa.training.trainer import train_jobs
+from fpa.training.tuning_images import ClassIndex, DataSetImages, LoaderImages, TuningImages
 from fpa.values import checked
 
 Targets = Literal["auto", "labels", "model"]
-ClassIndex = Mapping[str, int] | Sequence[int]
 
 RATES = {"labels": 0.01, "model": 0.0003}
 """The largest learning rate by what the model learns: of SGD for labels, of AdamW for its own predictions."""
@@ -125,204 +112,234 @@ def finetune(
     (torch.Size([32, 4]), False)
     """
     check_device(device)
-    if targets not in get_args(Targets):
-        raise unknown("targets", targets, get_args(Targets))
-    chosen: dict[str, Any] = {"epochs": 1 if epochs is None else epochs, "batch_size": batch_size}
-    chosen["learning_rate"] = RATES["labels"] if learning_rate is None else learning_rate
-    try:
-        settings = TrainingSettings(**chosen, weight_decay=0.0, schedule="warm-cosine")
-    except InputError as error:  # here they are arguments, not fields of a recipe
-        raise InputError(str(error).replace("training.", "")) from error
+    _check_choices(targets, epochs, learning_rate, batch_size)
     model = model.model if isinstance(model, Engine) else model
     original = unwrapped(model)
-    tuned = copy.deepcopy(original).float()
-    if not any(parameter.requires_grad for parameter in tuned.parameters()):
-        tuned.requires_grad_(True)
-    card: ModelCard | None = getattr(original, "card", None)
-    architecture = type(tuned).__name__ if card is None else card.architecture
-    if output is not None and card is None:
-        rule = f"a model file can only be written for a model that fpa can rebuild, not for a {architecture}"
+    if output is not None:
+        _check_has_card(original)
+    images = _opened(
+        data,
+        original,
+        batch_size=batch_size,
+        normalisation=as_normalisation(normalisation),
+        seed=seed,
+        device=chosen_device(device),
+        root=data_root,
+        workers=workers,
+    )
+    start = _start_of(original, images.first)
+    index = _learned_classes(targets, class_index, images, start)
+    settings = _settings(images, index is None, epochs, learning_rate)
+    augment = _augmentation(fpa, images, index is None)
+    job = _job(start, images, settings, augment, seed=seed, index=index, output=output)
+
+    display = display or Display(quiet=True)
+    learned = "the model's own predictions" if index is None else "the labels"
+    display.say(f"learning {learned}, {settings.epochs} epoch{'s' * (settings.epochs > 1)}")
+    if index is None:
+        learned_from = images.taught(start.network, start.names, chosen_device(device), workers)
+    else:
+        learned_from = images.labelled(index, start.names)
+    (trained,) = train_jobs(
+        [job], learned_from, device=device, display=display, workers=workers, overwrite=overwrite
+    )
+    result = original if inplace else copy.deepcopy(original)
+    _fill(result, start, job, trained)
+    return (model if inplace else result).eval()
+
+
+def _check_choices(targets: str, epochs: int | None, learning_rate: float | None, batch_size: int) -> None:
+    """Refuse what cannot be, before anything is opened, by the names that the arguments have here."""
+    if targets not in get_args(Targets):
+        raise unknown("targets", targets, get_args(Targets))
+    at_least("epochs", epochs, 1)
+    at_least("batch_size", batch_size, 1)
+    check_rate("learning_rate", learning_rate)
+
+
+def _check_has_card(original: nn.Module) -> None:
+    """Refuse to write a file for a model that nobody could load from it."""
+    if getattr(original, "card", None) is None:
+        name = type(original).__name__
+        rule = f"a model file can only be written for a model that fpa can rebuild, not for a {name}"
         raise InputError(f"{rule}: leave out output and save the returned model")
-    normalisation = as_normalisation(normalisation)
+
+
+def _opened(
+    data: Any,
+    original: nn.Module,
+    *,
+    batch_size: int,
+    normalisation: Normalisation | None,
+    seed: int,
+    device: str,
+    root: Path | str,
+    workers: int,
+) -> TuningImages:
+    """The images, opened once, normalised as the model takes them."""
+    card: ModelCard | None = getattr(original, "card", None)
+    # The batches of a loader are normalised by whoever wrote it: without a card, nothing is assumed of them.
     if normalisation is None and (card is not None or isinstance(data, str | ImageData)):
         normalisation = normalisation_of(original)
     if isinstance(data, str):
         if normalisation is None:
             check_normalised(data)
-        data = tuning_data(data, data_root, size=224 if card is None else card.input_shape[-1])
-    display = display or Display(quiet=True)
+        data = tuning_data(data, root, size=224 if card is None else card.input_shape[-1])
     if isinstance(data, ImageData):
         data = data if normalisation is None else replace(data, normalisation=normalisation)
-        settings = replace(settings, batch_size=min(batch_size, len(data.train)))
-        steps = len(data.train) // settings.batch_size
-        first = torch.zeros(1, *data.input_shape)
-        origin = {"name": data.name, "root": str(data_root), "size": first.shape[-1], "workers": workers}
-        origin["images"] = len(data.train)
-    else:
-        settings = replace(settings, compile=False)  # a captured step has one size of batches
-        place = torch.device(chosen_device(device))
-        with torch.random.fork_rng([place] if place.type == "cuda" else []):
-            # The seed also decides how a loader without a generator of its own shuffles.
-            torch.manual_seed(derive(seed, Stream.DROPOUT))
-            batches, steps = _batches(data, batch_size, normalisation, input_channels(tuned))
-            first, _, _ = next(iter(batches))
-        origin = {"name": None, "size": first.shape[-1], "batches": steps}
-    shape = (first.shape[1], first.shape[2], first.shape[3])
-    network = classifier(tuned, first)
-    if next(network.parameters(), None) is None:
+        return DataSetImages(data, batch_size, root=str(root), workers=workers)
+    channels = input_channels(original)
+    return LoaderImages(data, batch_size, normalisation, channels, seed=seed, device=device)
+
+
+@dataclass(frozen=True, eq=False)
+class _Start:
+    """The model that the training begins with."""
+
+    tuned: nn.Module
+    """A copy of the original in float32, with weights that can be trained."""
+    network: nn.Module
+    """The same module, or one around it that returns its logits alone."""
+    outputs: int
+    card: ModelCard | None
+
+    @property
+    def architecture(self) -> str:
+        return type(self.tuned).__name__ if self.card is None else self.card.architecture
+
+    @property
+    def names(self) -> list[str]:
+        """Of the outputs: their numbers, where the model does not say."""
+        return [str(number) for number in range(self.outputs)] if self.card is None else self.card.classes
+
+
+def _start_of(original: nn.Module, images: Tensor) -> _Start:
+    """A copy of the model to train, tried once on an image."""
+    tuned = copy.deepcopy(original).float()
+    parameters = list(tuned.parameters())
+    if not parameters:
         raise InputError("the model has no weights to fine-tune")
-    outputs = class_count(network, shape)
-    names = [str(number) for number in range(outputs)] if card is None else card.classes
-    classes = data.classes if isinstance(data, ImageData) else None
-    known = classes if classes is not None or has_own_labels(data) else class_names_of(data)
-    index: list[int] | None = None
-    if targets != "model" and class_index is not None:
-        index = _checked_index(class_index, known if isinstance(class_index, Mapping) else classes, outputs)
-    elif targets == "labels":
-        # A loader's labels are numbers of outputs, unless its data set has more or fewer classes than these.
-        by_number = known is None or (classes is None and len(known) == outputs)
-        named = None if card is None else names
-        index = list(range(outputs)) if by_number else _matched(known or [], outputs, named)
-    if index is None and learning_rate is None:
-        settings = replace(settings, learning_rate=RATES["model"])
-    if epochs is None:
-        settings = replace(settings, epochs=min(MOST_EPOCHS, math.ceil(STEPS / max(steps, 1))))
+    if not any(parameter.requires_grad for parameter in parameters):
+        tuned.requires_grad_(True)  # all are frozen, as in models for inference
+    network, outputs = tried_classifier(tuned, images)
+    return _Start(tuned, network, outputs, card=getattr(original, "card", None))
+
+
+def _learned_classes(
+    targets: Targets, class_index: ClassIndex | None, images: TuningImages, start: _Start
+) -> list[int] | None:
+    """The model's class for each class of the images; None where it learns its own predictions."""
+    if targets == "model" or (targets == "auto" and class_index is None):
+        return None
+    if class_index is not None:
+        return images.indexed(class_index, start.outputs)
+    return images.matched(start.outputs, None if start.card is None else start.names)
+
+
+def _settings(
+    images: TuningImages, own_predictions: bool, epochs: int | None, learning_rate: float | None
+) -> TrainingSettings:
+    """The optimisation; without a number of epochs, small sets are seen more often."""
+    enough = min(MOST_EPOCHS, math.ceil(STEPS / max(images.steps, 1)))
+    usual_rate = RATES["model" if own_predictions else "labels"]
+    return TrainingSettings(
+        epochs=enough if epochs is None else epochs,
+        batch_size=images.batch_size,
+        learning_rate=usual_rate if learning_rate is None else learning_rate,
+        weight_decay=0.0,
+        schedule="warm-cosine",
+        compile=images.equal_batches,
+    )
+
+
+def _augmentation(
+    fpa: FPA | Cell | FPASettings | Mapping[str, Any] | None, images: TuningImages, own_predictions: bool
+) -> FPA | Cell:
+    """The perturbation: the user's own, or the usual one for the size of the images with what differs."""
     if isinstance(fpa, FPA | Cell):
-        augment = fpa
-    else:
-        usual = asdict(suggested_fpa(*shape[1:], "model" if index is None else "labels"))
-        own = asdict(fpa) if isinstance(fpa, FPASettings) else dict(fpa or {})
-        for name in own:
-            if name not in (*usual, "masking"):
-                raise unknown("setting of fpa", str(name), (*usual, "masking"))
-        augment = FPA(**usual | own)
-    augment.check(first)
+        fpa.check(images.first)
+        return fpa
+    _, height, width = images.shape
+    usual = suggested_fpa(height, width, "model" if own_predictions else "labels")
+    given = asdict(fpa) if isinstance(fpa, FPASettings) else dict(fpa or {})
+    known = (*asdict(usual), "masking")
+    for name in given:
+        if name not in known:
+            raise unknown("setting of fpa", str(name), known)
+    augment = FPA(
+        p=given.get("p", usual.p),
+        p1_max=given.get("p1_max", usual.p1_max),
+        p2=given.get("p2", usual.p2),
+        s_max=given.get("s_max", usual.s_max),
+        squares=given.get("squares", usual.squares),
+        masking=given.get("masking"),
+    )
+    augment.check(images.first)
+    return augment
+
+
+def _job(
+    start: _Start,
+    images: TuningImages,
+    settings: TrainingSettings,
+    augment: FPA | Cell,
+    *,
+    seed: int,
+    index: list[int] | None,
+    output: Path | str | None,
+) -> Job:
+    """The training, as the trainer takes it."""
+    kind = "cell" if isinstance(augment, Cell) else "fpa"
+    if output is not None:
+        get_masking(masking_json(augment.masking))  # who reads the file must be able to make it again
+    return Job(
+        kind,
+        settings,
+        seed,
+        model=images.copies(start.network),
+        description=_description(start, images.origin, settings, augment, seed=seed, index=index),
+        augment=augment,
+        teacher=start.network if index is None else None,
+        folder=None if output is None else Path(output),
+        card=None if start.card is None else replace(start.card, augmentation=kind, variant=""),
+    )
+
+
+def _description(
+    start: _Start,
+    origin: dict[str, Any],
+    settings: TrainingSettings,
+    augment: FPA | Cell,
+    *,
+    seed: int,
+    index: list[int] | None,
+) -> dict[str, Any]:
+    """All that determines the weights, as plain values: the recipe in the model file."""
     kind = "cell" if isinstance(augment, Cell) else "fpa"
     named = ["p", "grid"] if kind == "cell" else [item.name for item in fields(FPASettings)]
-    masking = masking_json(augment.masking)
-    if output is not None:
-        get_masking(masking)  # who reads the model file must be able to make it again
     description = {
         "name": "finetune",
-        "model": architecture,
-        "masking": masking,
+        "model": start.architecture,
+        "masking": masking_json(augment.masking),
         "seed": seed,
         "data": origin,
         "training": asdict(settings),
         "augmentation": kind,
         kind: {name: getattr(augment, name) for name in named},
-        "start": fingerprint(tuned),
+        "start": fingerprint(start.tuned),
         "targets": "model" if index is None else "labels",
         "optimizer": "adamw" if index is None else "sgd",
-        "class_index": None if index == list(range(outputs)) else index,
+        "class_index": None if index == list(range(start.outputs)) else index,
     }
-    learned = "the model's own predictions" if index is None else "the labels"
-    display.say(f"learning {learned}, {settings.epochs} epoch{'s' * (settings.epochs > 1)}")
-    job = Job(
-        kind,
-        settings,
-        seed,
-        model=partial(copy.deepcopy, network) if classes is None else partial(_channels_last, network, shape),
-        description=json.loads(json.dumps(description)),
-        augment=augment,
-        teacher=network if index is None else None,
-        folder=None if output is None else Path(output),
-        card=None if card is None else replace(card, augmentation=kind, variant=""),
-    )
-    if classes is None:
-        data = LoaderBatches(batches, steps, None if index is None else torch.tensor(index))
-    elif index is None:
-        data = _labelled_by(network, data, names, chosen_device(device), workers)
-    else:
-        data = relabelled(data, names, index)
-    (trained,) = train_jobs([job], data, device=device, display=display, workers=workers, overwrite=overwrite)
-    network.load_state_dict(trained.state())
-    result = original if inplace else copy.deepcopy(original)
-    result.load_state_dict(tuned.state_dict())  # in the precision and on the device of the original
+    # As it will be read from the file, so that a description made again compares equal to it.
+    plain: dict[str, Any] = json.loads(json.dumps(description))
+    return plain
+
+
+def _fill(result: nn.Module, start: _Start, job: Job, trained: Trained) -> None:
+    """Give a model the trained weights, in its own precision and on its own device, and its card."""
+    # Through the copy, not from the file: the network may be a module around it, with longer names.
+    start.network.load_state_dict(trained.state())
+    result.load_state_dict(start.tuned.state_dict())
     if job.card is not None:
         result.card = replace(job.card, accuracy=trained.accuracy, recipe=job.description)  # type: ignore[assignment]
-    return (model if inplace else result).eval()
-
-
-def _batches(
-    data: Any, size: int, normalisation: Normalisation | None, channels: int | None
-) -> tuple[Iterable[tuple[Tensor, Tensor, Tensor]], int]:
-    """Normalised batches and their number; images that come without batches are shuffled into them."""
-    if is_batch(data):
-        (parts,) = ImageBatches(data, normalisation, channels, numbers=False)
-        loader = _shuffled(TensorDataset(*parts), size)
-        return loader, len(loader)
-    items = hasattr(data, "__len__") and hasattr(data, "__getitem__")
-    if isinstance(data, IterableDataset):
-        data = DataLoader(data, size, collate_fn=collated)
-    elif items and (isinstance(data, Dataset) or not isinstance(data, Iterable) or single_images(data)):
-        data = _shuffled(data, size)
-    if not isinstance(data, Iterable):
-        forms = "a data set's name, folder:PATH, an ImageData, a DataLoader, a Dataset, or images and labels"
-        raise InputError(f"data must be {forms}, got {type(data).__name__}")
-    try:
-        steps = len(data)  # type: ignore[arg-type]
-    except TypeError as error:
-        needed = "the learning rate depends on the length of the loader"
-        raise InputError(f"{needed}, but a {type(data).__name__} has none") from error
-    return ImageBatches(data, normalisation, channels, numbers=False), steps
-
-
-def _matched(classes: list[str], outputs: int, names: list[str] | None) -> list[int]:
-    """The model's class for each class of the data."""
-    index = class_numbers(classes, outputs, names if names and has_names(names) else None)
-    if index is not None:
-        return index
-    listed = f"{', '.join(classes[:3])}{', ...' if len(classes) > 3 else ''}"
-    reason = f"the {len(classes)} classes of the data ({listed}) are not the {outputs} of the model"
-    if not classes:
-        reason = "the images have no labels (they are not in one folder per class)"
-    raise InputError(f"{reason}: {REMEDY}")
-
-
-def _checked_index(class_index: ClassIndex, classes: list[str] | None, outputs: int) -> list[int]:
-    """The model's class for each class of the data; for each label where `classes` are not known."""
-    if isinstance(class_index, Mapping):
-        if classes is None:
-            raise InputError("with a loader, class_index must be a list: the model's class for each label")
-        if missing := [name for name in classes if name not in class_index]:
-            raise InputError(f"class_index has no entry for {', '.join(missing[:5])}")
-        class_index = [class_index[name] for name in classes]
-    given = list(class_index)
-    index = [number for number in map(whole_number, given) if number is not None]
-    if classes is not None and len(given) != len(classes):
-        raise InputError(f"class_index must have {len(classes)} entries, one per class, got {len(given)}")
-    wrong = [each for each in given if (number := whole_number(each)) is None or not 0 <= number < outputs]
-    if wrong or len(set(index)) < len(index):
-        problem = f"{wrong[0]!r}" if wrong else "one of them twice"
-        raise InputError(f"class_index must be different whole numbers in 0..{outputs - 1}, got {problem}")
-    return index
-
-
-def _shuffled(data: Dataset[Any], batch_size: int) -> DataLoader[Any]:
-    """Batches in another order every epoch; a smaller one at the end is left out, for the batch norms."""
-    count = len(data)  # type: ignore[arg-type]
-    if count == 0:
-        raise InputError("there are no images: the data set is empty")
-    return DataLoader(data, min(count, batch_size), shuffle=True, drop_last=True, collate_fn=collated)
-
-
-def _channels_last(network: nn.Module, shape: tuple[int, int, int]) -> nn.Module:
-    """A copy with faster convolutions, on a CPU too, unless the model needs tensors in the usual order."""
-    copied = copy.deepcopy(network).to(memory_format=torch.channels_last)
-    try:
-        class_count(copied, shape)
-    except InputError:
-        return copy.deepcopy(network)
-    return copied
-
-
-def _labelled_by(
-    network: nn.Module, data: ImageData, classes: list[str], device: str, workers: int
-) -> ImageData:
-    """The data with the network's own predictions as labels of the test images; training asks it anew."""
-    judge = copy.deepcopy(network).to(device)
-    predicted = torch.zeros_like(data.test.labels)
-    predicted[data.evaluation] = predictions(judge, data, device, batch_size=250, workers=workers)[0].cpu()
-    train = replace(data.train, labels=torch.zeros_like(data.train.labels))
-    return replace(data, classes=classes, train=train, test=replace(data.test, labels=predicted))

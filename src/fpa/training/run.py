@@ -93,11 +93,11 @@ class Job:
     locked: Path | None = None
 
     @property
-    def gentle(self) -> bool:
-        """Whether the network has something to lose, which is what its teacher knows.
+    def self_taught(self) -> bool:
+        """Whether a teacher, the model as it was, says what is to be learned.
 
-        It is then trained in evaluation mode, with the statistics of its batch norms as they are and nothing
-        dropped, by AdamW instead of SGD.
+        The network then has something to lose: it is trained in evaluation mode, with the statistics of its
+        batch norms as they are and nothing dropped, by AdamW instead of SGD.
         """
         return self.teacher is not None
 
@@ -133,7 +133,7 @@ class Run:
         self.model = job.model().to(device)
         rate: Any = torch.tensor(0.0, device=device) if captured else 0.0
         self.optimizer: torch.optim.Optimizer
-        if job.gentle:
+        if job.self_taught:
             self.optimizer = torch.optim.AdamW(
                 self.model.parameters(),
                 lr=rate,
@@ -151,14 +151,14 @@ class Run:
                 momentum=settings.momentum,
             )
         for parameter in self.model.parameters():  # so that a first step is like every other
-            for moment in ("exp_avg", "exp_avg_sq") if job.gentle else ("momentum_buffer",):
+            for moment in ("exp_avg", "exp_avg_sq") if job.self_taught else ("momentum_buffer",):
                 self.optimizer.state[parameter][moment] = torch.zeros_like(parameter)
-            if job.gentle:
+            if job.self_taught:
                 self.optimizer.state[parameter]["step"] = torch.zeros((), device=device if captured else None)
         accelerator = trainer.accelerator
         processes = trainer.processes
         self.network = accelerator.prepare_model(self.model) if processes > 1 else self.model
-        self.network.train(not job.gentle)
+        self.network.train(not job.self_taught)
         self.batches = trainer.batches(data, job.seed)
         self.normalisation: Callable[[Tensor], Tensor] = data.normalisation
         self.teacher = None if job.teacher is None else copy.deepcopy(job.teacher).to(device).eval()
@@ -224,9 +224,9 @@ class Run:
         totals = self.totals.cpu()
         if (bad := int(totals[3])) >= 0:
             rate = self.job.settings.learning_rate_at(self.epoch + 0.5)
-            kept = f"the last checkpoint in {self.job.folder} is kept; " if self.job.folder else ""
+            safe = f"the last checkpoint in {self.job.folder} is kept; " if self.job.folder else ""
             place = f"{self.job.stage}: the loss was not finite at step {bad + 1} of epoch {self.epoch + 1}"
-            raise TrainingError(f"{place} (learning rate {rate:g}); {kept}try a smaller learning_rate")
+            raise TrainingError(f"{place} (learning rate {rate:g}); {safe}try a smaller learning_rate")
         return totals
 
     def tensors(self) -> dict[str, Tensor]:
@@ -282,7 +282,7 @@ class Run:
             card = json.loads(texts["checkpoint"])
             description = card["description"]
             position = (card["epoch"], card["step"])
-            history = [Epoch(**row) for row in card["history"]]
+            history = [_epoch(row) for row in card["history"]]
         except (InputError, ValueError, KeyError, TypeError) as error:
             remedy = "remove it, or --overwrite, to train from the start"
             raise InputError(f"{path} cannot be continued: {first_line(error)}; {remedy}") from error
@@ -320,6 +320,18 @@ def _copied(tensors: dict[str, Tensor]) -> Callable[[], dict[str, Tensor]]:
             return {name: value.cpu().contiguous() for name, value in copies.items()}
 
     return fetch
+
+
+def _epoch(row: dict[str, Any]) -> Epoch:
+    """A row of the history, as a checkpoint holds it."""
+    return Epoch(
+        epoch=row["epoch"],
+        learning_rate=row["learning_rate"],
+        loss=row["loss"],
+        accuracy=row["accuracy"],
+        test_accuracy=row["test_accuracy"],
+        images_per_second=row["images_per_second"],
+    )
 
 
 def write_history(history: list[Epoch], path: Path) -> None:

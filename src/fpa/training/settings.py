@@ -11,6 +11,12 @@ WARM = 0.1
 """The share of a training over which the learning rate of the schedule `warm-cosine` rises."""
 
 
+def check_rate(name: str, rate: float | None) -> None:
+    """Refuse a learning rate that cannot be meant; above 1e30, a step would overflow float32."""
+    if rate is not None and not 0 < rate <= 1e30:
+        raise InputError(f"{name} must be positive, and no more than 1e30, got {rate}")
+
+
 @dataclass
 class TrainingSettings:
     """The optimisation: SGD with momentum on the cross-entropy.
@@ -52,8 +58,8 @@ class TrainingSettings:
         counts = dict.fromkeys(("epochs", "batch_size", "test_every"), 1)
         for name, least in {**counts, "warmup_epochs": 0, "checkpoint_seconds": 0}.items():
             at_least(f"training.{name}", getattr(self, name), least)
+        check_rate("training.learning_rate", self.learning_rate)
         for name, fits, wanted in (
-            ("learning_rate", 0 < self.learning_rate <= 1e30, "be positive, and no more than 1e30"),
             ("momentum", 0 <= self.momentum < 1, "be in [0, 1)"),
             ("weight_decay", 0 <= self.weight_decay < math.inf, "not be negative"),
             ("gamma", 0 < self.gamma <= 1, "be in (0, 1]"),

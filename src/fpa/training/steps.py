@@ -10,9 +10,10 @@ from torch.nn import functional
 from fpa.engine.devices import compiled
 from fpa.models.wrap import logits_of
 from fpa.seeds import Stream, derive
-from fpa.training.augment import FPA, Cell, Draws, Rectangle
+from fpa.training.augment import FPA, Cell, Rectangle
 from fpa.training.batches import Batches, FileBatches
 from fpa.training.run import Run
+from fpa.training.transform import Draws
 
 if TYPE_CHECKING:
     from fpa.training.trainer import Trainer
@@ -57,7 +58,7 @@ class CapturedSteps:
         self.forward = compiled(logits_for, repeatable=True)
         self.counted = compiled(count, repeatable=True)
         self.parameters = [[p for p in run.model.parameters() if p.requires_grad] for run in group]
-        kept = [{name: value.clone() for name, value in run.tensors().items()} for run in group]
+        before = [{name: value.clone() for name, value in run.tensors().items()} for run in group]
         draws = [run.draws.get_state() for run in group]
         streams = [torch.cuda.Stream() for _ in group]  # type: ignore[no-untyped-call]
         for warm_up in range(3):
@@ -73,7 +74,7 @@ class CapturedSteps:
         # The loader's thread that pins memory calls CUDA too; only this thread's calls must be capturable.
         with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
             self._side_by_side(streams)
-        for run, tensors, state in zip(group, kept, draws, strict=True):
+        for run, tensors, state in zip(group, before, draws, strict=True):
             run.load(tensors)
             run.draws.set_state(state)
 

@@ -31,7 +31,7 @@ from fpa.models.saved import read_card, save_model
 from fpa.models.wrap import class_count, untouched
 from fpa.progress import Display
 from fpa.training.batches import Batches, FileBatches, LoaderBatches, training_batches
-from fpa.training.kept import KeptPhotos, keep_images, keep_photos
+from fpa.training.photos_on_device import PhotosOnDevice, images_on_device, photos_on_device
 from fpa.training.run import Job, Run, Trained, write_history
 from fpa.training.settings import TrainingSettings
 from fpa.training.steps import CapturedSteps, EagerSteps, batches_of
@@ -153,7 +153,7 @@ class Trainer:
         self.captured = self.device.type == "cuda" and settings.compile and self.processes == 1
         self.reduce = partial(self.accelerator.reduce, reduction="sum") if self.processes > 1 else None
         self.writing: list[Future[None]] = []
-        self.photos: KeptPhotos | None = None
+        self.photos: PhotosOnDevice | None = None
         self.loaders: dict[int, FileBatches] = {}
         self.compile_seconds = 0.0
 
@@ -197,11 +197,11 @@ class Trainer:
         splits = data.train, data.test
         train, test = (each.to(self.device) if isinstance(each, ArraySplit) else each for each in splits)
         if isinstance(train, FileSplit):
-            self.photos = keep_photos(train, self.device, self.workers)
+            self.photos = photos_on_device(train, self.device, self.workers)
         if isinstance(test, FileSplit) and (
-            kept := keep_images(test, data.evaluation, self.device, self.workers)
+            held := images_on_device(test, data.evaluation, self.device, self.workers)
         ):
-            return replace(data, train=train, test=kept, evaluation=torch.arange(len(kept)))
+            return replace(data, train=train, test=held, evaluation=torch.arange(len(held)))
         return replace(data, train=train, test=test)
 
     def batches(self, data: ImageData | LoaderBatches, seed: int) -> Batches:
@@ -283,8 +283,8 @@ class Trainer:
                 run.end_epoch(total, share, pace)
                 row = dict(vars(run.history[-1]))
                 stage = run.job.stage
-                told = "agreement" if run.job.teacher else "accuracy"
-                self.display.epoch(stage, row.pop("epoch"), settings.epochs, row, told)
+                measure = "agreement" if run.job.teacher else "accuracy"
+                self.display.epoch(stage, row.pop("epoch"), settings.epochs, row, measure)
                 values = {f"{stage}/{name}": value for name, value in row.items() if value is not None}
                 self.accelerator.log(values, step=run.epoch)
             if group[0].epoch < settings.epochs and now - self.saved > settings.checkpoint_seconds:

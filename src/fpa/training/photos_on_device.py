@@ -15,14 +15,14 @@ from fpa.data.crops import RandomCrop, aligned
 from fpa.data.photos import in_processes
 from fpa.data.splits import UNREADABLE, ArraySplit, FileSplit, UnreadableImage, decode, read_batches
 
-KEPT_SHARE = 0.25
+MEMORY_SHARE = 0.25
 """How much of the memory of a device may hold photos."""
 
 _GLANCES = 64
 
 
 @dataclass(frozen=True, eq=False)
-class KeptPhotos:
+class PhotosOnDevice:
     """All photos of a training set, uint8 [N, 3, H, W] on the device, each in the upper left of its place."""
 
     images: Tensor
@@ -37,9 +37,9 @@ class KeptPhotos:
         return len(self.labels)
 
 
-def keep_photos(split: FileSplit, device: torch.device, workers: int = 0) -> KeptPhotos | None:
+def photos_on_device(split: FileSplit, device: torch.device, workers: int = 0) -> PhotosOnDevice | None:
     """The photos of a training set, decoded; None where they do not fit or are not cropped at random."""
-    room = KEPT_SHARE * _memory(device)
+    room = MEMORY_SHARE * _memory(device)
     count = len(split)
     too_many = 3 * count * split.size**2 > room
     if not isinstance(split.transform, RandomCrop) or device.type == "mps" or too_many:
@@ -62,12 +62,14 @@ def keep_photos(split: FileSplit, device: torch.device, workers: int = 0) -> Kep
         readable[here] = (size == sizes[here]).all(1)
     labels = torch.where(readable, split.labels, UNREADABLE).to(device)
     unreadable = {split.paths[index] for index in (~readable).nonzero()[:, 0].tolist()}
-    return KeptPhotos(images, labels, heights, widths, crop=split.transform, unreadable=unreadable)
+    return PhotosOnDevice(images, labels, heights, widths, crop=split.transform, unreadable=unreadable)
 
 
-def keep_images(split: FileSplit, chosen: Tensor, device: torch.device, workers: int) -> ArraySplit | None:
+def images_on_device(
+    split: FileSplit, chosen: Tensor, device: torch.device, workers: int
+) -> ArraySplit | None:
     """The chosen images of a test set, decoded and resized; None where they do not fit."""
-    if 3 * len(chosen) * split.size**2 > KEPT_SHARE * _memory(device):
+    if 3 * len(chosen) * split.size**2 > MEMORY_SHARE * _memory(device):
         return None
     parts = [part[1:] for part in read_batches(split, torch.split(chosen, 256), device, workers)]
     images, labels = map(torch.cat, zip(*parts, strict=True))

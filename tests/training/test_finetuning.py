@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -872,3 +873,25 @@ def test_folders_named_by_numbers_are_not_learned_in_an_order_that_is_a_guess(tm
     told = capsys.readouterr()
     assert "learning the model's own predictions, 1 epoch\n" in told.err
     assert "agreement with the original" in told.out
+
+
+class Seen(nn.Module):
+    """A small classifier that notes, for itself and its copies, how many images each pass has."""
+
+    passes: ClassVar[list[int]] = []
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(3 * 32 * 32, 8)
+
+    def forward(self, images):
+        self.passes.append(len(images))
+        return self.inner(images.flatten(1))
+
+
+@pytest.mark.parametrize("targets", ["labels", "model"])
+def test_a_model_is_tried_once_by_each_who_must_know(few, targets):
+    """As it is, in the faster order of memory, and by the trainer: passes of large models take seconds."""
+    Seen.passes.clear()
+    finetune(Seen(), few, epochs=1, batch_size=32, targets=targets, device="cpu")
+    assert Seen.passes.count(1) == 3

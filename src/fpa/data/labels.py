@@ -45,6 +45,8 @@ def class_numbers(
         if wrong := [number for number in numbers if not 0 <= number < outputs]:
             raise InputError(f"the class index {wrong[0]} is not among the model's {outputs} outputs")
         return numbers
+    # From the surest to the least sure: equal names, the ids of ImageNet, numbers, the order. Each rule must
+    # hold for all classes: half of them by name and half by order would be wrong without anyone noticing.
     known = list(map(_plain, names or []))
     wanted = list(map(_plain, classes))
     if wanted and wanted == known:  # also where two outputs share a name, as ImageNet's cranes

@@ -121,6 +121,7 @@ class HeldBatches(Batches):
         self._step = torch.zeros(1, dtype=torch.int64, device=device)
 
     def start(self, epoch: int, step: int) -> None:  # noqa: D102
+        # Into the tensors that there are: a captured step reads these, and counts the steps itself.
         self._order.copy_(_order(self.count, self.batch_size, self.seed, epoch))
         self._step.fill_(step)
 

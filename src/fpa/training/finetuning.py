@@ -221,6 +221,7 @@ def _start_of(original: nn.Module, images: Tensor) -> _Start:
         raise InputError("the model has no weights to fine-tune")
     if not any(parameter.requires_grad for parameter in parameters):
         tuned.requires_grad_(True)  # all are frozen, as in models for inference
+    # The network shares its weights with the copy: the training, and the file, may know either by its names.
     network, outputs = tried_classifier(tuned, images)
     return _Start(tuned, network, outputs, card=getattr(original, "card", None))
 

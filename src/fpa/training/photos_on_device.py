@@ -51,6 +51,7 @@ def photos_on_device(split: FileSplit, device: torch.device, workers: int = 0) -
         if 3 * count * aligned(heights) * aligned(widths) > room:
             return None
     shape = (count, 3, aligned(heights), aligned(widths))
+    # One tensor, each photo in the corner of an equal place: a captured step can pick any of them by number.
     images = torch.zeros(shape, dtype=torch.uint8, device=device)
     sizes = torch.stack([heights, widths], 1)
     start = 0

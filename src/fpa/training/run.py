@@ -131,6 +131,8 @@ class Run:
         settings = job.settings
         self.job = job
         self.model = job.model().to(device)
+        # A captured step repeats its kernels with the addresses they had. What changes from step to step, the
+        # learning rate and the counts of AdamW, therefore lives in tensors that the host writes into.
         rate: Any = torch.tensor(0.0, device=device) if captured else 0.0
         self.optimizer: torch.optim.Optimizer
         if job.self_taught:
@@ -150,7 +152,9 @@ class Run:
                 fused=captured or None,
                 momentum=settings.momentum,
             )
-        for parameter in self.model.parameters():  # so that a first step is like every other
+        # The moments are made here and not by the first step: a graph that is captured before it, and a
+        # checkpoint that is read into them, need them to be there.
+        for parameter in self.model.parameters():
             for moment in ("exp_avg", "exp_avg_sq") if job.self_taught else ("momentum_buffer",):
                 self.optimizer.state[parameter][moment] = torch.zeros_like(parameter)
             if job.self_taught:
@@ -179,6 +183,7 @@ class Run:
         """Get ready for the rest of an epoch, whose batches have been started."""
         self.set_rate()
         if self.step == 0:
+            # Seeds of the epoch, not a stream over all epochs: an epoch is the same whatever came before.
             self.draws.manual_seed(derive(self.job.seed, Stream.AUGMENT, self.epoch))
             torch.manual_seed(derive(self.job.seed, Stream.DROPOUT, self.epoch))
             self.totals.zero_()
@@ -252,6 +257,8 @@ class Run:
 
         Weights that are no longer finite never replace good ones.
         """
+        # Everything is copied before this returns, the states of the generators too: the next step changes
+        # all of it at once, and a checkpoint of two moments would continue in neither.
         fetch = _copied(self.tensors())
         states = {"random.draws": self.draws.get_state(), "random.global": torch.get_rng_state()}
         if self.totals.is_cuda:
@@ -265,6 +272,7 @@ class Run:
             tensors = fetch()
             if checkpoint is None or not all(bool(value.isfinite().all()) for value in tensors.values()):
                 return
+            # One file, replaced whole: a run that is killed here finds the one before.
             write_tensors(checkpoint, tensors | states, {"checkpoint": card})
             write_history(history, checkpoint.with_name("training.csv"))
 
@@ -307,6 +315,7 @@ def _copied(tensors: dict[str, Tensor]) -> Callable[[], dict[str, Tensor]]:
     """
     device = next(iter(tensors.values())).device
     needed = sum(value.nbytes for value in tensors.values())
+    # A quarter of what is free at most: the next step may need the rest.
     if device.type != "cuda" or 4 * needed > torch.cuda.mem_get_info(device)[0]:
         copies = {name: value.detach().to("cpu", copy=True) for name, value in tensors.items()}
         return lambda: {name: value.contiguous() for name, value in copies.items()}

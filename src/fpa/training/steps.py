@@ -61,6 +61,8 @@ class CapturedSteps:
         before = [{name: value.clone() for name, value in run.tensors().items()} for run in group]
         draws = [run.draws.get_state() for run in group]
         streams = [torch.cuda.Stream() for _ in group]  # type: ignore[no-untyped-call]
+        # Compiling and choosing kernels happen in steps before the one that is captured. They train for real,
+        # on real batches, so all that they change is put back afterwards.
         for warm_up in range(3):
             for batches in self.batches:
                 if warm_up % batches.steps == 0:  # an epoch may have fewer steps than this
@@ -194,5 +196,6 @@ def count(
     step = torch.stack([loss * seen, right.float(), seen.float(), (~torch.isfinite(loss)).float()])
     if reduce is not None:
         step = reduce(step)
+    # The first bad step is noted, not raised: whether there is one is not asked before the host looks.
     bad = torch.where((totals[3] < 0) & (step[3] > 0), totals[4], totals[3])
     totals.copy_(torch.cat([totals[:3] + step[:3], torch.stack([bad, totals[4] + 1])]))

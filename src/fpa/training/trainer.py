@@ -242,6 +242,7 @@ class Trainer:
         end = (self.settings.epochs, 0)
         if not self.captured and not self.loaders:
             return unfinished[:1], end
+        # Runs of one graph, or of one reader of files, take the same step at the same time.
         first, until, *_ = [*sorted({run.position for run in unfinished}), end]
         return [run for run in unfinished if run.position == first], until
 
@@ -265,11 +266,13 @@ class Trainer:
                 for run in group:
                     run.step = step + 1
                 now = time.monotonic()
+                # To look is to wait for the device, which would then have nothing queued: only now and then.
                 if now - looked >= patience:
                     looked = now
                     self._look(group, (step + 1 - first) / (now - began))
                     if step + 1 < last and now - self.saved > settings.checkpoint_seconds:
                         self._save(group)
+            # Waits for the last step: the seconds are those of the device, not of queueing its work.
             totals = [run.checked_totals() for run in group]
             seconds = max(time.monotonic() - began, 1e-9)
             if last < group[0].batches.steps:
@@ -301,7 +304,7 @@ class Trainer:
     def _save(self, group: list[Run]) -> None:
         """Write checkpoints while training continues; the disk may be slow, the state is that of now."""
         if self.accelerator.is_main_process:
-            self._written()
+            self._written()  # one at a time: a slow disk must not gather copies of the weights
             for run in group:
                 run.checked_totals()
             self.writing = [self.writer.submit(run.snapshot()) for run in group if run.job.folder]

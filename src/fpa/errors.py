@@ -44,11 +44,12 @@ _INSIDE = ("fpa", "torch", "torchvision")
 
 def warn(text: str) -> None:
     """A warning at the line of the user's own code that led to it."""
+    # A fixed stack level would point into this package, which is called in many ways.
     frame = sys._getframe(1)
     level = 2
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in _INSIDE:
         frame = frame.f_back
-        level = level + 1
+        level += 1
     warnings.warn(text, stacklevel=level)
 
 
@@ -60,6 +61,7 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
     """
     known = sorted(known)
     name = shortened(str(name))
+    # Lower than difflib's own 0.6: in short names a slip of the finger changes much.
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     hint = f": did you mean {' or '.join(map(repr, near))}?" if near else ""
     if not near or len(known) <= 16:

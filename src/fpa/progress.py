@@ -141,6 +141,7 @@ class Display:
         tasks = self._progress.tasks
         self._progress.start_task(task)
         self._progress.update(task, completed=done, values=values, left=left)
+        # A stage that has ended says how long those like it will take.
         if (taken := tasks[task].finished_time) is not None:
             for waiting in map(self._task, self._alike.get(name, ())):
                 if not (tasks[waiting].started or tasks[waiting].completed):
@@ -155,6 +156,7 @@ class Display:
         if name not in self._tasks:
             text = printable(name)
             most = max(16, self.console.width - _BESIDE)
+            # The middle is left out: names of one study begin alike and differ at their ends.
             text = text if len(text) <= most else f"{text[: most // 2 - 1]}…{text[-(most - most // 2) :]}"
             self._tasks[name] = self._progress.add_task(text, start=False, total=1.0, values="", left=None)
         return self._tasks[name]

@@ -63,12 +63,13 @@ def derive(seed: int, *keys: int) -> int:
     (True, False)
     """
     state = seed & _MASK
+    # Their number first: else (0, 1, 0) would pass through the seed of (0, 1).
     for key in (len(keys), *keys):
         state = (state ^ (key & _MASK)) + 0x9E3779B97F4A7C15 & _MASK
         state = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
         state = (state ^ (state >> 27)) * 0x94D049BB133111EB & _MASK
         state ^= state >> 31
-    return state >> 1
+    return state >> 1  # an int64, as torch takes it
 
 
 def generator(device: torch.device | str, seed: int, *keys: int) -> torch.Generator:
@@ -90,7 +91,9 @@ def uniform_by_index(seed: int, indices: Sequence[int], count: int) -> Tensor:
     state: Any = place * whole(0x9E3779B97F4A7C15) + whole(seed)
     state = (state ^ (state >> whole(30))) * whole(0xBF58476D1CE4E5B9)
     state = (state ^ (state >> whole(27))) * whole(0x94D049BB133111EB)
-    return torch.from_numpy(((state ^ (state >> whole(31))) >> whole(40)).astype(np.float32) / 2**24)
+    # 24 bits are all that a float32 below 1 holds: more would round some numbers up to 1.
+    bits = (state ^ (state >> whole(31))) >> whole(40)
+    return torch.from_numpy(bits.astype(np.float32) / 2**24)
 
 
 def by_image(

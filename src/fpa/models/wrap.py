@@ -40,6 +40,7 @@ def classifier(
         warn(f"the model's weights are {kinds}: {note}")
         network = _copied(network).float()
     if device is not None and any(p.device != placed(device) for p in network.parameters()):
+        # `to` moves a module in place: what the user holds must stay where it is.
         network = (network if half else _copied(network)).to(device)
     return network if images is None else _logits_alone(network, _returned(network, images))
 

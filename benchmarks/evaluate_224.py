@@ -85,7 +85,7 @@ def main() -> None:
         passes("paper", settings) / best["gradients"] + FORWARDS_PER_IMAGE / best["forwards"]
     )
     if chosen.block:
-        loop.block_size = lambda *_: chosen.block
+        loop.default_block_size = lambda *_: chosen.block
     for rows in chosen.rows:
         engine = Engine(model, expected_rows=chosen.images * 600, batch_size=rows or None)
         quarter = images[: chosen.images // 4] if isinstance(images, torch.Tensor) else images
@@ -101,7 +101,7 @@ def main() -> None:
             # A quarter of the images takes more than a quarter of the time.
             "fixed_seconds": (4 * short - taken) / 3 if quarter is not images else None,
             "peak_gib": engine.peak_memory / 2**30,
-            "block": loop.block_size(engine, one),
+            "block": loop.default_block_size(engine, one),
             "rows": {kind: engine.batch_size(kind, one) for kind in ("gradients", "forwards")},
         }
         result.setdefault("evaluations", []).append(row)

@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 
 import fpa
+from fpa.evaluation.rankings import best, goodness
 from fpa.evaluation.result import Result, Results
-from fpa.evaluation.scored import best, goodness
 from fpa.show.figures import save, score_agreement
 from fpa.show.names import estimator_names, model_name
 from fpa.show.tables import column_of

@@ -27,7 +27,7 @@ from fpa.auditing.auditor import REMEDIES, _in_all
 from fpa.auditing.rule import FEWEST_IMAGES, LEAST_KEPT, Evidence, judge, most_opposite, stops
 from fpa.cli.main import main
 from fpa.data.sets import load_data
-from fpa.evaluation import loop
+from fpa.evaluation import computing
 from fpa.explanation import PAPER, Label, Settings
 from fpa.masking import Blur, Constant
 from fpa.models.architectures import build_model
@@ -416,7 +416,7 @@ class TestMeasurement:
 
     def test_stopped_it_continues_and_finds_the_same(self, sound, tmp_path, monkeypatch):
         images, calls = (pictures(), torch.zeros(120, dtype=torch.int64)), []
-        real = loop.curves_of
+        real = computing.curves_of
 
         def stops(*arguments, **named):
             calls.append(1)
@@ -424,7 +424,7 @@ class TestMeasurement:
                 raise KeyboardInterrupt
             return real(*arguments, **named)
 
-        monkeypatch.setattr(loop, "curves_of", stops)
+        monkeypatch.setattr(computing, "curves_of", stops)
         with pytest.raises(KeyboardInterrupt):
             fpa.audit(Linear(weights()), images, folder=tmp_path, **QUICK)
         done = len(list(tmp_path.glob("blocks/block-*.parquet")))

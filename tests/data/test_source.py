@@ -378,7 +378,7 @@ def photos(size=32):
     return sum(torch.nn.functional.interpolate(part, (size, size), mode="bilinear") for part in scales) / 3
 
 
-def test_looks_are_projections_on_signs():
+def test_sketches_are_projections_on_signs():
     """Linear, of about the size of the image, and the same for an image whatever is beside it."""
     images = standardised(photos())
     signs = sketches(torch.eye(48).reshape(48, 3, 4, 4)) * 48**0.5

@@ -80,7 +80,7 @@ def test_blocks_resume_on_cuda(net, images, tmp_path):
 
     def run(chosen, folder):
         source = image_source(chosen)
-        evaluate_blocks(Engine(net), source, plan, folder, subject=subject, block=16, progress=False)
+        evaluate_blocks(Engine(net), source, plan, folder, subject=subject, block_size=16, progress=False)
         return read_evaluation(folder)[0]
 
     whole = run(images, tmp_path / "a")

@@ -52,7 +52,7 @@ def test_good_blocks_outlive_their_description(net, tmp_path, monkeypatch, damag
     path.unlink()
     with pytest.raises(fpa.InputError, match=r"block-000000.parquet is damaged \(no evaluation.json"):
         fpa.evaluate(net, IMAGES, NAMES, folder=tmp_path, seed=1, **QUICK)  # they are of another plan
-    monkeypatch.setattr("fpa.evaluation.loop.curves_of", None)  # nothing is computed again
+    monkeypatch.setattr("fpa.evaluation.computing.curves_of", None)  # nothing is computed again
     again = fpa.evaluate(net, IMAGES, NAMES, folder=tmp_path, **QUICK)
     before, after = (each.evaluation.values["A"]["ig_sum"] for each in (first, again))
     assert np.array_equal(before, after, equal_nan=True)

@@ -14,8 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from fpa.data.source import image_source
 from fpa.engine.engine import Engine
 from fpa.errors import DamagedError, InputError
-from fpa.evaluation import loop as module
-from fpa.evaluation import shards
+from fpa.evaluation import computing, loop, shards
 from fpa.evaluation.description import SubjectFacts
 from fpa.evaluation.loop import evaluate_blocks
 from fpa.evaluation.plan import make_plan
@@ -45,7 +44,7 @@ def run(net, data, folder, *, block=4, progress=False, estimators="paper", **cha
     plan = make_plan(estimators, **{"settings": FEW, "points": 5, **changes})
     subject = SubjectFacts(name="net", classes=("a", "b", "c", "d"))
     evaluate_blocks(
-        Engine.of(net), image_source(data), plan, folder, subject=subject, block=block, progress=progress
+        Engine.of(net), image_source(data), plan, folder, subject=subject, block_size=block, progress=progress
     )
     return read_evaluation(folder)
 
@@ -118,7 +117,7 @@ def test_the_mean_sorted_scores_come_along(net, tmp_path):
 
 def test_an_interrupted_run_goes_on_and_equals_an_uninterrupted_one(net, tmp_path, monkeypatch):
     whole = run(net, some(), tmp_path / "whole")
-    real, calls = module.curves_of, []
+    real, calls = computing.curves_of, []
 
     def interrupted(*arguments, **named):
         calls.append(1)
@@ -126,7 +125,7 @@ def test_an_interrupted_run_goes_on_and_equals_an_uninterrupted_one(net, tmp_pat
             raise KeyboardInterrupt
         return real(*arguments, **named)
 
-    monkeypatch.setattr(module, "curves_of", interrupted)
+    monkeypatch.setattr(computing, "curves_of", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(net, some(), tmp_path / "part")
     assert [path.name for path in (tmp_path / "part").rglob("block-*")] == ["block-000000.parquet"]
@@ -140,7 +139,7 @@ def test_an_interrupted_run_goes_on_and_equals_an_uninterrupted_one(net, tmp_pat
 
 def test_a_complete_run_is_only_read(net, tmp_path, monkeypatch):
     whole = run(net, some(), tmp_path)
-    monkeypatch.setattr(module, "curves_of", None)
+    monkeypatch.setattr(computing, "curves_of", None)
     same(run(net, some(), tmp_path, block=None), whole)
 
 
@@ -159,7 +158,7 @@ def test_labels_may_become_known_later(net, tmp_path, monkeypatch):
     labels = torch.arange(10) % 4
     unknown = run(net, some(), tmp_path, estimators="vg_abs")
     assert (unknown.labels == -1).all()
-    monkeypatch.setattr(module, "curves_of", None)  # nothing is computed again
+    monkeypatch.setattr(computing, "curves_of", None)  # nothing is computed again
     known = run(net, (some(), labels), tmp_path, estimators="vg_abs")
     assert known.labels.tolist() == labels.tolist()
     same(dataclasses.replace(known, labels=unknown.labels), unknown)
@@ -297,8 +296,8 @@ class AtOnce:
 
 
 def test_a_stored_block_counts_while_the_next_one_is_computed(net, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "_AHEAD", {"cpu": 1})  # as on CUDA
-    monkeypatch.setattr(module, "ThreadPoolExecutor", AtOnce)
+    monkeypatch.setattr(loop, "_AHEAD", {"cpu": 1})  # as on CUDA
+    monkeypatch.setattr(loop, "ThreadPoolExecutor", AtOnce)
     tell, counted = Tell(Display(quiet=True), "curves", 10), set()
     monkeypatch.setattr(tell, "at", lambda name: counted.add((name, tell.done)))
     run(net, some(), tmp_path, estimators="vg_abs", progress=tell)
@@ -334,8 +333,8 @@ def test_a_block_that_cannot_be_stored_ends_the_evaluation(net, tmp_path, monkey
 
     usual = shards.EvaluationFolder.write
     monkeypatch.setattr(shards.EvaluationFolder, "write", full)
-    monkeypatch.setattr(module, "_AHEAD", {"cpu": 1})  # as on CUDA
-    monkeypatch.setattr(module, "ThreadPoolExecutor", WhileComputing)
+    monkeypatch.setattr(loop, "_AHEAD", {"cpu": 1})  # as on CUDA
+    monkeypatch.setattr(loop, "ThreadPoolExecutor", WhileComputing)
     monkeypatch.setattr(tell, "at", finish)
     with pytest.raises(MemoryError, match="no room for the columns"):
         run(net, some(), tmp_path, estimators="vg_abs", progress=tell)

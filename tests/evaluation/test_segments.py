@@ -67,7 +67,7 @@ def test_segments_do_not_depend_on_the_other_images_of_a_block(images, result, t
     )
     subject = SubjectFacts(name="alone")
     evaluate_blocks(
-        engine, fpa.image_source(images), plan, tmp_path, block=1, subject=subject, progress=False
+        engine, fpa.image_source(images), plan, tmp_path, block_size=1, subject=subject, progress=False
     )
     alone, _ = read_evaluation(tmp_path)
     for name in NAMES:

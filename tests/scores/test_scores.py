@@ -182,7 +182,7 @@ def test_a_score_is_equal_for_every_block_and_batch_size(net):
         with tempfile.TemporaryDirectory() as folder:
             engine, source = fpa.Engine(net, batch_size=batch), image_source("shapes", count=12)
             subject = SubjectFacts(name="net", classes=tuple("abcdefgh"))
-            evaluate_blocks(engine, source, plan, folder, subject=subject, block=block, progress=False)
+            evaluate_blocks(engine, source, plan, folder, subject=subject, block_size=block, progress=False)
             values.append(read_evaluation(folder)[0].values)
     assert len(values[0]) == len(values[1]) > 20
     for score in values[0]:

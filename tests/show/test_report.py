@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from browsers import open_page
+from fpa.evaluation.rankings import best
 from fpa.evaluation.result import Result
-from fpa.evaluation.scored import best
 from fpa.notes import Note
 from fpa.scores.fidelity import Fidelity, common_images
 from fpa.show import figures, scope, summary

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
+from fpa.evaluation.rankings import best, worse_than_best
 from fpa.evaluation.result import Results
-from fpa.evaluation.scored import best, worse_than_best
 from fpa.explanation import Label
 from fpa.notes import Kind, Note, Severity
 from fpa.show import STAGES, scope, show_all, summary, tables, write_comparison

@@ -28,12 +28,12 @@ from fpa.data.normalisation import Normalisation, as_normalisation
 from fpa.engine import Engine
 from fpa.errors import InputError
 from fpa.evaluation.evaluator import describe_subject, notes, open_subject, with_notes
-from fpa.evaluation.explained import looked_at
 from fpa.evaluation.loop import evaluate_blocks
 from fpa.evaluation.plan import make_plan
 from fpa.evaluation.result import Result
 from fpa.evaluation.shards import load_result, read_evaluation
 from fpa.evaluation.stored_plan import StoredPlan
+from fpa.evaluation.targets import with_signs
 from fpa.explanation import Estimator, Estimators, Settings, get_estimators
 from fpa.masking import Channels, Constant, FunctionMasking, Masking, get_masking, masking_json
 from fpa.notes import Kind, Note, Plain, Severity
@@ -121,7 +121,7 @@ def audit(
     opening["class_index"] = class_index
     engine, source = open_subject(model, data, plan, stored=folder is not None, **opening)
     _check_enough(plan.features, source.first)
-    plan, _ = looked_at(plan, engine, source)
+    plan, _ = with_signs(plan, engine, source)
     _with_random(plan.estimators)
     with tempfile.TemporaryDirectory(prefix="fpa-") as temporary:
         place = Path(folder or temporary)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fpa.auditing.rule import MASKED, Evidence
 from fpa.errors import InputError
 from fpa.evaluation.evaluation import Evaluation
-from fpa.evaluation.head import offset
+from fpa.evaluation.offset import mean_offset
 from fpa.evaluation.result import Result
 from fpa.scores.fidelity import Fidelity
 from fpa.statistics import Estimate, ranking_agreement, share_kept
@@ -46,7 +46,7 @@ def gather(result: Result, judged: str) -> Findings:
         beside = "logit" if output == "centred" else "centred"
         other = Result.unscored(result.name, followed[beside], result.description)
         raw = replace(_measured(other, judged, accuracy).evidence, output=beside)
-        shift = offset(followed["logit"].unmasked, followed["centred"].unmasked)
+        shift = mean_offset(followed["logit"].unmasked, followed["centred"].unmasked)
         evidence = replace(evidence, offset=shift, raw=raw)
     return replace(found, evidence=evidence)
 

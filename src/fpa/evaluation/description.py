@@ -104,7 +104,7 @@ class Description:
     """All that determines the numbers, with the weights and the images."""
     model: str
     """The fingerprint of the weights."""
-    block: int
+    block_size: int
     """Images in a block; the last one may have fewer."""
     images: int | None
     """Images in all; None until the evaluation is complete."""
@@ -155,7 +155,7 @@ class Description:
             "model": self.model,
             **self.subject.to_json(),
             "format": FORMAT,
-            "block": self.block,
+            "block": self.block_size,
             **({} if self.scores_left_out is None else {"scores_left_out": dict(self.scores_left_out)}),
             **self.more,
         }
@@ -164,13 +164,14 @@ class Description:
     def from_json(cls, about: Mapping[str, Any]) -> "Description":
         """What the file says, or the error that says what is wrong with it."""
         check_type("format", about.get("format"), int)
+        others = besides(about, cls, SubjectFacts)
         return cls(
             plan=StoredPlan.from_json(about.get("plan")),
             model=part_of(about, "model", str),
-            block=part_of(about, "block", int),
+            block_size=part_of(about, "block", int),
             images=part_of(about, "images", int | None),
             subject=SubjectFacts.from_json(about),
             made_with=part_of(about, "made_with", dict[str, Any] | None),
             scores_left_out=part_of(about, "scores_left_out", dict[str, str] | None),
-            more={key: value for key, value in besides(about, cls, SubjectFacts).items() if key != "format"},
+            more={name: value for name, value in others.items() if name not in ("format", "block")},
         )

@@ -14,6 +14,9 @@ _VALUES = {
 _SINGLE = {"masking": "the masking", "model": "the model", "judge": "the judge"}
 """How code is called that a plan has once."""
 
+_BY_NAME = ("estimators", "scores")
+"""Parts of a plan that hold several things, each by its name."""
+
 
 def unseen(code: Mapping[str, Any]) -> dict[str, str]:
     """Why code could not be seen, by its name, in the identities of a plan.
@@ -36,27 +39,30 @@ def plan_differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     'steps of ig_sum: 5 -> 7; estimators: without x'
     """
     changes: dict[str, list[str]] = {}
-
-    def compare(old: Any, new: Any, *path: str) -> None:
-        if isinstance(old, dict) and isinstance(new, dict):
-            for key in old | new:
-                compare(old.get(key), new.get(key), *path, key)
-        elif old != new and path[0] in ("estimators", "scores") and len(path) == 2:
-            changes.setdefault(f"{path[0]}: {'with' if old is None else 'without'} {{}}", []).append(path[1])
-        elif old != new:
-            several = path[0] == "estimators"
-            inner = path[2:] if several else path
-            what = ".".join(inner).removeprefix("raw.") + (" of {}" if several else "")
-            change = f"{what}: {_short(old)} -> {_short(new)}"
-            changes.setdefault(change, []).append(path[1] if several else "")
-
     old, new = ({key: each for key, each in plan.items() if key != "code"} for plan in (stored, now))
-    compare(old, new)
+    _collect(old, new, (), changes)
     lines = []
     for change, names in (changes | _code_differences(stored, now)).items():
-        some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        some = ", ".join(names[:3])
+        if len(names) > 3:
+            some += f" and {len(names) - 3} more"
         lines.append(change.replace("{}", some, 1))
     return shortened("; ".join(lines))
+
+
+def _collect(old: Any, new: Any, path: tuple[str, ...], changes: dict[str, list[str]]) -> None:
+    """Add what differs below a place in both plans: by the change, with {} for names, whose it is."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in old | new:
+            _collect(old.get(key), new.get(key), (*path, key), changes)
+    elif old != new and path[0] in _BY_NAME and len(path) == 2:
+        part, name = path
+        changes.setdefault(f"{part}: {'with' if old is None else 'without'} {{}}", []).append(name)
+    elif old != new and path[0] == "estimators":
+        setting = ".".join(path[2:]).removeprefix("raw.")
+        changes.setdefault(f"{setting} of {{}}: {_short(old)} -> {_short(new)}", []).append(path[1])
+    elif old != new:
+        changes.setdefault(f"{'.'.join(path)}: {_short(old)} -> {_short(new)}", []).append("")
 
 
 def _code_differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, list[str]]:
@@ -100,6 +106,7 @@ def _identity_differences(old: Any, new: Any, *path: str) -> list[str]:
 
 
 def _short(value: Any) -> str:
+    """A value of a plan in a few characters."""
     if isinstance(value, list) and len(value) > 4:
         return f"{len(value)} values"
     return "none" if value is None else shortened(str(value), 40)

@@ -1,5 +1,6 @@
 """A few images of an evaluation, kept with the maps of every estimator."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,9 @@ from fpa.evaluation.description import Origin
 from fpa.files import read_arrays, write_arrays
 
 EXAMPLES = "examples.npz"
+
+_PLAIN = {"images", "indices", "labels", "targets", "fill", "foreground", "key"}
+"""The arrays of a file besides those of the estimators."""
 
 
 @dataclass(frozen=True)
@@ -53,30 +57,68 @@ class Examples:
         """The examples in a file that `to_arrays` filled; None if it is not there."""
         if not path.exists():
             return None
-        parts: dict[str, Any] = {"maps": {}, "ranks": {}}
         try:
-            for key, values in read_arrays(path).items():
-                kind, _, name = key.partition(".")
-                (parts[f"{kind}s"] if name else parts)[name or kind] = values
-            found = cls(**parts | {"key": str(parts.get("key", ""))})
-            if wrong := found._misshapen():
+            found = cls._of_arrays(read_arrays(path))
+            wrong = found._misshapen()
+            if wrong is not None:
                 raise InputError(f"{wrong} has another shape or type than its images say")
             return found
-        except (InputError, KeyError, TypeError) as error:  # TypeError: parts that are missing, or unknown
+        except InputError as error:
             raise DamagedError({path: error}) from error
+
+    @classmethod
+    def _of_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "Examples":
+        """The reverse of `to_arrays`; refuses arrays that it does not write."""
+        maps: dict[str, NDArray[np.float32]] = {}
+        ranks: dict[str, NDArray[np.int32]] = {}
+        plain: dict[str, NDArray[Any]] = {}
+        for key, values in arrays.items():
+            kind, dot, estimator = key.partition(".")
+            if dot and kind == "map":
+                maps[estimator] = values
+            elif dot and kind == "rank":
+                ranks[estimator] = values
+            elif key in _PLAIN:
+                plain[key] = values
+            else:
+                raise InputError(f"it holds {key}, which is not known")
+        missing = sorted(_PLAIN - {"foreground", "key"} - plain.keys())
+        if missing:
+            raise InputError(f"it has no {', '.join(missing)}")
+        return cls(
+            images=plain["images"],
+            indices=plain["indices"],
+            labels=plain["labels"],
+            targets=plain["targets"],
+            maps=maps,
+            ranks=ranks,
+            fill=plain["fill"],
+            foreground=plain.get("foreground"),
+            key=str(plain.get("key", "")),
+        )
 
     def _misshapen(self) -> str | None:
         """The name of a part that does not fit the images, if there is one."""
-        images, sides = self.images, (len(self.images), *self.images.shape[2:])
-        plain: dict[str, Any] = {"images": (images, images.shape if images.ndim == 4 else None, "u")}
-        plain |= {name: (getattr(self, name), sides[:1], "i") for name in ("indices", "labels", "targets")}
-        plain |= {"fill": (self.fill, images.shape, "u")}
-        plain |= {f"map.{name}": (values, sides, "f") for name, values in self.maps.items()}
-        plain |= {f"rank.{name}": (values, sides, "i") for name, values in self.ranks.items()}
+        if self.images.ndim != 4:
+            return "images"
+        count, _, height, width = self.images.shape
+        pictures = (count, height, width)
+        # by name: the array, and the shape and the kind of number that it must have
+        expected: dict[str, tuple[NDArray[Any], tuple[int, ...], str]] = {
+            "images": (self.images, self.images.shape, "u"),
+            "indices": (self.indices, (count,), "i"),
+            "labels": (self.labels, (count,), "i"),
+            "targets": (self.targets, (count,), "i"),
+            "fill": (self.fill, self.images.shape, "u"),
+            **{f"map.{name}": (values, pictures, "f") for name, values in self.maps.items()},
+            **{f"rank.{name}": (values, pictures, "i") for name, values in self.ranks.items()},
+        }
         if self.foreground is not None:
-            plain["foreground"] = (self.foreground, sides, "b")
-        fits = ((name, x.shape == shape and x.dtype.kind == kind) for name, (x, shape, kind) in plain.items())
-        return next((name for name, right in fits if not right), None)
+            expected["foreground"] = (self.foreground, pictures, "b")
+        for name, (values, shape, kind) in expected.items():
+            if values.shape != shape or values.dtype.kind != kind:
+                return name
+        return None
 
 
 def write_examples(folder: Path, examples: Examples, origin: Origin) -> None:

@@ -117,9 +117,10 @@ class Plan:
         """The outputs, and those that scores need besides."""
         return tuple(dict.fromkeys([*self.outputs, *(name for each in self.scores for name in each.outputs)]))
 
-    def given(self, **about: Any) -> Given:
-        """What its scores are told; `about` are the facts about the images and the model."""
-        return Given(self.estimators, self.fractions, self.masking, **about)
+    @property
+    def given(self) -> Given:
+        """What its scores are told, as far as the plan knows it: nothing of the images and the model."""
+        return Given(self.estimators, self.fractions, self.masking)
 
     def suited(self, given: Given) -> "Plan":
         """The plan with the scores that can be computed; refuses those that were named and cannot."""
@@ -188,7 +189,7 @@ class Plan:
         """Scores by the passes they cost; those that share some are together."""
         costs = dict[Passes, list[Score]]()
         for score in self.scores:
-            cost = score.passes(self.given())
+            cost = score.passes(self.given)
             if any(cost):
                 costs.setdefault(cost._replace(shared=cost.shared or score.name), []).append(score)
         return costs

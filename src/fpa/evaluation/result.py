@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fpa import showing
-from fpa.evaluation import scored
+from fpa.evaluation import rankings
 from fpa.evaluation.description import Description
 from fpa.evaluation.evaluation import Evaluation, Floats
 from fpa.evaluation.examples import Examples
-from fpa.evaluation.head import Head, head_of
+from fpa.evaluation.offset import LogitOffset, logit_offset
 from fpa.evaluation.stored_plan import ScoreFacts
 from fpa.notes import Kind, Note, Severity
 from fpa.scores.fidelity import Fidelity
@@ -109,11 +109,11 @@ class Result:
         )
 
     @cached_property
-    def head(self) -> Head | None:
+    def head(self) -> LogitOffset | None:
         """How far the logits are from centred, and what that changes; None where another output is scored."""
         if self.description.plan.output != "logit":
             return None
-        return head_of(self.evaluation, self.fidelity, self.reliability, self.signed)
+        return logit_offset(self.evaluation, self.fidelity, self.reliability, self.signed)
 
     @property
     def about(self) -> dict[str, Any]:
@@ -162,13 +162,13 @@ class Result:
 
     def paired_test(self, first: str, second: str, score: str = "A") -> PairedTest:
         """Is a score of one estimator really larger than that of another, image by image?"""
-        return scored.paired_test(self, first, second, score)
+        return rankings.paired_test(self, first, second, score)
 
     def score_correlations(self) -> "pd.DataFrame":
         """How far the scores agree: the rank correlation of the orders they put the explanations in."""
         import pandas as pd
 
-        names, matrix = scored.rank_correlations(self)
+        names, matrix = rankings.rank_correlations(self)
         return pd.DataFrame(matrix, names, names)
 
     @cached_property

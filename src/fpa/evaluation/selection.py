@@ -15,8 +15,8 @@ from fpa.engine.engine import Engine
 from fpa.errors import DamagedError
 from fpa.evaluation.description import Origin
 from fpa.evaluation.examples import Examples, read_examples, write_examples
-from fpa.evaluation.explained import answered
 from fpa.evaluation.plan import Plan
+from fpa.evaluation.targets import classes_of
 from fpa.explanation import maps_of
 from fpa.masking import fully_masked, noise_by_image
 from fpa.perturbation import features_of, ranks
@@ -81,7 +81,7 @@ class ExamplePicker:
         """The images that were kept, with their maps."""
         images = engine.images(torch.stack([each.image for each in self.kept]))
         masks = [each.foreground for each in self.kept if each.foreground is not None]
-        _, targets, _, _ = answered(engine, images, labels, plan, indices)
+        targets = classes_of(engine, images, labels, plan, indices).explained
         maps = maps_of(plan.task(engine, images, targets, indices), plan.estimators)
         noise = noise_by_image(plan.masking, images, plan.seed, indices)
         fill = fully_masked(plan.masking, images, noise)

@@ -10,51 +10,38 @@ weights, so that one from another evaluation is found.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-import numpy as np
 from numpy.typing import NDArray
 
 from fpa.errors import DamagedError, InputError, first_line, printable, same_format, shortened
+from fpa.evaluation.assembly import assembled
 from fpa.evaluation.description import FORMAT, Description, Origin
 from fpa.evaluation.differences import plan_differences, unseen
 from fpa.evaluation.evaluation import Evaluation
 from fpa.evaluation.examples import EXAMPLES, read_examples, write_examples
 from fpa.evaluation.result import Result
-from fpa.evaluation.stored_plan import StoredPlan
+from fpa.evaluation.stored_block import (
+    REPEATED,
+    BlockNotes,
+    StoredBlock,
+    columns_of,
+    curve_columns,
+    needed_columns,
+    scores_of,
+)
 from fpa.files import open_table, read_json, refuse_links, writable_folder, write_json, write_table
-from fpa.notes import Note
 from fpa.values import checked
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 T = TypeVar("T")
 
 DESCRIPTION = "evaluation.json"
 FILES = (DESCRIPTION, "blocks/block-[0-9]*.parquet", "blocks/scores-[0-9]*.parquet", EXAMPLES)
 """The names of an evaluation's files, as patterns."""
-
-SIDES = ("mif", "lif")
-"""The orders of a curve."""
-
-REPEATED = ("score", "estimator")
-"""The columns of texts."""
-
-
-class StoredBlock(NamedTuple):
-    """A block as it is stored."""
-
-    columns: dict[str, NDArray[Any]]
-    """[N] or [N, K]."""
-    values: dict[tuple[str, str], NDArray[Any]]
-    """By score and estimator, [N]."""
-    notes: dict[str, Any]
-    """Problems, fractions, and the sums of sorted importance scores."""
 
 
 class EvaluationFolder:
@@ -96,14 +83,15 @@ class EvaluationFolder:
         refused: two evaluations must not be mixed. If evaluation.json is lost, the blocks say of themselves
         what they are.
         """
-        if self.blocks and (hidden := unseen(origin.plan.code)):
+        hidden = unseen(origin.plan.code)
+        if self.blocks and hidden:
             name, reason = next(iter(hidden.items()))
             cannot = f"holds blocks that cannot be continued with {name} ({reason})"
             raise InputError(f"{self.path} {cannot}: choose another folder (--output), or remove it")
         description = self.description()
         if description is not None:
             self._check_same(description.origin, origin)
-            return description.block
+            return description.block_size
         sizes = set[int]()
         foreign = dict[Path, object]()
         for path in map(self.file, self.blocks):
@@ -131,19 +119,12 @@ class EvaluationFolder:
 
     def write(self, number: int, block: StoredBlock, description: Description) -> None:
         """Store a block of the evaluation that is described."""
-        import pyarrow as pa
-
         writable_folder(self.path / "blocks")
-        codes = np.repeat(np.arange(len(block.values), dtype=np.int32), len(block.columns["index"]))
-        long: dict[str, Any] = {}
-        for place, column in enumerate(REPEATED):
-            texts = pa.array([key[place] for key in block.values], pa.string())
-            long[column] = pa.DictionaryArray.from_arrays(codes, texts)
-        long["image"] = np.tile(block.columns["index"], len(block.values))
-        long["value"] = np.concatenate([np.zeros(0), *block.values.values()])
-        _write(self.file(number, "scores"), pa.table(long), {}, description)
-        table = pa.table({name: _column(each) for name, each in block.columns.items()})
-        _write(self.file(number), table, block.notes, description)
+        notes = {**block.notes.to_json(), "block": description.block_size}
+        own = {"block": description.block_size}
+        key = description.origin.key
+        write_table(self.file(number, "scores"), block.scores_table(), own, key, REPEATED)
+        write_table(self.file(number), block.columns_table(), notes, key, REPEATED)
 
     def read(self) -> tuple[Description | None, list[StoredBlock]]:
         """evaluation.json, None where there is none, and the blocks; names all files that are damaged."""
@@ -158,7 +139,8 @@ class EvaluationFolder:
 
     def _each(self, read: Callable[[int], T]) -> list[T]:
         """What `read` makes of every block; all that are damaged are named together."""
-        found, damaged = list[T](), dict[Path, object]()
+        found: list[T] = []
+        damaged: dict[Path, object] = {}
         for number in self.blocks:
             try:
                 found.append(read(number))
@@ -173,16 +155,18 @@ class EvaluationFolder:
         path = self.file(number)
         key = description.origin.key
         table, notes = _read(path, key)
-        if missing := sorted(set(_columns(description.plan)) - set(table.column_names)):
+        missing = sorted(set(needed_columns(description.plan)) - set(table.column_names))
+        if missing:
             lacks = ", ".join(missing[:3])
             raise DamagedError({path: f"it is not a block of this evaluation: it has no {lacks}"})
-        long, _ = _read(self.file(number, "scores"), key)
-        try:
-            columns = {name: _array(table, name) for name in table.column_names}
-            path = self.file(number, "scores")
-            return StoredBlock(columns, _values(long, len(table)), notes)
-        except Exception as error:  # other types than were written
-            raise DamagedError({path: error}) from error
+        scores_path = self.file(number, "scores")
+        scores, _ = _read(scores_path, key)
+        with _damage_of(path):
+            columns = columns_of(table)
+            block_notes = BlockNotes.from_json(notes)
+        with _damage_of(scores_path):
+            values = scores_of(scores, len(table))
+        return StoredBlock(columns, values, block_notes)
 
     def clear(self) -> None:
         """Remove the files of an evaluation, and nothing else."""
@@ -200,62 +184,10 @@ def read_evaluation(folder: Path | str) -> tuple[Evaluation, Description]:
     if description is None or not blocks:
         raise InputError(f"{folder} holds no evaluation: run fpa evaluate with this folder first")
     try:
-        return _evaluation(description, blocks), description
+        return assembled(description, blocks), description
     except (KeyError, TypeError, ValueError, IndexError) as error:
         missing = f"what it describes is not in its blocks: {first_line(error)}"
         raise DamagedError({Path(folder) / DESCRIPTION: missing}) from error
-
-
-def _evaluation(description: Description, blocks: Sequence[StoredBlock]) -> Evaluation:
-    """The blocks of an evaluation as one."""
-    plan = description.plan
-    names = list(plan.estimators)
-    outputs = plan.outputs
-    first = blocks[0]
-
-    def column(name: str) -> NDArray[Any]:
-        return np.concatenate([block.columns[name] for block in blocks])
-
-    def by_name(columns: str) -> dict[str, NDArray[Any]]:
-        return {name: column(columns + name) for name in names if columns + name in first.columns}
-
-    uneven = f"share/mif/{names[0]}" in first.columns
-    shared: dict[str, Any] = {
-        "fractions": np.array(first.notes["fractions"]),
-        "indices": column("index"),
-        "labels": column("label"),
-        "targets": column("target"),
-        **{
-            name: column(name) if all(name in block.columns for block in blocks) else None
-            for name in ("confidence", "predicted")
-        },
-        # Earlier versions stored sentences.
-        "left_out": [Note.from_json(each) for block in blocks for each in block.notes["problems"]],
-        "complete": description.images == sum(len(block.columns["index"]) for block in blocks),
-        **{f"shares_{side}": by_name(f"share/{side}/") if uneven else None for side in SIDES},
-    }
-
-    def curves(masking: str, output: str, **more: Any) -> Evaluation:
-        sides: dict[str, Any] = {side: by_name(curve_column(masking, output, side, "")) for side in SIDES}
-        start, points = column(f"unmasked/{output}"), next(iter(sides["mif"].values())).shape[1]
-        known = first.notes.get("under", {}).get(masking, shared["fractions"][:points])
-        own: dict[str, Any] = {"fractions": np.array(known)}  # some maskings cannot remove everything
-        for side in SIDES if uneven and masking else ():
-            shares = by_name(f"{masking}|share/{side}/") or shared[f"shares_{side}"]
-            own[f"shares_{side}"] = {name: each[:, :points] for name, each in shares.items()}
-        return Evaluation(**shared | sides | own, unmasked=start, divided=plan.divided[output], **more)
-
-    return curves(
-        "",
-        outputs[0],
-        values={
-            score: {name: np.concatenate([block.values[score, name] for block in blocks]) for name in names}
-            for score in plan.scores
-        },
-        importance=_importance(blocks),
-        others={output: curves("", output) for output in outputs[1:]},
-        under={masking: curves(masking, outputs[0]) for masking in plan.maskings},
-    )
 
 
 @checked
@@ -275,21 +207,26 @@ def write_result(result: Result, folder: Path) -> Path:
     target = EvaluationFolder(writable_folder(folder))
     if target.description() is not None or target.blocks:
         raise InputError(f"{folder} already holds an evaluation: choose another folder")
-    columns: dict[str, Any] = {"index": evaluation.indices, "label": evaluation.labels}
-    columns["target"] = evaluation.targets
-    seen = {name: getattr(evaluation, name) for name in ("confidence", "predicted")}
-    columns |= {name: values for name, values in seen.items() if values is not None}
+    columns: dict[str, NDArray[Any]] = {
+        "index": evaluation.indices,
+        "label": evaluation.labels,
+        "target": evaluation.targets,
+    }
+    if evaluation.confidence is not None:
+        columns["confidence"] = evaluation.confidence
+    if evaluation.predicted is not None:
+        columns["predicted"] = evaluation.predicted
     outputs = {result.description.plan.output: evaluation, **evaluation.others}
     columns |= curve_columns(outputs, evaluation.under)
-    notes = {
-        "problems": [note.to_json() for note in evaluation.left_out],
-        "fractions": evaluation.fractions.tolist(),
-        "importance": {name: [1, *values.tolist()] for name, values in evaluation.importance.items()},
-        "under": {name: each.fractions.tolist() for name, each in evaluation.under.items()},
-    }
+    notes = BlockNotes(
+        left_out=evaluation.left_out,
+        fractions=evaluation.fractions.tolist(),
+        importance={name: [1, *means.tolist()] for name, means in evaluation.importance.items()},
+        under={name: each.fractions.tolist() for name, each in evaluation.under.items()},
+    )
     values = {(score, name): each for score, by in evaluation.values.items() for name, each in by.items()}
     images = len(evaluation.indices)
-    description = replace(result.description, block=max(images, 1), images=images)
+    description = replace(result.description, block_size=max(images, 1), images=images)
     target.write(0, StoredBlock(columns, values, notes), description)
     if result.examples is not None:
         write_examples(folder, result.examples, description.origin)
@@ -297,67 +234,13 @@ def write_result(result: Result, folder: Path) -> Path:
     return folder
 
 
-def curve_column(masking: str, output: str, side: str, estimator: str) -> str:
-    """The name of the column of a curve; `masking` is empty for the plan's own."""
-    return f"{masking}{'|' if masking else ''}{output}/{side}/{estimator}"
-
-
-def curve_columns(outputs: Mapping[str, Any], under: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns of curves: by output, the first of them also under further maskings."""
-    first = next(iter(outputs))
-    points = outputs[first].fractions.tolist()
-    parts = [("", output, curves) for output, curves in outputs.items()]
-    parts += [(masking, first, curves) for masking, curves in under.items()]
-    columns = {f"unmasked/{output}": curves.unmasked for output, curves in outputs.items()}
-    for side in SIDES:
-        for masking, output, curves in parts:
-            named = getattr(curves, side).items()
-            columns |= {curve_column(masking, output, side, name): curve for name, curve in named}
-        others = {f"{name}|": each for name, each in under.items() if each.fractions.tolist() != points}
-        for prefix, curves in {"": outputs[first], **others}.items():
-            shares = getattr(curves, f"shares_{side}") or {}
-            columns |= {f"{prefix}share/{side}/{name}": share for name, share in shares.items()}
-    return columns
-
-
-def _columns(plan: StoredPlan) -> Iterable[str]:
-    yield from ("index", "label", "target")
-    for output in plan.outputs:
-        yield f"unmasked/{output}"
-        yield from (curve_column("", output, side, name) for side in SIDES for name in plan.estimators)
-
-
-def _values(long: Any, count: int) -> dict[tuple[str, str], NDArray[Any]]:
-    """The long form of a block of `count` images as arrays [N] by score and estimator."""
-    keys = zip(*(long[column].to_pylist()[::count] for column in REPEATED), strict=True)
-    return dict(zip(keys, long["value"].to_numpy().reshape(-1, count), strict=True))
-
-
-def _importance(blocks: Sequence[StoredBlock]) -> dict[str, NDArray[Any]]:
-    sums: dict[str, Any] = {}
-    for block in blocks:
-        for name, values in block.notes["importance"].items():
-            sums[name] = sums.get(name, 0) + np.array(values)
-    return {name: values[1:] / max(values[0], 1) for name, values in sums.items()}
-
-
-def _column(values: NDArray[Any]) -> "pa.Array":
-    import pyarrow as pa
-
-    flat = pa.array(np.ascontiguousarray(values).reshape(-1))
-    return flat if values.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
-
-
-def _array(table: Any, name: str) -> NDArray[Any]:
-    column = table[name].combine_chunks()
-    if hasattr(column.type, "list_size"):
-        values: NDArray[Any] = column.flatten().to_numpy().reshape(-1, column.type.list_size)
-        return values
-    return column.to_numpy()  # type: ignore[no-any-return]
-
-
-def _write(path: Path, table: Any, notes: Mapping[str, Any], description: Description) -> None:
-    write_table(path, table, {**notes, "block": description.block}, description.origin.key, REPEATED)
+@contextmanager
+def _damage_of(path: Path) -> Iterator[None]:
+    """Whatever goes wrong here is damage of this file: it holds other types than were written."""
+    try:
+        yield
+    except Exception as error:
+        raise DamagedError({path: error}) from error
 
 
 def _read(path: Path, key: str | None) -> tuple[Any, dict[str, Any]]:

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from fpa.auditing.rule import FEWEST_IMAGES
 from fpa.errors import counted, percent, printable
+from fpa.evaluation.rankings import tied, worse_than_best
 from fpa.evaluation.result import Result, Results
-from fpa.evaluation.scored import tied, worse_than_best
 from fpa.show import rivals, scope, summary, words
 from fpa.show.names import estimator_names, model_name
 from fpa.show.rendering import rendered

@@ -143,7 +143,7 @@ def _evaluate(
             progress=display.evaluating(name, source.count),
         )
         display.unreadable(source.lost)
-        manifest.values["blocks"][name] = about.block
+        manifest.values["blocks"][name] = about.block_size
         if engine.compile_seconds:
             manifest.compilation[f"evaluate {name}"] = round(engine.compile_seconds, 2)
 

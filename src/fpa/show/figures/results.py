@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from fpa.errors import InputError, one_of
+from fpa.evaluation.rankings import best, rank_correlations
 from fpa.evaluation.result import Results
-from fpa.evaluation.scored import best, rank_correlations
 from fpa.show import summary
 from fpa.show.figures import style
 from fpa.show.figures.images import fpa_examples, of_model, sign_fluctuation

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from fpa.evaluation.rankings import best, rank_correlations, worse_than_best
 from fpa.evaluation.result import Result, Results
-from fpa.evaluation.scored import best, rank_correlations, worse_than_best
 from fpa.notes import Kind, Note
 from fpa.progress import duration
 from fpa.show import rivals, scope, summary, words

@@ -51,6 +51,7 @@ def best(result: "Result", score: str = "A") -> str:
 
 
 def _best(result: "Result", means: dict[str, float]) -> str:
+    """The same by means that are known."""
     names = [name for name in means if name in result.signed] or [*means]
     return max(names, key=means.__getitem__, default="")
 
@@ -64,13 +65,16 @@ def worse_than_best(result: "Result", score: str = "A") -> dict[str, float]:
 
 
 def _against_best(result: "Result", score: str) -> tuple[str, dict[str, float]]:
-    means, tests = goodness(result, score), dict[str, float]()
+    """The best explanation, and for every other one the p-value that it is as good."""
+    means = goodness(result, score)
     champion = _best(result, means)
+    p_values: dict[str, float] = {}
     for name in means:
         if name != champion and name in result.signed:
-            with suppress(InputError):
-                tests[name] = paired_test(result, champion, name, score).p
-    return champion, dict(zip(tests, holm(list(tests.values())).tolist(), strict=True))
+            with suppress(InputError):  # fewer than two images in common
+                p_values[name] = paired_test(result, champion, name, score).p
+    corrected = holm(list(p_values.values())).tolist()
+    return champion, dict(zip(p_values, corrected, strict=True))
 
 
 def tied(result: "Result", score: str = "A", alpha: float = 0.05) -> list[str]:
@@ -92,6 +96,7 @@ def rank_correlations(result: "Result") -> tuple[list[str], Floats]:
         for column, second in enumerate(means):
             both = [name for name in first if name in second and name in result.signed]
             if len(both) > 2:
-                values = [[each[name] for name in both] for each in (first, second)]
-                matrix[row, column] = spearman(*values)
+                ours = [first[name] for name in both]
+                theirs = [second[name] for name in both]
+                matrix[row, column] = spearman(ours, theirs)
     return names, matrix

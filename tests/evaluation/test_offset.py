@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import fpa
-from fpa.evaluation.head import head_of
+from fpa.evaluation.offset import logit_offset
 from fpa.notes import Kind, Note, Severity
 from fpa.show.tables import notes, results_table
 
@@ -164,7 +164,7 @@ def test_two_of_the_same_are_said_to_be_so_where_no_pair_is_left(images):
 
 def test_without_a_score_nothing_has_moved(images):
     result = evaluated(images[:4])
-    head = head_of(result.evaluation, {}, result.reliability, {})
+    head = logit_offset(result.evaluation, {}, result.reliability, {})
     assert head.offset == result.head.offset
     assert head.moved == ()
 

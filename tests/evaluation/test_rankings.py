@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 import fpa
-from fpa.evaluation.scored import best, rank_correlations, worse_than_best
+from fpa.evaluation.rankings import best, rank_correlations, worse_than_best
 from fpa.progress import as_text
 from fpa.show import figures
 from fpa.show.report import write_report

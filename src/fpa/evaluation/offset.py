@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fpa.notes import Kind, Note, Plain, Severity
 from fpa.scores.fidelity import Fidelity
@@ -19,7 +20,7 @@ MOVED = 0.05
 """A would be another where it moves by more than its interval, and by more than this share of the largest."""
 
 
-class Head(NamedTuple):
+class LogitOffset(NamedTuple):
     """What adding a number to all logits, which changes no probability, has done to an evaluation."""
 
     offset: float
@@ -53,34 +54,54 @@ class Head(NamedTuple):
         return next(map(clause, self.facts), "")
 
 
-def offset(logit: Any, centred: Any) -> float:
+def mean_offset(logit: ArrayLike, centred: ArrayLike) -> float:
     """The mean of all logits as a share of the mean centred logit, from both of the unmasked images [N].
 
-    >>> offset([6.0, 9.0], [4.0, 6.0])
+    A centred logit is the logit minus the mean of all logits, so that mean is the difference of the two.
+
+    >>> mean_offset([6.0, 9.0], [4.0, 6.0])
     0.5
     """
-    finite = np.isfinite(logit) & np.isfinite(centred)
-    means = [np.mean(np.asarray(each, dtype=np.float64)[finite]) for each in (logit, centred) if finite.any()]
-    return float(means[0] / means[1] - 1) if means and means[1] else math.nan
+    logits = np.asarray(logit, dtype=np.float64)
+    centred_logits = np.asarray(centred, dtype=np.float64)
+    finite = np.isfinite(logits) & np.isfinite(centred_logits)
+    if not finite.any():
+        return math.nan
+    mean_centred = centred_logits[finite].mean()
+    return float(logits[finite].mean() / mean_centred - 1) if mean_centred else math.nan
 
 
-def head_of(
+def logit_offset(
     evaluation: "Evaluation",
-    scores: Mapping[str, Fidelity],
+    fidelity: Mapping[str, Fidelity],
     agreement: Reliability,
     signed: Mapping[str, bool],
-) -> Head | None:
-    """The head of a model whose logit was scored; None where the centred logit was not followed beside it."""
-    beside = evaluation.others.get("centred")
-    if beside is None or not evaluation.divided:
+) -> LogitOffset | None:
+    """The offset of a model whose logit was scored; None where the centred logit was not followed beside it.
+
+    `fidelity`, `agreement` and `signed` are those of the logit.
+    """
+    centred = evaluation.others.get("centred")
+    if centred is None or not evaluation.divided:
         return None
-    centred = {name: beside.fidelity(name) for name in scores}
-    both = {name: (each.area, centred[name].area) for name, each in scores.items()}
-    least = MOVED * max((abs(area) for areas in both.values() for area in areas), default=0.0)
-    widths = {name: min(scores[name].interval, centred[name].interval) for name in both}
-    moved = [name for name, (logit, other) in both.items() if abs(logit - other) > max(least, widths[name])]
+    fidelity_centred = {name: centred.fidelity(name) for name in fidelity}
+    areas = {name: (each.area, fidelity_centred[name].area) for name, each in fidelity.items()}
+    largest = max((abs(area) for both in areas.values() for area in both), default=0.0)
+    moved = []
+    for name, (area, area_centred) in areas.items():
+        # What is smaller than either interval, or small beside the other areas, is no other A.
+        interval = min(fidelity[name].interval, fidelity_centred[name].interval)
+        if abs(area - area_centred) > max(MOVED * largest, interval):
+            moved.append(name)
     # Both must count the same pairs: what said the same as another by the logit enters none by either.
     counted = {name: sign for name, sign in signed.items() if name not in agreement.duplicates}
-    other = reliability(centred, counted).opposite["signed-unsigned"]
-    pairs = agreement.opposite["signed-unsigned"], other
-    return Head(offset(evaluation.unmasked, beside.unmasked), both, tuple(moved), opposite=pairs)
+    agreement_centred = reliability(fidelity_centred, counted)
+    return LogitOffset(
+        offset=mean_offset(evaluation.unmasked, centred.unmasked),
+        areas=areas,
+        moved=tuple(moved),
+        opposite=(
+            agreement.opposite["signed-unsigned"],
+            agreement_centred.opposite["signed-unsigned"],
+        ),
+    )

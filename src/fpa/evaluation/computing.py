@@ -1,0 +1,284 @@
+"""From the images of one block to its results: predict, explain, perturb and score.
+
+Nothing here waits for the device: the results of a block are fetched while the next one is computed.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fpa.data import ImageBlock, sketches
+from fpa.engine.devices import sent
+from fpa.engine.engine import Engine
+from fpa.engine.tasks import Task, problems
+from fpa.errors import InputError
+from fpa.evaluation.plan import Plan
+from fpa.evaluation.stored_block import BlockNotes, StoredBlock, curve_columns
+from fpa.evaluation.targets import Classes, classes_of
+from fpa.explanation import maps_of, raw_maps_of
+from fpa.models.saved import fingerprint
+from fpa.perturbation import Curves, curves_of, features_of, not_finite, segment_count
+from fpa.perturbation.features import Features
+from fpa.scores.score import Block, Score
+
+K = TypeVar("K")
+
+_PLACES = 201
+"""Places of the sorted importance scores that are kept."""
+
+
+@dataclass(frozen=True)
+class Engines:
+    """The model that is explained, and the one whose outputs the curves are of: mostly the same."""
+
+    explained: Engine
+    judge: Engine | None = None
+
+    @property
+    def judging(self) -> Engine:
+        """The one whose outputs the curves and scores are of."""
+        return self.judge or self.explained
+
+    @property
+    def distinct(self) -> set[Engine]:
+        """Both, each once."""
+        return {self.explained, self.judging}
+
+    @property
+    def weights(self) -> str:
+        """The fingerprint of what the numbers come from."""
+        own = fingerprint(self.explained.model)
+        return own if self.judge is None else f"{own} judged by {fingerprint(self.judge.model)}"
+
+    @property
+    def compile_seconds(self) -> float:
+        """Spent on compiling, so far."""
+        return sum(engine.compile_seconds for engine in self.distinct)
+
+    @property
+    def forms_used(self) -> dict[str, str]:
+        """The arithmetic of each kind of pass."""
+        return {**self.judging.forms_used, **self.explained.forms_used}
+
+    def expect(self, rows: int) -> None:
+        """Say how many passes are coming: whether compiling pays depends on it."""
+        for engine in self.distinct:
+            engine.expected_rows = max(engine.expected_rows, rows)
+
+
+@dataclass(frozen=True)
+class ComputedBlock:
+    """The results of a block on their way from the device; `fetched` waits for them."""
+
+    images: ImageBlock
+    columns: Mapping[str, Tensor]
+    """[N] or [N, K], by the column they are stored in."""
+    scores: Mapping[tuple[str, str], Tensor]
+    """[N], by score and estimator."""
+    importance: Mapping[str, Tensor]
+    """By estimator, see `_sorted_sum`."""
+    not_finite: Mapping[tuple[str, str], Tensor]
+    """bool [N], by what is not finite and whose it is."""
+    fractions: Tensor
+    fractions_under: Mapping[str, Tensor]
+    """By further masking."""
+    arrived: torch.cuda.Event | None
+    """Passed when all copies are there; None where there was nothing to copy."""
+
+    def fetched(self) -> StoredBlock:
+        """The results as they are stored, once they have arrived."""
+        if self.arrived is not None:
+            self.arrived.synchronize()
+        columns: dict[str, NDArray[np.generic]] = {
+            "index": np.array(self.images.indices, dtype=np.int64),
+            "label": self.images.labels.numpy(),
+            **{name: values.contiguous().numpy() for name, values in self.columns.items()},
+        }
+        notes = BlockNotes(
+            left_out=problems(self.not_finite, self.images.indices),
+            fractions=self.fractions.tolist(),
+            importance={name: sums.tolist() for name, sums in self.importance.items()},
+            under={name: fractions.tolist() for name, fractions in self.fractions_under.items()},
+        )
+        return StoredBlock(columns, {key: values.numpy() for key, values in self.scores.items()}, notes)
+
+
+def compute_block(
+    block: ImageBlock, engines: Engines, plan: Plan, rows_explained_again: Sequence[int]
+) -> ComputedBlock:
+    """Predict, explain, perturb and score the images of a block.
+
+    Scores that explain again are computed for `rows_explained_again` only.
+    """
+    engine = engines.explained
+    images = engine.images(block.images)
+    classes = classes_of(engine, images, block.labels, plan, block.indices)
+    explaining = plan.task(engine, images, classes.explained, block.indices)
+    maps, raw_maps = _explained(explaining, plan)
+    judging = explaining
+    logits = classes.logits
+    if engines.judging is not engine:
+        judging = replace(explaining, engine=engines.judging)
+        logits = engines.judging.predict(images)
+    # Segments are found once; pixels and patches are made anew where they are needed.
+    features = features_of(plan.features, images) if segment_count(plan.features) else plan.features
+    perturbed = _Perturbed(judging, plan, maps, logits=logits, classes=classes.true, features=features)
+    followed = perturbed.curves()
+    under = perturbed.under_further_maskings()
+    known = Block(
+        judging,
+        block.labels,
+        logits,
+        plan.estimators,
+        maps,
+        curves=followed,
+        masks=block.foreground,
+        fractions=plan.fractions,
+        features=features,
+        explained=explaining,
+        known_raw_maps=raw_maps,
+    )
+    scores = _scores(plan, known, rows_explained_again)
+    curves = {output: followed[output] for output in plan.outputs}
+    scored_curves = curves[plan.outputs[0]]
+    return ComputedBlock(
+        images=block,
+        columns=_leaving(_columns(images, classes, plan) | curve_columns(curves, under)),
+        scores=_leaving(scores),
+        importance=_leaving({name: _sorted_sum(values) for name, values in maps.items()}),
+        not_finite=_leaving(not_finite(images, maps, scored_curves)),
+        fractions=scored_curves.fractions,
+        fractions_under={name: each.fractions for name, each in under.items()},
+        arrived=_event(engine.device),
+    )
+
+
+def _explained(task: Task, plan: Plan) -> tuple[dict[str, Tensor], dict[str, Tensor] | None]:
+    """The maps [N, H, W] of every estimator, and the raw maps [N, C, H, W] if a score needs them.
+
+    Raw maps of all estimators at once take much memory: where none are needed, each is reduced when made.
+    """
+    if not any("raw maps" in score.needs for score in plan.scores):
+        return maps_of(task, plan.estimators), None
+    raw_maps = raw_maps_of(task, plan.estimators)
+    return {name: plan.estimators[name].reduce(raw) for name, raw in raw_maps.items()}, raw_maps
+
+
+@dataclass(frozen=True)
+class _Perturbed:
+    """The images of a block with pixels removed along its maps."""
+
+    task: Task
+    plan: Plan
+    maps: Mapping[str, Tensor]
+    logits: Tensor
+    """[N, classes], of the unmasked images."""
+    classes: Tensor
+    """[N]: the true ones."""
+    features: Features
+
+    def curves(self) -> dict[str, Curves]:
+        """By output, those that scores need besides included."""
+        return self._run(self.task, self.maps, self.plan.fractions, self.plan.followed)
+
+    def under_further_maskings(self) -> dict[str, Curves]:
+        """The curves of the output that is scored, by masking; what explanations are compared with is not."""
+        maps = {name: self.maps[name] for name in self.plan.varied}
+        output = self.plan.outputs[0]
+        curves = {}
+        for name, masking in self.plan.maskings.items():
+            task = replace(self.task, masking=masking)
+            fractions = self.plan.fractions_under(masking)
+            curves[name] = self._run(task, maps, fractions, [output])[output]
+        return curves
+
+    def _run(
+        self, task: Task, maps: Mapping[str, Tensor], fractions: Sequence[float], outputs: Sequence[str]
+    ) -> dict[str, Curves]:
+        return curves_of(
+            task,
+            maps,
+            fractions,
+            logits=self.logits,
+            labels=self.classes,
+            features=self.features,
+            outputs=outputs,
+            shown={name: each.label(name).text for name, each in self.plan.estimators.items()},
+        )
+
+
+def _scores(plan: Plan, block: Block, rows_explained_again: Sequence[int]) -> dict[tuple[str, str], Tensor]:
+    """The values [N] by score and estimator, or the error that says which are missing.
+
+    They are NaN where the image or the map is not finite, and those of scores that explain again wherever
+    the image is not one of these rows.
+    """
+    images = len(block.labels)
+    lost = ~block.task.images.isfinite().flatten(1).all(1)
+    bad = {name: lost | ~maps.isfinite().flatten(1).all(1) for name, maps in block.maps.items()}
+    explaining = any("explain" in score.needs for score in plan.scores)
+    few = block
+    if explaining and 0 < len(rows_explained_again) < images:
+        few = block.at(rows_explained_again)
+    found: dict[tuple[str, str], Tensor] = {}
+    for score in plan.scores:
+        again = "explain" in score.needs
+        count = len(rows_explained_again) if again else images
+        values = _values(score, few if again else block, count) if count else {}
+        for name in block.estimators:
+            if count == images:
+                whole = values[name].double()
+            else:
+                whole = block.logits.new_full((images,), torch.nan, dtype=torch.float64)
+                if count:
+                    whole[[*rows_explained_again]] = values[name].double().to(whole.device)
+            found[score.name, name] = whole.masked_fill(bad[name].to(whole.device), torch.nan)
+    return found
+
+
+def _values(score: Score, block: Block, count: int) -> Mapping[str, Tensor]:
+    """The values [count] that a score gives for every estimator."""
+    values = score(block)
+    for name in block.estimators:
+        shape = list(values[name].shape) if name in values else "nothing"
+        if shape != [count]:
+            needed = f"must give [{count}] values for {name}"
+            raise InputError(f"the score {score.name} {needed}, but gave {shape}")
+    return values
+
+
+def _sorted_sum(maps: Tensor) -> Tensor:
+    """How many of the maps [N, H, W] are finite, then the sum of their scores at places of the LIF order.
+
+    Sums of blocks can be added, so that the mean over all images needs no second pass over the maps.
+    """
+    values = maps.flatten(1).double() if maps.device.type != "mps" else maps.flatten(1)
+    finite = values.isfinite().all(1, keepdim=True)
+    places = torch.linspace(0, values.shape[1] - 1, min(values.shape[1], _PLACES)).round().long()
+    ordered = values.where(finite, 0).sort(1).values[:, sent(places, values.device)]
+    return torch.cat([finite.sum(0).to(values.dtype), ordered.sum(0)])
+
+
+def _columns(images: Tensor, classes: Classes, plan: Plan) -> dict[str, Tensor]:
+    """What is stored of images besides their curves: their classes, and what tells them from others."""
+    columns = {
+        "target": classes.explained,
+        "confidence": classes.logits.float().softmax(1).amax(1),
+        "looks": sketches(images),
+    }
+    return columns if plan.targets == "predicted" else {**columns, "predicted": classes.predicted}
+
+
+def _leaving(tensors: Mapping[K, Tensor]) -> dict[K, Tensor]:
+    """Copies on the CPU, queued behind the block's own work: they are waited for when they are stored."""
+    return {name: values.to("cpu", non_blocking=True) for name, values in tensors.items()}
+
+
+def _event(device: torch.device) -> torch.cuda.Event | None:
+    """Passed when everything queued so far is done; None where nothing is queued."""
+    return torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None

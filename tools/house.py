@@ -88,6 +88,7 @@ EXCEPTIONS = {
 FORWARDED = {
     "cli.parsing._filled": "calls the function of a command with the options that its signature declares",
     "cli.parsing._group": "fills a dataclass with the options that its fields declare",
+    "evaluation.keywords._made": "fills a dataclass with keywords that were checked against its fields",
     "study.recipe._made": "fills a dataclass with the values of a YAML file, each typed by its field",
     "masking.names._with_parameters": "calls a masking, a user's too, with parameters its signature has",
     "explanation.captum.Captum.raw_map.run": "calls a method of Captum's with what its signature has",

@@ -39,3 +39,37 @@ class Examples(griffe.Extension):
 
 def _fenced(paragraph: str) -> str:
     return f"```pycon\n{paragraph}\n```" if paragraph.startswith(">>>") else paragraph
+
+
+class Options(griffe.Extension):
+    """The fields of options as parameters of the functions whose keywords they are.
+
+    `@with_options(EvaluateOptions)` does it at run time; the pages are made without running anything. The
+    extension that knows the fields of dataclasses must stand before this one.
+    """
+
+    def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
+        """Called when all modules are known."""
+        for room in ("evaluation", "auditing"):
+            for module in pkg[room].modules.values():
+                for function in module.functions.values():
+                    for decorator in function.decorators:
+                        kind, _, options = str(decorator.value).rstrip(")").partition("(")
+                        if kind in ("with_options", "with_keywords"):
+                            _document(function, module[options].final_target)
+
+
+def _document(function: griffe.Function, options: griffe.Class) -> None:
+    """Give a function the fields of a class, and what its docstring and those of its bases say of them."""
+    helps = {}
+    for kind in [*reversed(options.mro()), options]:
+        for section in kind.docstring.parse("google") if kind.docstring else ():
+            if section.kind is griffe.DocstringSectionKind.attributes:
+                helps |= {each.name: " ".join(each.description.split()) for each in section.value}
+    fields = [each for each in options.parameters if each.name != "self"]
+    fields[0].kind = griffe.ParameterKind.positional_or_keyword  # which only running the dataclass would tell
+    leading = [each for each in function.parameters if each.name != "options"]
+    function.parameters = griffe.Parameters(*leading, *fields)
+    lines = [f"{each.name}: {helps[each.name]}" for each in fields]
+    text = function.docstring.value
+    function.docstring.value = text.replace("options: Each is a keyword.", "\n    ".join(lines))

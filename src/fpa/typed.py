@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
@@ -26,6 +27,39 @@ def typed(name: str, value: Any, kind: Any) -> Any:
     except UnfitError:
         seen = shortened(" ".join(value.split()), 80) if isinstance(value, str) else shown(value)
         raise InputError(f"{name} must be {type_in_words(_without_null(kind))}, got {seen}") from None
+
+
+READ_AS = "read as"
+
+PYTHON_ONLY: dict[str, Any] = {READ_AS: None}
+"""The metadata of a field that nobody can type."""
+
+
+def read_as(kind: Any) -> dict[str, Any]:
+    """The metadata of a field that takes more in Python than can be typed: what text is read as."""
+    return {READ_AS: kind}
+
+
+def typed_fields(settings: Any) -> dict[str, Any]:
+    """The fields of a dataclass that can be typed, each with the type that text is read as.
+
+    >>> from dataclasses import field, make_dataclass
+    >>> typed_fields(make_dataclass("Curve", [("points", int), ("mask", Any, field(metadata=PYTHON_ONLY))]))
+    {'points': <class 'int'>}
+    """
+    kinds = {item.name: item.metadata.get(READ_AS, item.type) for item in fields(settings)}
+    return {name: kind for name, kind in kinds.items() if kind is not None}
+
+
+def helps_of(source: Any) -> dict[str, str]:
+    """What the docstring of a function says of its parameters, or of a class, and those below, of fields."""
+    import docstring_parser
+
+    found: dict[str, str] = {}
+    for kind in reversed(getattr(source, "__mro__", [source])):
+        document = docstring_parser.parse(kind.__doc__ or "")
+        found |= {each.arg_name: each.description or "" for each in document.params}
+    return found
 
 
 def plain(text: str) -> Any:

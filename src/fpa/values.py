@@ -50,17 +50,23 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     @wraps(function)
     def calling(*arguments: P.args, **named: P.kwargs) -> R:
         bound = signature.bind(*arguments, **named)
-        for name, value in bound.arguments.items():
-            parameter = signature.parameters[name]
-            several = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-            if several or value is parameter.default:
-                continue
-            if type(value).__module__ == "numpy" and getattr(value, "ndim", 1) == 0:
-                bound.arguments[name] = value = value.item()  # a number like any other
-            check_type(name, value, kinds()[name])
+        check_arguments(bound, kinds())
         return function(*bound.args, **bound.kwargs)
 
     return calling
+
+
+def check_arguments(bound: inspect.BoundArguments, kinds: Mapping[str, Any]) -> None:
+    """Refuse arguments that are not of these types; numbers of NumPy become plain ones."""
+    for name, value in bound.arguments.items():
+        parameter = bound.signature.parameters[name]
+        several = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        if several or value is parameter.default:
+            continue
+        if type(value).__module__ == "numpy" and getattr(value, "ndim", 1) == 0:
+            value = value.item()
+            bound.arguments[name] = value
+        check_type(name, value, kinds[name])
 
 
 def check_type(name: str, value: Any, kind: Any) -> None:

@@ -941,7 +941,7 @@ class TestCommand:
         [
             (["nothing.safetensors"], "there is no model file nothing.safetensors"),
             (["shapes-none", "--maskings", "[blurr]"], "unknown masking 'blurr': did you mean 'blur'"),
-            (["shapes-none", "--count", "0"], "--count must be at least 1, got 0"),
+            (["shapes-none", "--count", "0"], "count must be at least 1, got 0"),
             (["shapes-none", "--device", "tpu"], "device must be cpu, cuda, cuda:N or mps"),
         ],
     )

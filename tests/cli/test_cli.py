@@ -163,7 +163,7 @@ def test_trains_with_fields_overridden(capsys, tmp_path):
             "of a list are separated by commas)",
         ),
         (["evaluate", "shapes-fpa", "--count", "eight"], "--count must be a whole number, got eight"),
-        (["audit", "shapes-fpa", "--count", "-3"], "--count must be at least 1, got -3"),
+        (["audit", "shapes-fpa", "--count", "-3"], "count must be at least 1, got -3"),
         (["finetune", "shapes-none", "--epochs", "0"], "fpa: epochs must be at least 1, got 0"),
         (["evaluate", "weights.pth"], "--model torchvision:NAME --weights weights.pth"),
         (["evaluate", "--model", "resnet18", "--data", "x"], "resnet18 needs weights"),
@@ -273,7 +273,7 @@ def test_interrupted_it_says_how_to_continue(capsys, monkeypatch, tmp_path):
     again = "fpa: stopped; run the same command again to continue\n"
     monkeypatch.setattr("fpa.study.trainings.train", interrupt)
     assert run(capsys, "train", "tiny", "--output", tmp_path)[::2] == (130, again)
-    monkeypatch.setattr("fpa.auditing.auditor.audit", interrupt)
+    monkeypatch.setattr("fpa.auditing.auditor.audit_with", interrupt)
     command = ["audit", "shapes-none", "--device", "cpu", "--quiet", "--output", tmp_path]
     assert run(capsys, *command)[::2] == (130, again)
     kept = "fpa: stopped; run the same command again, without --overwrite, to continue\n"

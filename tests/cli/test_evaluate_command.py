@@ -317,7 +317,7 @@ def test_labels_that_fit_no_output_are_unknown(here, capsys):
         (["mine:model", *QUICK, "--outputs", "logits"], "unknown output 'logits'"),
         (["mine:model", *QUICK, "--scores", "B"], "unknown score 'B'"),
         (["mine:model", *QUICK, "--precision", "float8"], "--precision must be one of auto, float32, tf32"),
-        (["mine:model", *QUICK, "--batch_size", "0"], "--batch_size must be at least 1, got 0"),
+        (["mine:model", *QUICK, "--batch_size", "0"], "batch_size must be at least 1, got 0"),
         (["mine:none", *QUICK], "cannot be imported"),
         (["torchvision:resnet18", *QUICK], "needs weights"),
         (["mine:model", *QUICK, "--data", "folder:nowhere"], "there is no folder nowhere"),

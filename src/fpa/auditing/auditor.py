@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from fpa.auditing.evidence import Findings, gather
 from fpa.auditing.rule import (
-    COMPARED_MASKINGS,
     FEWEST_IMAGES,
     MASKED,
     SAME_RANKING,
@@ -24,109 +23,100 @@ from fpa.auditing.rule import (
     stops,
 )
 from fpa.auditing.verdict import Audit
-from fpa.data.normalisation import Normalisation, as_normalisation
+from fpa.data.normalisation import as_normalisation
 from fpa.engine import Engine
 from fpa.errors import InputError
 from fpa.evaluation.evaluator import describe_subject, notes, open_subject, with_notes
+from fpa.evaluation.keywords import with_options
 from fpa.evaluation.loop import evaluate_blocks
-from fpa.evaluation.plan import make_plan
+from fpa.evaluation.options import AuditOptions, PlanOptions
+from fpa.evaluation.plan import plan_of, settings_of
 from fpa.evaluation.result import Result
 from fpa.evaluation.shards import load_result, read_evaluation
 from fpa.evaluation.stored_plan import StoredPlan
 from fpa.evaluation.targets import with_signs
-from fpa.explanation import Estimator, Estimators, Settings, get_estimators
+from fpa.explanation import Estimator, get_estimators
 from fpa.masking import Channels, Constant, FunctionMasking, Masking, get_masking, masking_json
 from fpa.notes import Kind, Note, Plain, Severity
 from fpa.perturbation import check_fractions, features_of
-from fpa.progress import Tell
 from fpa.statistics import Reliability
 from fpa.values import checked, described_fields
 
 BESIDE = ("centred", "logit", "accuracy")
 """Outputs that are followed in any case."""
-AUDITED = ("paper", "baselines", "twins")
-"""The paper's ten, and what they must beat: no gradients, and curves under the masking judged only."""
 
 
+@with_options(AuditOptions)
 @checked
 @torch.inference_mode(False)
-def audit(
-    model: nn.Module | Engine,
-    data: Any,
-    estimators: Estimators = AUDITED,
-    *,
-    count: int | None = None,
-    settings: Settings | None = None,
-    maskings: Sequence[Any] = COMPARED_MASKINGS,
-    points: int = 21,
-    features: str | int = "pixels",
-    outputs: str | Sequence[str] = ("centred",),
-    targets: str | int = "predicted",
-    class_index: Any = None,
-    seed: int = 0,
-    precision: Any = None,
-    normalisation: Normalisation | None = None,
-    device: torch.device | str | None = None,
-    folder: str | Path | None = None,
-    overwrite: bool = False,
-    name: str = "",
-    progress: bool | Tell = True,
-) -> Audit:
+def audit(model: nn.Module | Engine, data: Any, options: AuditOptions) -> Audit:
     """Can the evaluation of explanations on this model be trusted? See docs/audit.md for the rule.
 
-    - `data`: images [N, C, H, W], (images, labels), a loader, the name of a data set, ...; see
-      `fpa.data.image_source`, which also says what `normalisation` is for. Without labels the agreement
-      with the unmasked prediction stands in for the accuracy.
-    - `estimators`: at least one signed and one unsigned; random masking is measured in any case. By default
-      the paper's ten, the model-free maps and the blurred twins.
-    - `count`: use only so many images, chosen as in `fpa.evaluate`; default: all.
-    - `maskings`: what removing a pixel means. The first is judged; the others, with the same maps, show
-      whether the ranking of the estimators survives another masking. Several of a kind must differ in their
-      settings, which are then part of their names ("blur sigma=4").
-    - `points`: how many points a perturbation curve has.
-    - `features`: what is removed, "pixels", the side of square patches (16 for most vision transformers), or
-      "segments" of each image.
-    - `outputs`: what is followed, the first is judged; the rule is made for the "centred" logit.
-    - `targets`, `class_index`: the class explained, and which output stands for which class of the data; see
-      `fpa.evaluate`.
-    - `device`: where to work; by default where the model is.
-    - `folder`: where every block of images is stored as soon as it is done, so that the same call continues
-      after a crash; with `overwrite` it starts afresh.
-    - `name`: what is audited, for the page.
+    Args:
+        model: Any image classifier, or an `fpa.Engine`, as for `fpa.evaluate`.
+        data: Images [N, C, H, W], (images, labels), a loader, the name of a data set, ...; see
+            `fpa.image_source`. Without labels the agreement with the unmasked prediction stands in for the
+            accuracy.
+        options: Each is a keyword.
 
     >>> import fpa
-    >>> quick = Settings(ig_steps=5, sg_samples=2)
-    >>> verdict = audit(fpa.load_model("shapes-fpa"), "shapes", count=8, settings=quick, progress=False)
+    >>> model = fpa.load_model("shapes-fpa")
+    >>> verdict = audit(model, "shapes", count=8, ig_steps=5, sg_samples=2, progress=False)
     >>> verdict.verdict, verdict.exit_code, verdict.because[0]
     ('cannot tell', 4, 'Too few images: 8 could be used, at least 100 are needed.')
+
     """
-    named = _with_random(get_estimators(estimators, settings))
-    known = as_normalisation(normalisation)
+    return audit_with(model, data, options)
+
+
+def audit_with(model: nn.Module | Engine, data: Any, options: AuditOptions) -> Audit:
+    """The audit that these options describe."""
+    settings = settings_of(options)
+    known = as_normalisation(options.normalisation)
     scale = (known.mean, known.std) if known else (None, None)
-    by_name = _by_name(maskings, *scale)
+    by_name = _by_name(options.maskings, *scale)
     judged, *others = by_name
-    plan = make_plan(
-        named,
-        masking=by_name[judged],
-        maskings={other: by_name[other] for other in others},
-        fractions=_fractions(points, by_name[judged]),
-        features=features,
-        outputs=[*dict.fromkeys([*([outputs] if isinstance(outputs, str) else outputs), *BESIDE])],
-        targets=targets,
-        seed=seed,
-        precision=precision,
-        normalisation=normalisation,
+    followed = [options.outputs] if isinstance(options.outputs, str) else options.outputs
+    plan = plan_of(
+        PlanOptions(
+            estimators=_with_random(get_estimators(options.estimators, settings)),
+            masking=by_name[judged],
+            maskings={other: by_name[other] for other in others},
+            fractions=_fractions(options.points, by_name[judged]),
+            features=options.features,
+            outputs=[*dict.fromkeys([*followed, *BESIDE])],
+            targets=options.targets,
+            seed=options.seed,
+            precision=options.precision,
+            normalisation=options.normalisation,
+        )
     )
-    opening: dict[str, Any] = {"normalisation": normalisation, "count": count, "device": device}
-    opening["class_index"] = class_index
-    engine, source = open_subject(model, data, plan, stored=folder is not None, **opening)
+    engine, source = open_subject(
+        model,
+        data,
+        plan,
+        normalisation=options.normalisation,
+        count=options.count,
+        batch_size=options.batch_size,
+        device=options.device,
+        class_index=options.class_index,
+        stored=options.folder is not None,
+    )
     _check_enough(plan.features, source.first)
     plan, _ = with_signs(plan, engine, source)
     _with_random(plan.estimators)
+    name = options.name or ""
     with tempfile.TemporaryDirectory(prefix="fpa-") as temporary:
-        place = Path(folder or temporary)
-        subject = with_notes(describe_subject(engine, source, name), notes(engine, plan))
-        evaluate_blocks(engine, source, plan, place, subject=subject, overwrite=overwrite, progress=progress)
+        place = Path(options.folder or temporary)
+        evaluate_blocks(
+            engine,
+            source,
+            plan,
+            place,
+            subject=with_notes(describe_subject(engine, source, name), notes(engine, plan)),
+            overwrite=options.overwrite,
+            progress=options.progress,
+        )
         evaluation, description = read_evaluation(place)
     plain = plan.masking == Constant() or not plan.masking.trains
     return conclude(
@@ -135,7 +125,7 @@ def audit(
         name=name,
         size=source.first.shape[2:],
         tuned_with=None if plain else masking_json(plan.masking),
-        made_with={**described_fields(settings or Settings()), "device": engine.device.type},
+        made_with={**described_fields(settings), "device": engine.device.type},
     )
 
 

@@ -14,10 +14,6 @@ Verdict = Literal["reliable", "unreliable", "cannot tell"]
 State = Literal["good", "bad", "unclear"]
 
 
-COMPARED_MASKINGS = ("constant", "mean", "blur", "uniform")
-"""The maskings of an audit, unless others are named: the one judged, then those it is compared with."""
-
-
 EXIT_CODES: dict[Verdict, int] = {"reliable": 0, "unreliable": 3, "cannot tell": 4}
 
 

@@ -11,36 +11,30 @@ from rich.console import Console
 from rich.table import Table
 
 import fpa
-from fpa.auditing.rule import COMPARED_MASKINGS, FEWEST_IMAGES
+from fpa.auditing.rule import FEWEST_IMAGES
 from fpa.cli.folders import claimed, evaluation_of, remove_shown
 from fpa.cli.options import (
-    AuditOptions,
-    EvaluationOptions,
     ModelOptions,
     RunOptions,
     Subject,
     default_output,
+    engine_for,
     show,
+    told_apart,
 )
 from fpa.errors import InputError, at_least, counted, percent
+from fpa.evaluation.options import AuditOptions, EvaluateOptions
 from fpa.files import is_main_process
 from fpa.notes import Kind, Note, Severity
 from fpa.progress import Display
-
-MASKINGS: list[dict[str, Any] | str] = [*COMPARED_MASKINGS]
 
 
 def evaluate(
     model: str,
     *,
     images: ModelOptions,
-    how: EvaluationOptions,
-    masking: dict[str, Any] | str | None = None,
-    maps_of: str | None = None,
-    scores: list[str] = ["A"],  # noqa: B006
-    score_images: int = 100,
+    how: EvaluateOptions,
     judge: str | None = None,
-    examples: int = 8,
     run: RunOptions,
     command: str,
 ) -> int:
@@ -54,41 +48,34 @@ def evaluate(
         masking: What removing a pixel means: constant, black, mean, minimum, maximum, uniform, blur, bokeh,
             road or module:Class, with parameters as in --masking.name blur --masking.sigma 4; default: the
             masking that the model was trained with, or constant.
-        maps_of: The output that the maps explain; default: the one that is scored.
-        scores: Names of scores, module:NAME, or all that can be computed without explaining again; A is
-            always among them.
-        score_images: Images that scores which explain again are computed for, evenly over the data.
         judge: Another model of the same classes, saved or shipped (say, the one that fpa finetune made): the
             maps are those of MODEL, the curves and scores those of the judge; the masking is by default the
             one that the judge was trained with.
-        examples: Images shown with their maps in figures and report.
 
     """
     from fpa.evaluation.evaluator import describe_subject, judge_name, notes, open_subject, with_notes
     from fpa.evaluation.loop import evaluate_blocks
+    from fpa.evaluation.plan import plan_of
     from fpa.show import words
 
-    at_least("--examples", examples, 0)
     subject = images.open(model)
     card = getattr(subject.model, "card", None)
     other = None if judge is None else images.judge(judge, subject)
     if other is not None:  # its outputs are followed under the masking that it knows
         card = getattr(other.model, "card", card)
-    chosen: dict[str, Any] = {"maps_of": maps_of, "scores": scores}
-    chosen["score_images"] = score_images
-    chosen["masking"] = masking or _known_masking(getattr(card, "recipe", {}).get("masking"))
-    plan = fpa.make_plan(**chosen, **how.plan(subject.normalisation))
+    masking = how.masking or _known_masking(getattr(card, "recipe", {}).get("masking"))
+    plan = plan_of(replace(how, masking=masking, normalisation=subject.normalisation))
     source, note = images.images(subject, how.count)
-    engine, source = open_subject(how.engine(subject.model, source, run.device), source, plan, stored=True)
+    engine = engine_for(subject.model, source, how, run.device)
+    engine, source = open_subject(engine, source, plan, stored=True)
     about = replace(describe_subject(engine, source, subject.name, subject.classes), command=command)
     judging = None
     named = ""
     if other is not None:
-        judging = how.engine(other.model, source, run.device)
+        judging = engine_for(other.model, source, how, run.device)
         about = replace(about, judge=judge_name(engine, judging, source, other.name))
         named = f"by-{other.name}"
-    told = how.told_apart(masking=masking, maps_of=maps_of, **({} if scores == ["A"] else {"scores": scores}))
-    parts = subject.name, named, subject.elsewhere, told, how.count
+    parts = subject.name, named, subject.elsewhere, told_apart(how), how.count
     output = run.output or default_output("evaluate", *parts)
     noted = notes(judging or engine, plan)
     note = "\n".join(filter(None, (note, *map(words.clause, noted))))
@@ -100,7 +87,7 @@ def evaluate(
             plan,
             output,
             subject=with_notes(about, noted),
-            examples=examples,
+            examples=how.examples,
             judge=judging,
             overwrite=run.overwrite,
             progress=tell,
@@ -128,7 +115,6 @@ def audit(
     *,
     images: ModelOptions,
     how: AuditOptions,
-    maskings: list[dict[str, Any] | str] = MASKINGS,
     run: RunOptions,
     command: str,
 ) -> int:
@@ -141,15 +127,15 @@ def audit(
         model: A .safetensors file written by fpa, the name of a shipped model, torchvision:NAME, timm:NAME,
             hf:NAME (or hf:FOLDER, of Hugging Face), or module:function that returns a model. Or the folder of
             an evaluation, whose curves are judged as they are, in seconds.
-        maskings: What removing a pixel means: the masking that is judged, then others to compare it with.
 
     """
+    from fpa.auditing.auditor import audit_with
     from fpa.data.sets import has_training_images
     from fpa.evaluation.shards import DESCRIPTION
 
     if Path(model, DESCRIPTION).is_file():
         placed = replace(run, output=None, quiet=False)
-        if (images, how, maskings, placed) != (ModelOptions(), AuditOptions(), MASKINGS, RunOptions()):
+        if (images, how, placed) != (ModelOptions(), AuditOptions(), RunOptions()):
             raise InputError(f"{model} is an evaluation, judged as it was made: give no other settings")
         verdict = replace(fpa.audit_result(model), repeat=command)
         folder = Path(model)
@@ -161,13 +147,11 @@ def audit(
     subject = images.open(model)
     scale = subject.normalisation.mean, subject.normalisation.std
     # What is wrong is said before the images are looked at.
-    trains = [fpa.get_masking(masking, *scale).trains for masking in maskings]
+    trains = [fpa.get_masking(masking, *scale).trains for masking in how.maskings]
     source, note = images.images(subject, how.count)
-    engine = how.engine(subject.model, source, run.device)
-    told = how.told_apart(**({} if maskings == MASKINGS else {"maskings": maskings}))
-    output = run.output or default_output("audit", subject.name, subject.elsewhere, told, how.count)
-    stored: dict[str, Any] = {"folder": output, "overwrite": run.overwrite}
-    stored |= {"name": f"{subject.name} on {source.name}", **how.plan(subject.normalisation)}
+    engine = engine_for(subject.model, source, how, run.device)
+    parts = subject.name, subject.elsewhere, told_apart(how), how.count
+    output = run.output or default_output("audit", *parts)
     if found := evaluation_of(engine):
         hint = f"{found} holds an evaluation of this model, which fpa audit {found} judges in seconds"
         note = "\n".join(filter(None, (note, hint)))
@@ -176,12 +160,22 @@ def audit(
             few = f"{counted(source.count)}: with fewer than {FEWEST_IMAGES} the verdict is: cannot tell"
             display.say(few)
         tell = display.evaluating(subject.name, source.count)
-        verdict = fpa.audit(engine, source, maskings=maskings, progress=tell, **stored)
+        options = replace(
+            how,
+            count=None,
+            batch_size=None,
+            normalisation=subject.normalisation,
+            folder=output,
+            overwrite=run.overwrite,
+            name=f"{subject.name} on {source.name}",
+            progress=tell,
+        )
+        verdict = audit_with(engine, source, options)
         display.unreadable(source.lost)
         remove_shown(output)
         if verdict.verdict == "unreliable" and _can_be_named(model):
             if has_training_images(source.name):
-                masking = maskings[0] if trains[0] else "constant"
+                masking = how.maskings[0] if trains[0] else "constant"
                 advised = _finetune_command(model, images, source.name, masking)
                 verdict = replace(verdict, command=advised)
             else:
@@ -311,15 +305,14 @@ def finetune(
         print(f"{what}{where} {percent(tuned.card.accuracy)}{before}  {output / 'model.safetensors'}")
     count = min(audit_images, len(data.evaluation))
     if count and augmentation == "fpa":  # the audit removes pixels anywhere, not cells
-        how = AuditOptions(count=count, estimators=["paper"], ig_steps=50)
+        how = AuditOptions(("paper",), count=count, ig_steps=50, maskings=[masking])
         both = {"before": subject, "after": subject._replace(model=tuned)}
-        _audit_both(both, masking, images, how, output=output, run=run)
+        _audit_both(both, images, how, output=output, run=run)
     return 0
 
 
 def _audit_both(
     models: dict[str, Subject],
-    masking: dict[str, Any] | str,
     images: ModelOptions,
     how: AuditOptions,
     *,
@@ -327,16 +320,23 @@ def _audit_both(
     run: RunOptions,
 ) -> None:
     """Audit a model as it was and after fine-tuning, and show the two verdicts beside each other."""
+    from fpa.auditing.auditor import audit_with
+
     verdicts: dict[str, fpa.Audit] = {}
     for when, subject in models.items():
         folder = output / f"audit-{when}-{how.count}"
         source, note = images.images(subject, how.count)
         with claimed(folder, run, note if when == "before" else None) as display:
-            engine = how.engine(subject.model, source, run.device)
-            stored: dict[str, Any] = {"folder": folder, "overwrite": run.overwrite}
-            tell = display.evaluating(f"audit {when}", source.count)
-            stored |= {"name": f"{subject.name}, {when}", **how.plan(subject.normalisation)}
-            verdict = fpa.audit(engine, source, maskings=[masking], progress=tell, **stored)
+            options = replace(
+                how,
+                count=None,
+                normalisation=subject.normalisation,
+                folder=folder,
+                overwrite=run.overwrite,
+                name=f"{subject.name}, {when}",
+                progress=display.evaluating(f"audit {when}", source.count),
+            )
+            verdict = audit_with(engine_for(subject.model, source, how, run.device), source, options)
             _write(verdict, folder)
         verdicts[when] = verdict
     if run.quiet:

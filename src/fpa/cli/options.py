@@ -2,14 +2,16 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import fpa
 from fpa.errors import InputError, at_least, printable
-from fpa.study.recipe import SMALL, PlanSettings
+from fpa.evaluation.options import AuditOptions, EvaluateOptions
+from fpa.study.recipe import SMALL
+from fpa.typed import typed_fields
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -180,65 +182,29 @@ class ModelOptions:
         return fpa.image_source(data, channels=channels, labels=labels, **how), said
 
 
-@dataclass(kw_only=True)
-class EvaluationOptions(PlanSettings):
-    """How to evaluate.
+def engine_for(
+    model: "nn.Module", source: "ImageSource", how: EvaluateOptions | AuditOptions, device: str | None
+) -> "fpa.Engine":
+    """The model, ready for many passes."""
+    from fpa.engine.devices import chosen_device
+    from fpa.evaluation.plan import checked_precision
+    from fpa.models.wrap import classifier
 
-    Attributes:
-        count: How many test images; default: all of them, or the data set's own fixed choice.
-        outputs: What is followed while pixels are removed: logit, centred, margin, log_odds, probability or
-            accuracy; the first is scored.
-        targets: The class explained: predicted, label, best:2 (the second best of each image, and so on), or
-            the number of a class.
-        seed: Seed of everything random.
-        batch_size: Largest number of images in a pass; default: what fits in memory.
-
-    """
-
-    count: int | None = None
-    outputs: list[str] = field(default_factory=lambda: ["logit"])
-    targets: str = "predicted"
-    seed: int = 0
-    batch_size: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("count", "batch_size"):
-            at_least(f"--{name}", getattr(self, name), 1)
-
-    def plan(self, normalisation: "fpa.Normalisation") -> dict[str, Any]:
-        """The arguments of `make_plan` and `audit` that follow, for images normalised so."""
-        more = {name: getattr(self, name) for name in ("outputs", "targets", "seed")}
-        return super().plan(normalisation) | more
-
-    def told_apart(self, **more: Any) -> str:
-        """What was set of it, and `more`, for the name of a folder; neither count nor size of batches."""
-        usual, chosen = vars(type(self)()), vars(self) | {"count": None, "batch_size": None}
-        return in_a_name({name: value for name, value in chosen.items() if value != usual[name]} | more)
-
-    def engine(self, model: "nn.Module", source: "ImageSource", device: str | None) -> "fpa.Engine":
-        """The model, ready for many passes."""
-        from fpa.engine.devices import chosen_device
-        from fpa.models.wrap import classifier
-
-        precision = None if self.precision == "auto" else fpa.Precision(self.precision, self.precision)
-        network = classifier(model, source.first, chosen_device(device))
-        return fpa.Engine(network, precision=precision, batch_size=self.batch_size)
+    network = classifier(model, source.first, chosen_device(device))
+    precision = checked_precision(how.precision)
+    return fpa.Engine(network, precision=precision, batch_size=how.batch_size)
 
 
-@dataclass(kw_only=True)
-class AuditOptions(EvaluationOptions):
-    """How to evaluate.
+NOT_IN_NAMES = ("count", "batch_size", "examples", "score_images")
+"""Options that do not tell the folder of a result from others; the count stands at the end of its name."""
 
-    Attributes:
-        estimators: paper (the paper's ten), baselines (maps that know no model), twins (the other maps,
-            blurred), or names of estimators, captum:METHOD and maps:FILE included.
-        outputs: What is followed, as in fpa evaluate; the first is judged, by limits made for centred.
 
-    """
-
-    estimators: list[str] = field(default_factory=lambda: ["paper", "baselines", "twins"])
-    outputs: list[str] = field(default_factory=lambda: ["centred"])
+def told_apart(how: EvaluateOptions | AuditOptions) -> str:
+    """What was set of the options, for the name of a folder."""
+    usual = vars(type(how)())
+    names = [name for name in typed_fields(how) if name not in NOT_IN_NAMES]
+    chosen = {name: getattr(how, name) for name in names}
+    return in_a_name({name: value for name, value in chosen.items() if value != usual[name]})
 
 
 def in_a_name(settings: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ import argparse
 import difflib
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin
 
@@ -22,7 +22,7 @@ import docstring_parser
 import fpa
 from fpa.errors import InputError, shortened
 from fpa.study.recipe import Recipe
-from fpa.typed import plain, typed
+from fpa.typed import helps_of, plain, typed, typed_fields
 
 Command = Callable[..., int]
 Given = dict[str, Any]
@@ -110,7 +110,7 @@ def make_parser(function: Command, options: Mapping[str, Option]) -> Parser:
 
 
 def _add_positional(parser: Parser, function: Command) -> None:
-    helps = _helps(function)
+    helps = helps_of(function)
     for name, parameter in _parameters(function).items():
         if parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
             several = get_origin(parameter.annotation) is list
@@ -119,47 +119,47 @@ def _add_positional(parser: Parser, function: Command) -> None:
 
 def _options(source: Callable[..., Any], recipe: str | None = None) -> Iterator[Option]:
     """The options of a command; with the name of a recipe its values are the defaults."""
-    helps = _helps(source)
+    helps = helps_of(source)
     for name, parameter in _parameters(source).items():
         kind = parameter.annotation
         if kind is Recipe:
             yield from _recipe_options(Recipe() if recipe is None else fpa.load_recipe(recipe))
         elif is_dataclass(kind):
-            yield from _group_options(kind)
+            yield from _group_options(kind, helps)
         elif parameter.kind is parameter.POSITIONAL_OR_KEYWORD and get_origin(kind) is not list:
             yield Option(name, str | None, None, f"Another way to name {name.upper()}.")
         elif parameter.kind is parameter.KEYWORD_ONLY and name != "command":
             yield Option(name, kind, parameter.default, helps[name], is_flag=kind is bool)
 
 
-def _group_options(kind: Any) -> Iterator[Option]:
-    """The fields of a dataclass, each an option."""
+def _group_options(kind: Any, own: Mapping[str, str]) -> Iterator[Option]:
+    """The fields of a dataclass, each an option; of some the command has help of its `own`."""
     title = docstring_parser.parse(kind.__doc__ or "").short_description or ""
-    helps = _helps(kind)
+    helps = {**helps_of(kind), **own}
     usual = kind()
-    for item in fields(kind):
+    for name, field_type in typed_fields(kind).items():
         yield Option(
-            name=item.name,
-            kind=item.type,
-            default=getattr(usual, item.name),
-            help=helps[item.name],
+            name=name,
+            kind=field_type,
+            default=getattr(usual, name),
+            help=helps[name],
             group=title.rstrip("."),
-            is_flag=item.type is bool,
+            is_flag=field_type is bool,
         )
 
 
 def _recipe_options(settings: Any, prefix: str = "", group: str = "Recipe") -> Iterator[Option]:
     """The fields of a recipe, and of the settings in it, each an option; its name is not one."""
-    helps = _helps(type(settings))
-    for item in fields(settings):
-        value = getattr(settings, item.name)
+    helps = helps_of(type(settings))
+    for name, field_type in typed_fields(settings).items():
+        value = getattr(settings, name)
         if is_dataclass(value):
             title = docstring_parser.parse(value.__doc__ or "").short_description or ""
-            yield from _recipe_options(value, f"{prefix}{item.name}.", title.rstrip("."))
-        elif prefix or item.name != "name":
+            yield from _recipe_options(value, f"{prefix}{name}.", title.rstrip("."))
+        elif prefix or name != "name":
             # What is in a mapping is looked at when the recipe is made.
-            kind = dict[str, Any] if get_origin(item.type) is dict else item.type
-            yield Option(f"{prefix}{item.name}", kind, value, helps[item.name], group)
+            kind = dict[str, Any] if get_origin(field_type) is dict else field_type
+            yield Option(f"{prefix}{name}", kind, value, helps[name], group)
 
 
 def _given(parser: Parser, options: Mapping[str, Option], argv: Sequence[str]) -> Given:
@@ -213,7 +213,7 @@ def _filled(function: Command, given: Given) -> int:
 
 def _group(kind: Any, given: Given) -> Any:
     """A dataclass with the options that were given."""
-    return kind(**_chosen([item.name for item in fields(kind)], given))
+    return kind(**_chosen([*typed_fields(kind)], given))
 
 
 def _chosen(names: Sequence[str], given: Given) -> Given:
@@ -248,22 +248,14 @@ def _named(source: Callable[..., Any], name: str, given: Given) -> Any:
     raise InputError(f"name one {name}: {start} {word}, or {start} --{name} {word}")
 
 
-def _helps(source: Callable[..., Any]) -> dict[str, str]:
-    """What the docstrings say of parameters, or of fields, also of the classes below."""
-    found: dict[str, str] = {}
-    for kind in reversed(getattr(source, "__mro__", [source])):
-        document = docstring_parser.parse(kind.__doc__ or "")
-        found |= {each.arg_name: each.description or "" for each in document.params}
-    return found
-
-
 def _type_name(kind: Any) -> str:
     if get_origin(kind) in (Union, UnionType):
         return " | ".join(map(_type_name, get_args(kind)))
     if kind is NoneType:
         return "null"
-    plain_class = isinstance(kind, type) and not get_args(kind)
-    return kind.__name__ if plain_class else str(kind).replace("typing.", "")
+    if get_origin(kind) in (list, tuple):  # what one types is a list in both cases
+        return f"list[{_type_name(get_args(kind)[0])}]"
+    return kind.__name__ if isinstance(kind, type) and not get_args(kind) else "mapping"
 
 
 def _as_typed(value: Any) -> str:

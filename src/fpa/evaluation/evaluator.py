@@ -14,121 +14,79 @@ from fpa.data.normalisation import Normalisation
 from fpa.data.source import ImageSource, image_source
 from fpa.data.splits import ImageData
 from fpa.engine.engine import Engine
-from fpa.errors import InputError, at_least, warn
+from fpa.errors import InputError, warn
 from fpa.evaluation.description import SubjectFacts
+from fpa.evaluation.keywords import with_options
 from fpa.evaluation.loop import evaluate_blocks
+from fpa.evaluation.options import EvaluateOptions
 from fpa.evaluation.own_code import warn_of_unseen
-from fpa.evaluation.plan import Plan, make_plan
+from fpa.evaluation.plan import Plan, plan_of
 from fpa.evaluation.result import Result
 from fpa.evaluation.shards import load_result
-from fpa.explanation import Estimators, Settings
 from fpa.masking import get_masking, masking_json
 from fpa.models.hubs import class_names, normalisation_of
 from fpa.models.wrap import check_head, classifier, input_channels, unwrapped
 from fpa.notes import Kind, Note, Severity
-from fpa.progress import Tell
 from fpa.showing import clause
 from fpa.values import checked
 
 
+@with_options(EvaluateOptions)
 @checked
 @torch.inference_mode(False)
-def evaluate(
-    model: nn.Module | Engine,
-    data: Any,
-    estimators: Estimators = "paper",
-    *,
-    masking: Any = None,
-    points: int = 21,
-    fractions: Sequence[float] | None = None,
-    settings: Settings | None = None,
-    features: str | int = "pixels",
-    outputs: str | Sequence[str] = ("logit",),
-    maps_of: str | None = None,
-    scores: Any = ("A",),
-    score_images: int = 100,
-    targets: str | int = "predicted",
-    normalisation: Normalisation | None = None,
-    classes: Sequence[str] | None = None,
-    class_index: Any = None,
-    count: int | None = None,
-    seed: int = 0,
-    precision: Any = None,
-    device: torch.device | str | None = None,
-    judge: nn.Module | Engine | None = None,
-    masks: Any = None,
-    examples: int = 8,
-    folder: str | Path | None = None,
-    name: str | None = None,
-    progress: "bool | Tell" = True,
-) -> Result:
+def evaluate(model: nn.Module | Engine, data: Any, options: EvaluateOptions) -> Result:
     """Which explanations describe this model? Explain, perturb and score all images.
 
-    - `model`: any image classifier, or an `fpa.Engine`; it may be wrapped, compiled, in half precision
-      or return an object with `.logits`, and is left exactly as it was.
-    - `data`: a tensor, (images, labels), a loader, a data set, the name of a data set, ...; see
-      `fpa.data.image_source`. Labels are the numbers of the model's outputs; without them only the accuracy
-      is missing. Where the data have other classes than the model, their names or `class_index` decide.
-    - `estimators`: a set ("paper"), names, or a mapping of names to callables, Captum objects, ...
-    - `masking`, `points`, `fractions`, `features`, `outputs`, `maps_of`, `scores`, `score_images`, `targets`
-      (which class is explained) and `precision`: see `fpa.make_plan`.
-    - `normalisation`: how the model's images are normalised: needed for bytes and for images in 0..1, and
-      for folders and published data sets by name unless the model says it (a model of fpa or timm, or one
-      from `fpa.open_model`).
-    - `classes`: their names, in the order of the logits.
-    - `class_index`: which output of the model each class of the data stands for: a list [0, 217] or an array,
-      a mapping of names to numbers, or a JSON file of one.
-    - `count`: use only so many images: a random choice that is always the same, also in the commands. Of
-      a stream, and of a loader that shuffles, the first ones.
-    - `device`: where to work; by default where the model is.
-    - `judge`: another model with the same classes, for example one fine-tuned with FPA: the maps and the
-      explained classes are those of `model`, the curves and scores those of the judge.
-    - `masks`: bool [N, H, W], the pixels of the objects, for scores that need them; shapes, and folders with
-      boxes or segmentations, have their own.
-    - `examples`: images kept with their maps for the report.
-    - `folder`: where every block of images is stored as soon as it is done, so that the same call continues
-      after a crash; by default nothing stays on the disk.
+    Args:
+        model: Any image classifier, or an `fpa.Engine`; it may be wrapped, compiled, in half precision or
+            return an object with `.logits`, and is left exactly as it was.
+        data: A tensor, (images, labels), a loader, a data set, the name of a data set, ...; see
+            `fpa.image_source`. Labels are the numbers of the model's outputs; without them only the accuracy
+            is missing. Where the data have other classes than the model, their names or `class_index` decide.
+        options: Each is a keyword.
 
     >>> images = torch.randn(8, 1, 4, 4, generator=torch.Generator().manual_seed(0))
     >>> net = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
     >>> result = evaluate(net, images, ["ig_sum", "vg_abs"], points=5, progress=False)
     >>> sorted(result.fidelity), result.accuracy
     (['ig_sum', 'vg_abs'], None)
+
     """
-    at_least("examples", examples, 0)
-    plan = make_plan(
-        estimators,
-        settings=settings,
-        masking=masking,
-        points=points,
-        fractions=fractions,
-        features=features,
-        outputs=outputs,
-        maps_of=maps_of,
-        scores=scores,
-        score_images=score_images,
-        targets=targets,
-        seed=seed,
-        precision=precision,
-        normalisation=normalisation,
+    plan = plan_of(options)
+    engine, source = open_subject(
+        model,
+        data,
+        plan,
+        normalisation=options.normalisation,
+        count=options.count,
+        batch_size=options.batch_size,
+        device=options.device,
+        masks=options.masks,
+        class_index=options.class_index,
+        classes=options.classes,
+        stored=options.folder is not None,
     )
-    opening: dict[str, Any] = {"normalisation": normalisation, "count": count, "device": device}
-    opening |= {"masks": masks, "class_index": class_index, "classes": classes}
-    engine, source = open_subject(model, data, plan, stored=folder is not None, **opening)
-    about = describe_subject(engine, source, name, classes)
+    about = describe_subject(engine, source, options.name, options.classes)
     judging = None
-    if judge is not None:
-        where = None if isinstance(judge, Engine) else engine.device
-        judging, _ = open_subject(judge, source, plan, device=where)
+    if options.judge is not None:
+        where = None if isinstance(options.judge, Engine) else engine.device
+        judging, _ = open_subject(options.judge, source, plan, device=where)
         about = replace(about, judge=judge_name(engine, judging, source))
     noted = notes(judging or engine, plan)
-    about = with_notes(about, noted)
     for note in noted:
         warn(clause(note))
     with tempfile.TemporaryDirectory(prefix="fpa-") as temporary:
-        place = Path(folder or temporary)
-        how: dict[str, Any] = {"subject": about, "examples": examples, "judge": judging}
-        evaluate_blocks(engine, source, plan, place, progress=progress, **how)
+        place = Path(options.folder or temporary)
+        evaluate_blocks(
+            engine,
+            source,
+            plan,
+            place,
+            subject=with_notes(about, noted),
+            examples=options.examples,
+            judge=judging,
+            progress=options.progress,
+        )
         return load_result(place)
 
 
@@ -139,6 +97,7 @@ def open_subject(
     *,
     normalisation: Normalisation | None = None,
     count: int | None = None,
+    batch_size: int | None = None,
     device: torch.device | str | None = None,
     masks: Any = None,
     class_index: Any = None,
@@ -159,7 +118,10 @@ def open_subject(
         remedy = "use shuffle=False, without a sampler"
         raise InputError(f"the loader shuffles, so a stored evaluation could not be continued: {remedy}")
     if not isinstance(model, Engine):
-        model = Engine(classifier(model, source.first, device), precision=plan.precision)
+        network = classifier(model, source.first, device)
+        model = Engine(network, precision=plan.precision, batch_size=batch_size)
+    elif batch_size is not None:
+        raise InputError("the engine has a batch size of its own: leave out batch_size, or make another")
     elif device is not None and torch.empty(0, device=device).device != model.device:
         raise InputError(f"the engine is on {model.device}: make one on {device} or leave out device")
     elif plan.precision not in (None, model.precision):

@@ -1,29 +1,30 @@
 """The plan of an evaluation: all that determines its numbers, with one check and one JSON form."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from typing import Any, get_args
 
 from torch import Tensor
 
-from fpa.data.normalisation import Normalisation, as_normalisation
+from fpa.data.normalisation import as_normalisation
 from fpa.engine.arithmetic import Precision, PrecisionName
 from fpa.engine.engine import Engine
 from fpa.engine.outputs import OUTPUTS, check_outputs, explained_output
 from fpa.engine.tasks import Task
-from fpa.errors import InputError, at_least, one_of
+from fpa.errors import InputError, one_of
+from fpa.evaluation.keywords import with_keywords
+from fpa.evaluation.options import AuditOptions, PlanOptions
 from fpa.evaluation.own_code import own_code, with_code
 from fpa.evaluation.stored_plan import ScoreFacts, StoredPlan
-from fpa.explanation import Estimator, Estimators, Settings, get_estimators, passes
+from fpa.explanation import Estimator, Settings, get_estimators, passes
 from fpa.explanation.facts import EstimatorFacts
-from fpa.masking import Masking, get_masking, masking_json
+from fpa.masking import Masking, black, get_masking, masking_json
 from fpa.notes import Kind, Note, Plain, Severity
 from fpa.perturbation import check_fractions, check_left, segment_count, up_to
 from fpa.perturbation.curves import check_between
 from fpa.perturbation.features import Pixels
 from fpa.scores.score import ALL, Given, Passes, Score, get_scores
-from fpa.values import checked
 
 
 @dataclass(frozen=True)
@@ -195,90 +196,89 @@ class Plan:
         return costs
 
 
-@checked
-def make_plan(
-    estimators: Estimators = "paper",
-    *,
-    settings: Settings | None = None,
-    masking: Any = None,
-    maskings: Mapping[str, Any] | None = None,
-    points: int = 21,
-    fractions: Sequence[float] | None = None,
-    features: str | int = "pixels",
-    outputs: str | Sequence[str] = ("logit",),
-    maps_of: str | None = None,
-    scores: str | Score | Iterable[Any] = ("A",),
-    score_images: int = 100,
-    targets: str | int = "predicted",
-    seed: int = 0,
-    precision: str | Precision | None = None,
-    normalisation: Normalisation | None = None,
-) -> Plan:
+@with_keywords(PlanOptions)
+def make_plan(options: PlanOptions) -> Plan:
     """A plan, or the error that says what is wrong with it, before any work.
 
-    - `estimators`, `settings`: see `fpa.explain`.
-    - `masking`: a name, `{"name": "blur", "sigma": 4}`, `module:Class`, a masking or a function; default: 0
-      after normalisation. "black" needs the `normalisation` of the images.
-    - `points`: how many fractions of the features are removed, at least 3, evenly from 0 to 1 (with "road"
-      to 0.95); or `fractions` themselves.
-    - `features`: "pixels", the side of square patches in pixels, or "segments", about 100 superpixels of each
-      image ("segments:50": about so many).
-    - `outputs`: what is followed, the first is scored: "logit", "centred", "margin", "log_odds",
-      "probability", "accuracy". Where the logit is scored, the centred one is followed too.
-    - `maps_of`: the output that the maps explain; default: the one that is scored.
-    - `scores`: names of scores, or "all" that can be computed without explaining again; A is always among
-      them. One that was named and cannot be computed is refused before any work.
-    - `score_images`: how many images scores that explain again are computed for, evenly over the data.
-    - `targets`: the class that is explained and followed: the one "predicted", the "label", "best:2" (the
-      second best of each image, and so on), or the number of a class.
-    - `precision`: "auto", "float32", "tf32" or "bfloat16".
+    Args:
+        options: Each is a keyword.
 
     >>> plan = make_plan(["ig_sum", "random"], points=3)
     >>> plan.fractions, [score.name for score in plan.scores]
     ((0.0, 0.5, 1.0), ['A'])
+
     """
-    normalisation = as_normalisation(normalisation)
+    return plan_of(options)
+
+
+def plan_of(options: PlanOptions) -> Plan:
+    """The plan that these options describe, or the error that says what is wrong with them."""
+    normalisation = as_normalisation(options.normalisation)
     scale = (normalisation.mean, normalisation.std) if normalisation else (None, None)
-    named = get_estimators(estimators, settings)
-    outputs = [outputs] if isinstance(outputs, str) else list(outputs)
-    if not outputs or len(set(outputs)) < len(outputs):
-        raise InputError(f"outputs must be one or more different names, got {outputs}")
-    check_outputs(outputs)
-    explained = explained_output(maps_of, outputs)
+    named = get_estimators(options.estimators, settings_of(options))
+    outputs = _checked_outputs(options.outputs)
+    explained = explained_output(options.maps_of, outputs)
     if outputs[0] == "logit" and "centred" not in outputs:  # shows what a shift of all logits would change
         outputs.append("centred")
-    wanted = [scores] if isinstance(scores, (str, Score)) else list(scores)
+    wanted = [options.scores] if isinstance(options.scores, (str, Score)) else list(options.scores)
     chosen = get_scores(["A", *wanted])
-    known = {score.name for score in get_scores(["A", *(each for each in wanted if each != ALL)])}
-    at_least("score_images", score_images, 1)
-    if isinstance(features, str) and features.isdigit():
-        features = int(features)
-    if segments := segment_count(features):
-        features = f"segments:{segments}"
-    if isinstance(precision, str):
-        one_of("precision", precision, ("auto", *get_args(PrecisionName)))
-        precision = None if precision == "auto" else Precision(precision, precision)  # type: ignore[arg-type]
-    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
-        raise InputError(f"seed must be a whole number of at least 0, got {seed!r}")
-    removal, *others = (get_masking(each, *scale) for each in (masking, *(maskings or {}).values()))
-    shares = check_fractions(points, fractions, removal.most)
+    by_name = get_scores(["A", *(each for each in wanted if each != ALL)])
+    removal = get_masking(options.masking, *scale)
+    others = {name: get_masking(each, *scale) for name, each in (options.maskings or {}).items()}
+    shares = check_fractions(options.points, options.fractions, removal.most)
     _check_scored(shares)
     plan = Plan(
         named,
         removal,
         tuple(shares),
-        features=features,
+        features=_checked_features(options.features),
         outputs=tuple(outputs),
         maps_of=explained,
         scores=chosen,
-        optional=frozenset(score.name for score in chosen) - known,
-        score_images=score_images,
-        maskings=dict(zip(maskings or {}, others, strict=True)),
-        targets=_checked_targets(targets),
-        seed=seed,
-        precision=precision,
+        optional=frozenset(score.name for score in chosen) - {score.name for score in by_name},
+        score_images=options.score_images,
+        maskings=others,
+        targets=_checked_targets(options.targets),
+        seed=options.seed,
+        precision=checked_precision(options.precision),
     )
     return replace(plan, code=own_code(plan))
+
+
+def settings_of(options: PlanOptions | AuditOptions) -> Settings:
+    """The numbers of the families of estimators, given one by one or all in one."""
+    single = Settings(options.ig_steps, options.sg_samples, options.sigma, options.reference)
+    if options.settings is not None:
+        if single != Settings():
+            raise InputError("give settings, or ig_steps, sg_samples, sigma and reference, not both")
+        return options.settings
+    normalisation = as_normalisation(options.normalisation)
+    if options.reference == "black" and normalisation is not None:
+        return replace(single, reference=black(normalisation.mean, normalisation.std))
+    return single
+
+
+def _checked_outputs(outputs: str | Sequence[str]) -> list[str]:
+    listed = [outputs] if isinstance(outputs, str) else list(outputs)
+    if not listed or len(set(listed)) < len(listed):
+        raise InputError(f"outputs must be one or more different names, got {listed}")
+    check_outputs(listed)
+    return listed
+
+
+def _checked_features(features: str | int) -> str | int:
+    if isinstance(features, str) and features.isdigit():
+        return int(features)
+    segments = segment_count(features)
+    return f"segments:{segments}" if segments else features
+
+
+def checked_precision(precision: str | Precision | None) -> Precision | None:
+    """The arithmetic of a name; None leaves it to the device."""
+    if not isinstance(precision, str):
+        return precision
+    one_of("precision", precision, ("auto", *get_args(PrecisionName)))
+    return None if precision == "auto" else Precision(precision, precision)  # type: ignore[arg-type]
 
 
 def _check_scored(fractions: Sequence[float]) -> None:

@@ -1,22 +1,22 @@
 """A study described as data: dataclasses that check themselves, and YAML files of the same fields."""
 
 import json
-import math
 import os
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from functools import reduce
 from importlib import resources
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 from fpa.errors import InputError, at_least, one_of, printable, shortened, unknown
+from fpa.evaluation.options import CurveOptions, ExampleOptions, PlanOptions, ScoreOptions
 from fpa.training.settings import FPASettings, RectangleSettings, TrainingSettings
-from fpa.typed import typed
-from fpa.values import check_types, checked
+from fpa.typed import typed, typed_fields
+from fpa.values import check_type, check_types, checked
 
 if TYPE_CHECKING:
     from fpa.data.normalisation import Normalisation
@@ -71,78 +71,19 @@ class DataSettings:
 
 
 @dataclass(kw_only=True)
-class PlanSettings:
-    """Explaining and perturbing, as set in recipes and commands; see fpa.Settings.
+class EvaluationSettings(ExampleOptions, ScoreOptions, CurveOptions):
+    """Explaining, perturbing and scoring."""
 
-    Attributes:
-        estimators: paper (the paper's ten), baselines (maps that know no model), twins (the other maps,
-            blurred), or names of estimators, captum:METHOD and maps:FILE included.
-        ig_steps: Steps of integrated gradients.
-        sg_samples: Noisy copies of SmoothGrad and its squared variant.
-        sigma: Standard deviation of their noise, as a share of each image's range.
-        reference: Where integrated gradients start: masked (the fully masked image) or black.
-        points: Points of a perturbation curve, evenly spaced from 0 to 100 % of the features.
-        features: What is removed together: pixels, the side of square patches in pixels, or segments (about
-            100 superpixels of each image; segments:50 for about so many).
-        precision: Arithmetic of gradients and forward passes; auto: what suits the device.
+    prefix: ClassVar[str] = "evaluation."
 
-    """
-
-    estimators: list[str] = field(default_factory=lambda: ["paper"])
-    ig_steps: int = 200
-    sg_samples: int = 15
-    sigma: float = 0.15
-    reference: Literal["masked", "black"] = "masked"
-    points: int = 21
-    features: str | int = "pixels"
-    precision: Literal["auto", "float32", "tf32", "bfloat16"] = "auto"
-
-    def __post_init__(self) -> None:
-        check_types(self)
-        for name, least in (("ig_steps", 1), ("sg_samples", 1), ("points", 3)):
-            at_least(name, getattr(self, name), least)
-        if not 0 <= self.sigma < math.inf:
-            raise InputError(f"sigma must be a finite number of at least 0, got {self.sigma}")
-        if not self.estimators:
-            raise InputError("estimators must name at least one estimator")
-
-    def plan(self, normalisation: "Normalisation") -> dict[str, Any]:
-        """The arguments of `make_plan` and `audit` that follow, for images normalised so."""
-        from fpa.explanation.raw_maps import Settings
-        from fpa.masking import black
-
-        reference = black(**asdict(normalisation)) if self.reference == "black" else "masked"
-        return {
-            **{name: getattr(self, name) for name in ("estimators", "points", "features", "precision")},
-            "settings": Settings(self.ig_steps, self.sg_samples, self.sigma, reference),
-            "normalisation": normalisation,
-        }
-
-
-@dataclass(kw_only=True)
-class EvaluationSettings(PlanSettings):
-    """Explaining, perturbing and scoring.
-
-    Attributes:
-        outputs: What is tracked: logit, centred, margin, log_odds, probability or accuracy; the first is
-            scored.
-        maps_of: The output that the maps explain; null: the one that is scored.
-        scores: Names of scores, module:NAME, or all; A is always among them.
-        score_images: Images that scores which explain again are computed for, evenly over the data.
-        examples: Images shown with their maps in figures and report.
-
-    """
-
-    outputs: list[str] = field(default_factory=lambda: ["logit"])
-    maps_of: str | None = None
-    scores: list[str] = field(default_factory=lambda: ["A"])
-    score_images: int = 100
-    examples: int = 24
+    examples: int = field(default=24, metadata={"least": 1})
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("score_images", "examples"):
-            at_least(f"evaluation.{name}", getattr(self, name), 1)
+        for name, kind in typed_fields(self).items():
+            check_type(f"{self.prefix}{name}", getattr(self, name), kind)
+        if not self.estimators:
+            raise InputError("evaluation.estimators must name at least one estimator")
 
 
 @dataclass
@@ -252,6 +193,11 @@ class Recipe:
             values[variant.augmentation] = json.loads(json.dumps(variant.settings))
         return values
 
+    def plan_options(self, normalisation: "Normalisation") -> PlanOptions:
+        """The options of the plan of its evaluations, for images normalised so."""
+        own = PlanOptions(masking=self.masking, seed=self.seed, normalisation=normalisation)
+        return own.with_fields_of(self.evaluation)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values only, as in the YAML file."""
         return dict(json.loads(json.dumps(asdict(self))))  # tuples become lists, as in a file
@@ -346,7 +292,7 @@ def _made(kind: type[T], values: Any, path: str = "") -> T:
     if not isinstance(values, dict):
         raise InputError(f"recipe field {path} must be a mapping, got {shortened(repr(values))}")
     prefix = f"{path}." if path else ""
-    known = {item.name: item.type for item in fields(kind)}  # type: ignore[arg-type]
+    known = typed_fields(kind)
     made = {}
     for key, value in values.items():
         field_path = f"{prefix}{key}"

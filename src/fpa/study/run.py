@@ -17,7 +17,7 @@ from fpa.evaluation.description import Origin
 from fpa.evaluation.evaluator import describe_subject
 from fpa.evaluation.examples import EXAMPLES
 from fpa.evaluation.loop import evaluate_blocks, made_with, suited
-from fpa.evaluation.plan import Plan, make_plan
+from fpa.evaluation.plan import Plan, plan_of
 from fpa.evaluation.result import Results
 from fpa.evaluation.shards import EvaluationFolder, read_evaluation
 from fpa.files import folder_lock
@@ -85,11 +85,7 @@ def finished_study(
 
 def _planned(recipe: Recipe, data: ImageData) -> Plan:
     """The plan of a recipe for its images, with the scores that can be computed of them."""
-    how = recipe.evaluation
-    names = ("outputs", "maps_of", "scores", "score_images")
-    chosen: dict[str, Any] = {name: getattr(how, name) for name in names}
-    chosen["masking"] = recipe.masking
-    plan = make_plan(seed=recipe.seed, **chosen, **how.plan(data.normalisation))
+    plan = plan_of(recipe.plan_options(data.normalisation))
     if sum(each.explains for each in plan.estimators.values()) < 2:
         named = ", ".join(plan.estimators)
         raise InputError(f"evaluation.estimators must name at least two explanations, got {named}")

@@ -190,7 +190,7 @@ class Tell:
         self.estimator = estimator
         pace = f"{self.pace:.1f} images/s" if self.done > self.skipped else ""
         share = self.done / self.images if self.images else 0.0
-        self.display.bar(self.name, share, f"{truncated(estimator, 12):<12} {pace}", self.left)
+        self.display.bar(self.name, share, f"{clipped(estimator, 12):<12} {pace}", self.left)
 
     def advance(self, images: int) -> None:
         """So many more images are done."""
@@ -233,6 +233,6 @@ def as_text(renderable: Any) -> str:
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
-def truncated(text: str, most: int | None) -> str:
+def clipped(text: str, most: int | None) -> str:
     """The text, or its beginning and an ellipsis, in at most so many characters."""
     return text if most is None or len(text) <= most else text[: most - 1].rstrip() + "…"

@@ -326,7 +326,8 @@ def _with_random(estimators: Mapping[str, Estimator]) -> dict[str, Estimator]:
 
 def _check_enough(features: str | int, images: Tensor) -> None:
     """Refuse patches so large that the first share of `MASKED` is less than one of them."""
-    count, needed = features_of(features, images[:1]).most, 100 // MASKED[0]
+    count = features_of(features, images[:1]).most
+    needed = 100 // MASKED[0]
     if count < needed:
         size = f"{images.shape[2]} x {images.shape[3]} pixels"
         raise InputError(

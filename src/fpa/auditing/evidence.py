@@ -135,14 +135,13 @@ def _with_agreement(
     explanations = [name for name in signed if name in result.fidelity]
     # Where too little is left to compare, the names are those of all estimators.
     compared = [signed[name] for name in agreement.by_area if name in signed]
-    pairs = [pair for pair in agreement.pairs if pair.kind == "signed-unsigned"]
     ours = {name: result.fidelity[name] for name in explanations}
     return replace(
         evidence,
         signed=sum(compared),
         unsigned=len(compared) - sum(compared),
         opposite=agreement.opposite["signed-unsigned"],
-        contradictions=sum(pair.contradiction for pair in pairs),
+        contradictions=agreement.counts("signed-unsigned").significant,
         correlation=agreement.correlation["all"],
         agreement={
             masking: ranking_agreement(ours, {name: theirs[name] for name in explanations})

@@ -1,12 +1,13 @@
 """The scores of one model: which explanation is best, how surely, and which scores agree."""
 
+import math
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fpa.errors import InputError, one_of
-from fpa.statistics.intervals import Floats, PairedTest, holm, spearman, t_test
+from fpa.statistics.intervals import Floats, PairedTest, critical, holm, spearman, t_test
 
 if TYPE_CHECKING:
     from fpa.evaluation.result import Result
@@ -21,6 +22,19 @@ def values_of(result: "Result", estimator: str, score: str = "A") -> Floats:
     one_of("score", score, ["A", *result.evaluation.values])
     values = result.evaluation.values[score][estimator]
     return np.where(fidelity.kept & np.isfinite(values), values, np.nan)
+
+
+def mean_curve(result: "Result", side: str, estimator: str) -> tuple[Floats, Floats]:
+    """The mean "mif" or "lif" curve over the images used and half its 95 % interval, [K] each.
+
+    A single image has no interval: NaN.
+    """
+    fidelity = result.fidelity[estimator]
+    curves = np.asarray(getattr(result.evaluation, side)[estimator], dtype=np.float64)[fidelity.kept]
+    if fidelity.normalise == "each":
+        curves = curves / curves[:, :1]
+    deviation = curves.std(axis=0, ddof=1) if len(curves) > 1 else np.full(curves.shape[1], np.nan)
+    return curves.mean(axis=0), critical(len(curves)) * deviation / math.sqrt(len(curves))
 
 
 def paired_test(result: "Result", first: str, second: str, score: str = "A") -> PairedTest:

@@ -100,9 +100,11 @@ def _explained(name: str, facts: EstimatorFacts) -> Explained:
     if kind == "captum":
         family = Family("Captum", f"Captum’s {escape(str(settings.pop('method')))}")
     elif kind == "maps":
-        family, settings = Family("Maps from a file", "read from a file"), {}
+        family = Family("Maps from a file", "read from a file")
+        settings = {}
     elif family is None:
-        family, settings = Family("Your own", f"computed by {escape(printable(name))}", True), {}
+        family = Family("Your own", f"computed by {escape(printable(name))}", True)
+        settings = {}
     formula = family.formula
     if not family.plain:
         formula = f"x · {formula}" if facts.times_input else formula

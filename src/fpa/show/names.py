@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from fpa.errors import printable
 from fpa.evaluation.result import Results
 from fpa.explanation.facts import Label
-from fpa.progress import truncated
+from fpa.progress import clipped
 from fpa.show.families import family_of
 from fpa.show.summary import groups
 
@@ -57,7 +57,7 @@ def estimator_name(
     r"""An estimator the way the paper writes it: as "text", "mathtext" (figures), "html" or "latex".
 
     `label` has the parts of the name; without it the name is shown as it is. Both are
-    escaped where the style needs it, and shortened to `most` characters.
+    escaped where the style needs it, and clipped to `most` characters.
 
     >>> estimator_name("vgx_sum", label=Label("vgx_sum", "VG", True, "sum"))
     "VG'_sum"
@@ -68,7 +68,7 @@ def estimator_name(
     """
     prime, below, escaped = _FORMS[style]
     label = label or Label(name, name)
-    text = escaped(truncated(printable(label.name), most)) + (prime if label.prime else "")
+    text = escaped(clipped(printable(label.name), most)) + (prime if label.prime else "")
     return text + (below.format(label.reduction) if label.reduction else "")
 
 
@@ -141,7 +141,8 @@ def estimator_looks(*several: Results) -> dict[str, Look]:
     """
     kinds = {"Signed": 0, "Unsigned": 1, "Baseline": 2, "Blurred twin": 3}
     facts = {name: own for each in several for name, own in each.first.description.plan.estimators.items()}
-    colours, looks = dict(_FAMILIES), dict[str, Look]()
+    colours = dict(_FAMILIES)
+    looks: dict[str, Look] = {}
     free = [colour for colour, _ in _ORDER if colour not in colours.values()]
     of_kind = Counter[tuple[str, str]]()
     for title, names in groups(*several).items():

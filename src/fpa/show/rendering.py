@@ -32,10 +32,10 @@ def rendered(template: str, **values: Any) -> str:
     return environment.get_template(template).render(values, summary=summary)
 
 
-def write_page(path: str | Path, template: str, **values: Any) -> Path:
-    """Write a template, filled in, to `path`, in one piece."""
+def write_page(path: str | Path, page: str) -> Path:
+    """Write a page to `path`, in one piece."""
     writable_folder(Path(path).parent)
-    return write_text(Path(path), rendered(template, **values))
+    return write_text(Path(path), page)
 
 
 def number(value: float, digits: int = 1, sign: bool = False) -> str:

@@ -55,7 +55,8 @@ def _sentence(
 
 def best_model_free(results: Results) -> list[str]:
     """Which of the maps that know no model has the highest A, for every model; nothing where they are few."""
-    names, found = estimator_names(results), []
+    names = estimator_names(results)
+    found = []
     for key, model in results.models.items():
         free = [name for name in model.description.plan.model_free if name in model.fidelity]
         if len(free) > 1:
@@ -67,7 +68,8 @@ def best_model_free(results: Results) -> list[str]:
 
 def brief(results: Results) -> list[str]:
     """How many explanations beat model-free maps and their own twins, in a line each."""
-    names, lines = estimator_names(results), best_model_free(results)
+    names = estimator_names(results)
+    lines = best_model_free(results)
     free = ", ".join(names.get(name, name) for name in results.first.description.plan.model_free)
     kinds = {"model_free": f"every model-free map ({free})", "twin": "their own blurred twin"}
     for kind, what in kinds.items():

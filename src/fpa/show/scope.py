@@ -25,12 +25,16 @@ def matrix(
     results: Results, model: str, style: str = "text", most: int | None = None
 ) -> list[tuple[str, list[str]]]:
     """For every explanation, best first: its name, and its A minus that of each before it, with a mark."""
-    agreement, names = results.models[model].reliability, estimator_names(results, style=style, most=most)
-    differences, marks = agreement.matrix(), agreement.marks()
-    return [
-        (names[row], [f"{differences.loc[row, other]:+.1f}{marks.loc[row, other]}" for other in before])
-        for row, before in ((row, agreement.by_area[:place]) for place, row in enumerate(agreement.by_area))
-    ]
+    agreement = results.models[model].reliability
+    names = estimator_names(results, style=style, most=most)
+    differences = agreement.matrix()
+    marks = agreement.marks()
+    lines = []
+    for place, row in enumerate(agreement.by_area):
+        before = agreement.by_area[:place]
+        cells = [f"{differences.loc[row, other]:+.1f}{marks.loc[row, other]}" for other in before]
+        lines.append((names[row], cells))
+    return lines
 
 
 def for_terminal(results: Results) -> list[RenderableType]:

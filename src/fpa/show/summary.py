@@ -1,10 +1,8 @@
-"""What tables, figures and reports share: groups of estimators, the best one, counts, mean curves, titles."""
+"""What tables, figures and reports share: groups of estimators, counts, titles, sentences on all models."""
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from fpa.auditing.rule import FEWEST_IMAGES
 from fpa.errors import counted
@@ -12,7 +10,7 @@ from fpa.evaluation.result import Result, Results
 from fpa.evaluation.stored_plan import ScoreFacts
 from fpa.notes import Kind
 from fpa.show import words
-from fpa.statistics.intervals import Floats, critical
+from fpa.statistics import Counts
 
 
 def groups(*several: Results) -> dict[str, list[str]]:
@@ -39,7 +37,8 @@ def without_value(results: Results, names: Mapping[str, str]) -> list[str]:
 
     `names` are those of the estimators that people see.
     """
-    lines, lost = dict[str, None](), dict[str, int]()
+    lines: dict[str, None] = {}  # each once, in this order
+    lost: dict[str, int] = {}
     for model in results.models.values():
         for score, reason in (model.description.scores_left_out or {}).items():
             lines[f"The score {score} {reason}."] = None
@@ -68,47 +67,24 @@ def direction(score: ScoreFacts) -> str:
     return "higher is better" if score.higher_is_better else "lower is better"
 
 
-class Counts(NamedTuple):
-    """Pairs of a signed and an unsigned estimator."""
-
-    pairs: int
-    opposite: int
-    """Those that MIF and LIF rank in opposite order."""
-    significant: int
-    """Of these, those where both differences are significant."""
-
-    def __str__(self) -> str:
-        return f"{self.opposite} of {self.pairs} ({self.significant})"
-
-
 def opposite_pairs(results: Results) -> dict[str, Counts]:
     """For every model, how often MIF and LIF contradict each other over signed-unsigned pairs."""
-    counts = {}
-    for name, model in results.models.items():
-        pairs = [pair for pair in model.reliability.pairs if pair.kind == "signed-unsigned"]
-        opposite, significant = (pair.opposite for pair in pairs), (pair.contradiction for pair in pairs)
-        counts[name] = Counts(len(pairs), sum(opposite), sum(significant))
-    return counts
+    return {name: model.reliability.counts("signed-unsigned") for name, model in results.models.items()}
+
+
+def of_pairs(counts: Counts) -> str:
+    """How many pairs are in opposite order, and in brackets how many of them significantly.
+
+    >>> of_pairs(Counts(pairs=18, opposite=4, significant=1))
+    '4 of 18 (1)'
+    """
+    return f"{counts.opposite} of {counts.pairs} ({counts.significant})"
 
 
 def pairs_counted(results: Results) -> tuple[str, int]:
     """The kind of pairs that a verdict counts, and how many there are: all where none is signed-unsigned."""
-    kinds = [pair.kind for pair in results.first.reliability.pairs]
-    mixed = kinds.count("signed-unsigned")
-    return ("signed-unsigned", mixed) if mixed else ("all", len(kinds))
-
-
-def mean_curve(model: Result, side: str, estimator: str) -> tuple[Floats, Floats]:
-    """The mean "mif" or "lif" curve over the images used and half its 95 % interval, [K] each.
-
-    A single image has no interval: NaN.
-    """
-    fidelity = model.fidelity[estimator]
-    curves = np.asarray(getattr(model.evaluation, side)[estimator], dtype=np.float64)[fidelity.kept]
-    if fidelity.normalise == "each":
-        curves = curves / curves[:, :1]
-    spread = curves.std(axis=0, ddof=1) if len(curves) > 1 else np.full(curves.shape[1], np.nan)
-    return curves.mean(axis=0), critical(len(curves)) * spread / math.sqrt(len(curves))
+    mixed = results.first.reliability.counts("signed-unsigned").pairs
+    return ("signed-unsigned", mixed) if mixed else ("all", len(results.first.reliability.pairs))
 
 
 def removed_unit(results: Results) -> str:
@@ -221,14 +197,19 @@ def titles(several: Sequence[Results]) -> list[list[str]]:
 def with_interval(mean: float, interval: float, digits: int | None = None) -> tuple[str, str]:
     """A score and half its interval in `digits`, else in those that mean something: two of the interval's.
 
+    A score that is not known is a dash, an interval that is not known is empty.
+
     >>> with_interval(0.0398, 0.00031), with_interval(12.34, float("nan")), with_interval(-0.00001, 0.2)
-    (('0.03980', '0.00031'), ('12.3', 'nan'), ('0.00', '0.20'))
+    (('0.03980', '0.00031'), ('12.3', ''), ('0.00', '0.20'))
     """
+    if math.isnan(mean):
+        return "–", ""
     if digits is None and not (math.isfinite(interval) and interval > 0):
-        return f"{mean:.3g}", f"{interval:.2g}"
+        return f"{mean:.3g}", "" if math.isnan(interval) else f"{interval:.2g}"
     if digits is None:
         digits = min(max(1 - math.floor(math.log10(interval)), 0), 6)
-    return f"{round(mean, digits) + 0.0:.{digits}f}", f"{interval:.{digits}f}"
+    half = "" if math.isnan(interval) else f"{interval:.{digits}f}"
+    return f"{round(mean, digits) + 0.0:.{digits}f}", half
 
 
 def doubts(results: Results, *, brief: bool = False) -> list[str]:

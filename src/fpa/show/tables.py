@@ -201,8 +201,8 @@ def comparison_table(several: Sequence[Results]) -> "pd.DataFrame":
     """Several results, one below the other, with their title in the first column."""
     import pandas as pd
 
-    titles, parts = map(" ".join, summary.titles(several)), map(results_table, several)
-    stacked = pd.concat(list(parts), keys=list(titles), names=["study"])
+    titles = [" ".join(title) for title in summary.titles(several)]
+    stacked = pd.concat([*map(results_table, several)], keys=titles, names=["study"])
     return stacked.reset_index("study").reset_index(drop=True)
 
 
@@ -239,11 +239,18 @@ def comparison(several: Sequence[Results]) -> Group:
 class Cell(NamedTuple):
     """What a table says in one place, and whether it is the best of its column."""
 
-    text: str
+    value: str
+    half: str = ""
+    """Half of its interval, if it has one."""
     best: bool = False
     """Significantly better than every other explanation: bold."""
     tied: bool = False
     """The best, or not significantly worse, where no one is alone: marked with an equals sign."""
+
+    @property
+    def text(self) -> str:
+        """Both."""
+        return f"{self.value} ± {self.half}" if self.half else self.value
 
     @property
     def marked(self) -> str:
@@ -273,10 +280,11 @@ def _sheets(results: Results) -> list[tuple[str, list[Column]]]:
         areas.append(column_of(results, name))
         if not model.evaluation.divided:
             late = {
-                key: Cell(f"{each.area_mean_then_divide:.1f} ± {each.interval_mean_then_divide:.1f}")
+                key: Cell(
+                    *summary.with_interval(each.area_mean_then_divide, each.interval_mean_then_divide, 1)
+                )
                 for key, each in model.fidelity.items()
             }
-            late = {key: Cell(each.text.removesuffix(" ± nan")) for key, each in late.items()}
             areas.append(Column(f"{model_name(name)}, mean then divide", late, {}))
         if published := results.published.get(name):
             beside = {
@@ -306,18 +314,20 @@ def column_of(results: Results, name: str | None, score: str = "A", *, interval:
     """A score of every estimator of a model, the best one marked; empty where there is none."""
     if name is None or score not in ("A", *results.score_titles):
         return Column("", {}, {})
-    model, facts = results.models[name], {}
+    model = results.models[name]
+    facts = {}
     if score == "A":
         facts["accuracy"] = percent(model.accuracy)
         trainings = {key: summary.trained_with(results, key) for key in results.models}
         if any(training not in ("", key) for key, training in trainings.items()):
             facts["trained with"] = model_name(trainings[name]) or "unknown"
-    leading, cells = tied(model, score), {}
+    leading = tied(model, score)
+    cells = {}
     for key, values in summary.measured(model, score).items():
         value, half = summary.with_interval(*values, digits=1 if score == "A" else None)
-        shown = "–" if value == "nan" else f"{value} ± {half}" if interval and half != "nan" else value
         best = key in leading
-        cells[key] = Cell(shown, best and len(leading) == 1, best and len(leading) > 1)
+        alone = len(leading) == 1
+        cells[key] = Cell(value, half if interval else "", best=best and alone, tied=best and not alone)
     return Column(model_name(name), cells, facts, name)
 
 
@@ -342,7 +352,9 @@ def _add_rows(table: Table, several: Sequence[Results], columns: Sequence[Column
 
 def _counted(results: Results) -> str:
     counts = summary.opposite_pairs(results)
-    return ", ".join(f"{model_name(name)} {each}" for name, each in counts.items() if each.pairs)
+    return ", ".join(
+        f"{model_name(name)} {summary.of_pairs(each)}" for name, each in counts.items() if each.pairs
+    )
 
 
 def _warnings(results: Results, *, brief: bool = False) -> list[str]:

@@ -4,10 +4,10 @@ Everything is over images: resampled together, compared pair by pair.
 """
 
 from fpa.statistics.baselines import Beats, Rival, beats
-from fpa.statistics.contradictions import Pair, Reliability, ranking_agreement, reliability
+from fpa.statistics.contradictions import Counts, Pair, Reliability, ranking_agreement, reliability
 from fpa.statistics.intervals import Estimate, PairedTest, holm, paired_test, share_kept, spearman
 
 __all__ = [
-    "Beats", "Estimate", "Pair", "PairedTest", "Reliability", "Rival", "beats", "holm", "paired_test",
-    "ranking_agreement", "reliability", "share_kept", "spearman",
+    "Beats", "Counts", "Estimate", "Pair", "PairedTest", "Reliability", "Rival", "beats", "holm",
+    "paired_test", "ranking_agreement", "reliability", "share_kept", "spearman",
 ]  # fmt: skip

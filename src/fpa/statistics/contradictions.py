@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -54,6 +54,16 @@ class Pair:
         return showing.pair_text(self)
 
 
+class Counts(NamedTuple):
+    """How many pairs of a kind there are."""
+
+    pairs: int
+    opposite: int
+    """Those that MIF and LIF rank in opposite order."""
+    significant: int
+    """Of these, those where both differences are significant."""
+
+
 @dataclass(frozen=True)
 class Reliability:
     """How far the evaluation of one model by MIF agrees with that by LIF, from `reliability`."""
@@ -80,6 +90,12 @@ class Reliability:
     def contradictions(self) -> tuple[Pair, ...]:
         """The pairs in opposite order with both differences significant."""
         return tuple(pair for pair in self.pairs if pair.contradiction)
+
+    def counts(self, kind: str = "signed-unsigned") -> Counts:
+        """How many pairs of a kind, or of "all", are in opposite order."""
+        pairs = [pair for pair in self.pairs if kind in (pair.kind, "all")]
+        opposite = sum(pair.opposite for pair in pairs)
+        return Counts(len(pairs), opposite, sum(pair.contradiction for pair in pairs))
 
     def comparisons(self) -> "pd.DataFrame":
         """A row for every pair: is A of the first larger, by how much, do MIF and LIF agree?"""
@@ -113,11 +129,9 @@ class Reliability:
         consistent: dict[str, Plain] = {}
         inconsistent: dict[str, Plain] = {}
         for kind in KINDS:
-            pairs = [pair for pair in self.pairs if pair.kind == kind]
-            significant = sum(pair.contradiction for pair in pairs)
-            counts = (len(pairs), int(self.opposite[kind].value), significant)
-            if pairs:
-                (inconsistent if significant else consistent)[kind] = counts
+            counts = self.counts(kind)
+            if counts.pairs:
+                (inconsistent if counts.significant else consistent)[kind] = counts
         notes = []
         if consistent:
             notes.append(Note(Kind.CONSISTENT, Severity.INFO, {"images": self.used, "kinds": consistent}))
@@ -142,8 +156,8 @@ class Reliability:
 
         rows = {}
         for kind, opposite in self.opposite.items():
-            pairs = [pair for pair in self.pairs if kind in (pair.kind, "all")]
-            rows[kind] = [len(pairs), *map(int, opposite), sum(pair.contradiction for pair in pairs)]
+            counts = self.counts(kind)
+            rows[kind] = [counts.pairs, *map(int, opposite), counts.significant]
         columns = ["pairs", "opposite", "opposite_low", "opposite_high", "contradictions"]
         return pd.DataFrame.from_dict(rows, "index", columns=columns).rename_axis("kind")
 

@@ -3,7 +3,7 @@
 `all_figures` makes all that results allow, `save_figures` writes them as PNG and PDF.
 """
 
-from fpa.show.figures.images import fpa_examples, share_carrying, sign_fluctuation, sign_panel, truncated
+from fpa.show.figures.images import fpa_examples, sign_fluctuation, sign_panel, truncated
 from fpa.show.figures.ranks import rank_slopes
 from fpa.show.figures.results import (
     all_figures,
@@ -17,6 +17,7 @@ from fpa.show.figures.results import (
 )
 from fpa.show.figures.style import inline_svg, save
 from fpa.show.figures.training import histories, training_history
+from fpa.statistics.shares import share_carrying
 
 __all__ = [
     "all_figures", "definition_of_area", "fidelity_dots", "fpa_examples", "histories", "inline_svg",

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.colors import CenteredNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -14,6 +15,7 @@ from fpa.errors import InputError, one_of
 from fpa.evaluation.result import Result, Results
 from fpa.show.figures import style
 from fpa.statistics.intervals import Floats
+from fpa.statistics.shares import share_carrying
 
 if TYPE_CHECKING:
     from fpa.training.augment import FPA, Rectangle
@@ -90,7 +92,8 @@ def sign_panel(
         raise InputError(f"curves must be finite and start above 0, this one starts at {falling[0]:.3g}")
     figure = Figure(figsize=(6.6, 5.6))
     left, right = figure.subfigures(1, 2, width_ratios=(1, 1.75), squeeze=False)[0]
-    pictures, plots = left.subplots(3, 1), right.subplots(3, 1, sharex=True)
+    pictures = left.subplots(3, 1)
+    plots = right.subplots(3, 1, sharex=True)
 
     style.show_image(pictures[0], image)
     pictures[0].set_title(f"Explained class:\n{style.plain(class_name, 24)}" if class_name else "Image")
@@ -107,30 +110,39 @@ def sign_panel(
     style.mif_and_lif(plots[0], x, falling / falling[0], staying / staying[0])
     positive, negative = share_carrying(values)
     flat = np.sort(values, axis=None)
-    parts = (
-        ("Negative scores, masked first by LIF", flat[flat < 0], negative, style.LIF_COLOUR),
-        ("Positive scores, masked first by MIF", flat[flat > 0][::-1], positive, style.MIF_COLOUR),
-    )
-    for axis, (title, part, share, colour) in zip(plots[1:], parts, strict=True):
-        masked = np.arange(len(part)) / flat.size
-        axis.fill_between(masked, part, step="post", color=colour, alpha=0.35, linewidth=0)
-        axis.step(masked, part, where="post", color=colour, linewidth=1.2)
-        axis.set_title(title)
-        sign = title.split()[0].lower()
-        text = f"{share:.1%} of the pixels carry 90%\nof the {sign} score" if share else f"no {sign} scores"
-        axis.axvline(share, color=style.GREY, linewidth=0.8, linestyle=(0, (2, 2)))
-        height, side = (0.08, "bottom") if colour == style.LIF_COLOUR else (0.92, "top")
-        place = (min(share, 0.55) + 0.02, height)
-        axis.text(*place, text, transform=axis.transAxes, va=side, size=8, bbox=style.BEHIND)
-        style.percent_axis(axis)
+    falls = flat[flat < 0]
+    rises = flat[flat > 0][::-1]
+    _draw_scores(plots[1], falls, flat.size, sign="negative", side="LIF", share=negative)
+    _draw_scores(plots[2], rises, flat.size, sign="positive", side="MIF", share=positive)
     plots[2].set_xlabel("Pixels masked")
     return figure
+
+
+def _draw_scores(axis: Axes, scores: Floats, pixels: int, *, sign: str, side: str, share: float) -> None:
+    """The scores of one sign in the order in which they are masked, with the share that carries most."""
+    colour = style.LIF_COLOUR if side == "LIF" else style.MIF_COLOUR
+    masked = np.arange(len(scores)) / pixels
+    axis.fill_between(masked, scores, step="post", color=colour, alpha=0.35, linewidth=0)
+    axis.step(masked, scores, where="post", color=colour, linewidth=1.2)
+    axis.set_title(f"{sign.capitalize()} scores, masked first by {side}")
+    axis.axvline(share, color=style.GREY, linewidth=0.8, linestyle=(0, (2, 2)))
+    axis.text(
+        min(share, 0.55) + 0.02,
+        0.08 if sign == "negative" else 0.92,
+        f"{share:.1%} of the pixels carry 90%\nof the {sign} score" if share else f"no {sign} scores",
+        transform=axis.transAxes,
+        va="bottom" if sign == "negative" else "top",
+        size=8,
+        bbox=style.BEHIND,
+    )
+    style.percent_axis(axis)
 
 
 def sign_fluctuation(results: Results, model: str, which: int = 0, estimator: str = "ig_sum") -> Figure:
     """`sign_panel` for the example image number `which` of a model."""
     chosen = of_model(results, model)
-    examples, evaluation = chosen.examples, chosen.evaluation
+    examples = chosen.examples
+    evaluation = chosen.evaluation
     if examples is None or not 0 <= which < len(examples.images):
         count = 0 if examples is None else len(examples.images)
         raise InputError(f"there is no example image {which}: the model {model!r} has {count}")
@@ -138,35 +150,21 @@ def sign_fluctuation(results: Results, model: str, which: int = 0, estimator: st
     rows = np.flatnonzero(evaluation.indices == examples.indices[which])
     if len(rows) == 0:
         raise InputError(f"there are no curves of image {examples.indices[which]} in these results")
-    image, scores = examples.images[which], examples.maps[estimator][which]
-    mif, lif = (side[estimator][rows[0]] for side in (evaluation.mif, evaluation.lif))
-    name = style.drawn_names(results)[estimator]
-    explained = results.classes[examples.targets[which]]
-    return sign_panel(image, scores, evaluation.fractions, mif, lif, estimator=name, class_name=explained)
+    return sign_panel(
+        examples.images[which],
+        examples.maps[estimator][which],
+        evaluation.fractions,
+        evaluation.mif[estimator][rows[0]],
+        evaluation.lif[estimator][rows[0]],
+        estimator=style.drawn_names(results)[estimator],
+        class_name=results.classes[examples.targets[which]],
+    )
 
 
 def of_model(results: Results, name: str) -> Result:
     """A model by its name, or the error that names those there are."""
     one_of("model", name, results.models)
     return results.models[name]
-
-
-def share_carrying(scores: ArrayLike, level: float = 0.9) -> tuple[float, float]:
-    """The smallest share of all pixels that carries `level` of the positive and of the negative score.
-
-    >>> share_carrying([[9.0, 1.0], [0.0, -1.0]], 0.9)
-    (0.25, 0.25)
-    """
-    flat = np.asarray(scores, dtype=np.float64).ravel()
-
-    def share(sizes: Floats) -> float:
-        carried = np.cumsum(np.sort(sizes)[::-1])
-        if carried.size == 0:
-            return 0.0
-        # A sum that misses the level by rounding alone has reached it.
-        return float(np.searchsorted(carried, level * carried[-1] * (1 - 1e-12)) + 1) / flat.size
-
-    return share(flat[flat > 0]), share(-flat[flat < 0])
 
 
 def truncated(scores: ArrayLike, percentile: float = 98) -> Floats:
@@ -185,5 +183,6 @@ def _masks(images: NDArray[Any], augmentation: "FPA | Rectangle", seed: int) -> 
 
     always = copy.copy(augmentation)
     always.p = 1.0
-    source, blank = torch.Generator().manual_seed(seed), torch.zeros(1, *images.shape[1:])
+    source = torch.Generator().manual_seed(seed)
+    blank = torch.zeros(1, *images.shape[1:])
     return np.concatenate([always.mask(blank, source).numpy() for _ in images])

@@ -13,8 +13,9 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from fpa.errors import InputError, one_of
-from fpa.evaluation.rankings import best, rank_correlations
-from fpa.evaluation.result import Results
+from fpa.evaluation.examples import Examples
+from fpa.evaluation.rankings import best, mean_curve, rank_correlations
+from fpa.evaluation.result import Result, Results
 from fpa.show import summary
 from fpa.show.figures import style
 from fpa.show.figures.images import fpa_examples, of_model, sign_fluctuation
@@ -60,13 +61,14 @@ def perturbation_curves(results: Results, signed: bool | None = True) -> Figure:
     95 % intervals.
     """
     names = results.estimators if signed is None else _with_baselines(results, signed)
-    shown, looks = style.drawn_names(results), model_looks(results.models)
+    shown = style.drawn_names(results)
+    looks = model_looks(results.models)
     figure, axes = style.grid(2, len(names), _x_label(results))
     for row, side in zip(axes, ("mif", "lif"), strict=True):
         for axis, name in zip(row, names, strict=True):
             axis.set_title(shown[name] if side == "mif" else "")
             for model, look in looks.items():
-                style.draw_mean(axis, results.models[model], (side, name), look, label=model)
+                style.draw_mean(axis, results.models[model], side, name, look=look, label=model)
         row[0].set_ylabel(f"{side.upper()}\n{_y_label(results)}")
     style.finish(axes)
     labelled = {style.plain_model(name): look for name, look in looks.items()}
@@ -81,15 +83,18 @@ def lif_over_scores(results: Results, model: str, estimators: Sequence[str] | No
     The importance is the mean over images of each image's sorted scores; where it is negative, both are
     shaded. Default: the signed estimators. The importance has its own scale in every column.
     """
-    chosen, importance = of_model(results, model), of_model(results, model).evaluation.importance
+    chosen = of_model(results, model)
+    look = model_looks(results.models)[model]
+    importance = chosen.evaluation.importance
     names = list(estimators or summary.groups(results).get("Signed") or results.signed)
     for name in names:
         one_of("estimator with sorted scores", name, importance)
-    shown, unit = style.drawn_names(results), summary.removed_unit(results)
+    shown = style.drawn_names(results)
+    unit = summary.removed_unit(results)
     figure, axes = style.grid(2, len(names), f"{_x_label(results)}, in LIF order", sharey=False)
     for (above, below), name in zip(axes.T, names, strict=True):
         above.sharey(axes[0, 0])
-        style.draw_mean(above, chosen, ("lif", name), model_looks(results.models)[model], label=model)
+        style.draw_mean(above, chosen, "lif", name, look=look, label=model)
         scores = np.asarray(importance[name], dtype=np.float64)
         x = np.linspace(0, 1, len(scores))
         below.plot(x, scores, color="black", linewidth=1.2)
@@ -136,8 +141,9 @@ def overview(several: Sequence[Results], signed: bool = True) -> Figure:
                 axis.text(0.5, 0.5, "no model", transform=axis.transAxes, ha="center", color=style.GREY)
                 continue
             for estimator in _with_baselines(results, signed):
-                model, look = results.models[models[training]], looks[estimator]
-                style.draw_mean(axis, model, (side, estimator), look, label=estimator, marker=look.marker)
+                model = results.models[models[training]]
+                look = looks[estimator]
+                style.draw_mean(axis, model, side, estimator, look=look, label=estimator, marker=look.marker)
         # Of a long path the end tells more.
         ends = [style.plain(part if len(part) <= 18 else f"…{part[-17:]}") for part in more]
         row[0].set_ylabel("\n".join([style.plain(name, 16), *ends, _y_label(results)]))
@@ -170,7 +176,8 @@ def fidelity_dots(results: Results) -> Figure:
         axis.axhline(row, color=style.PALE, linewidth=0.7, zorder=0)
     axis.axvline(0, color=style.GREY, linewidth=0.8, zorder=0)
     for number, (model, look) in enumerate(looks.items()):
-        fidelity, published = results.models[model].fidelity, results.published.get(model, {})
+        fidelity = results.models[model].fidelity
+        published = results.published.get(model, {})
         shift = 0.78 / max(3, len(looks)) * (number - (len(looks) - 1) / 2)
         y = {name: row + shift for name, row in rows.items()}
         known = [name for name in rows if name in published]
@@ -205,7 +212,8 @@ def score_agreement(results: Results) -> Figure:
     """
     matrices = {name: rank_correlations(model) for name, model in results.models.items()}
     count = max(len(names) for names, _ in matrices.values())
-    side, longest = 0.36 * count, 0.07 * max(len(name) for names, _ in matrices.values() for name in names)
+    side = 0.36 * count
+    longest = 0.07 * max(len(name) for names, _ in matrices.values() for name in names)
     figure = Figure(figsize=((side + 0.4) * len(matrices) + longest + 1.2, side + longest + 0.8))
     axes = figure.subplots(1, len(matrices), squeeze=False)[0]
     for axis, (model, (names, matrix)) in zip(axes, matrices.items(), strict=True):
@@ -227,45 +235,77 @@ def all_figures(results: Results) -> dict[str, Figure]:
     """All figures by the names of their files; those that need what the results do not have are left out."""
     with_fpa = [name for name in results.models if summary.trained_with(results, name) == "fpa"]
     shown = next(iter(with_fpa), list(results.models)[-1])
-    model, signed = results.models[shown], _of_sign(results, True)
-    evaluation = model.evaluation
-    examples = model.examples
-    settings = model.description.subject.training
+    model = results.models[shown]
+    signed = _of_sign(results, True)
     figures: dict[str, Figure] = {}
-    if examples and with_fpa and settings:
-        from fpa.training.augment import FPA
-
-        few = slice(0, 7)
-        names = [results.classes[label] if label >= 0 else "" for label in examples.labels[few]]
-        figures["fpa-examples"] = fpa_examples(
-            examples.images[few],
-            FPA(**settings),
-            fill=examples.fill[few],
-            names=names,
-            seed=model.description.plan.seed,
-        )
-    finest, labels = best(model), (_x_label(results), _y_label(results))
-    curves = [evaluation.fractions, *(summary.mean_curve(model, side, finest)[0] for side in ("mif", "lif"))]
-    title = f"{style.drawn_names(results)[finest]}, {style.legend_title(results).lower()}: "
-    title += style.plain_model(shown)
-    figures["definition-of-area"] = definition_of_area(*curves, title=title, labels=labels)
+    if with_fpa and model.examples and model.description.subject.training:
+        figures["fpa-examples"] = _fpa_on_examples(model, model.examples)
+    figures["definition-of-area"] = _area_of_best(results, shown)
     for sign, group in ((True, "signed"), (False, "unsigned")):
         if _of_sign(results, sign):
             figures[f"curves-{group}"] = perturbation_curves(results, sign)
-    if ranked := [name for name in signed or results.signed if name in evaluation.importance]:
+    if ranked := [name for name in signed or results.signed if name in model.evaluation.importance]:
         figures["lif-over-scores"] = lif_over_scores(results, shown, ranked)
-    if examples and signed and summary.removed_unit(results) == "pixels" and evaluation.divided:
+    if signed and summary.removed_unit(results) == "pixels" and model.evaluation.divided:
         estimator = "ig_sum" if "ig_sum" in signed else signed[0]
-        usable = np.isin(examples.indices, evaluation.indices[model.fidelity[estimator].kept])
-        usable &= np.isfinite(examples.maps[estimator]).all(axis=(1, 2))
-        if usable.any():
-            figures["sign-fluctuation"] = sign_fluctuation(results, shown, int(np.argmax(usable)), estimator)
+        example = _finite_example(model, estimator)
+        if example is not None:
+            figures["sign-fluctuation"] = sign_fluctuation(results, shown, example, estimator)
     figures["fidelity"] = fidelity_dots(results)
     if model.reliability.pairs:
         figures["ranks"] = rank_slopes(results)
     if len(results.score_titles) > 1:
         figures["score-agreement"] = score_agreement(results)
     return figures
+
+
+def _fpa_on_examples(model: Result, examples: Examples) -> Figure:
+    """The first examples of a model, perturbed the way it was trained."""
+    from fpa.training.augment import FPA
+    from fpa.training.settings import FPASettings
+
+    said = model.description.subject.training or {}
+    usual = FPASettings()
+    augmentation = FPA(
+        p=said.get("p", usual.p),
+        p1_max=said.get("p1_max", usual.p1_max),
+        p2=said.get("p2", usual.p2),
+        s_max=said.get("s_max", usual.s_max),
+        squares=said.get("squares", usual.squares),
+    )
+    few = slice(0, 7)
+    return fpa_examples(
+        examples.images[few],
+        augmentation,
+        fill=examples.fill[few],
+        names=[model.classes[label] if label >= 0 else "" for label in examples.labels[few]],
+        seed=model.description.plan.seed,
+    )
+
+
+def _area_of_best(results: Results, name: str) -> Figure:
+    """What A is, on the mean curves of a model's best explanation."""
+    model = results.models[name]
+    finest = best(model)
+    title = f"{style.drawn_names(results)[finest]}, {style.legend_title(results).lower()}: "
+    return definition_of_area(
+        model.evaluation.fractions,
+        mean_curve(model, "mif", finest)[0],
+        mean_curve(model, "lif", finest)[0],
+        title=title + style.plain_model(name),
+        labels=(_x_label(results), _y_label(results)),
+    )
+
+
+def _finite_example(model: Result, estimator: str) -> int | None:
+    """The first example that has a score and a finite map of this estimator; None if there is none."""
+    examples = model.examples
+    if not examples:
+        return None
+    scored = model.evaluation.indices[model.fidelity[estimator].kept]
+    finite = np.isfinite(examples.maps[estimator]).all(axis=(1, 2))
+    usable = np.isin(examples.indices, scored) & finite
+    return int(np.argmax(usable)) if usable.any() else None
 
 
 def save_figures(results: Results, folder: str | Path) -> list[Path]:

@@ -17,14 +17,17 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 from numpy.typing import NDArray
 
+from fpa.evaluation.rankings import mean_curve
 from fpa.evaluation.result import Result, Results
 from fpa.files import writable_folder, write_bytes
-from fpa.progress import truncated
+from fpa.progress import clipped
 from fpa.show.names import Look, estimator_names, model_name
-from fpa.show.summary import mean_curve
 from fpa.statistics.intervals import Floats
 
-INK, RED, GREY, PALE = "#333333", "#C8102E", "#8C8C8C", "#E3E3E3"
+INK = "#333333"
+RED = "#C8102E"
+GREY = "#8C8C8C"
+PALE = "#E3E3E3"
 
 _STYLE = {
     "font.size": 9, "axes.titlesize": 9, "xtick.labelsize": 8, "ytick.labelsize": 8, "lines.linewidth": 1.4,
@@ -36,7 +39,8 @@ _STYLE = {
 styled = style.context(["default", _STYLE])
 
 # The ends of the colour map below: MIF removes the positive scores first.
-MIF_COLOUR, LIF_COLOUR = "#1B7837", "#762A83"
+MIF_COLOUR = "#1B7837"
+LIF_COLOUR = "#762A83"
 SIGNS = "PRGn"
 BEHIND = {"facecolor": "white", "edgecolor": "none", "boxstyle": "square,pad=0.15"}  # text on lines
 LONGEST = 16
@@ -48,7 +52,8 @@ def save(figure: Figure, stem: str | Path) -> list[Path]:
     stem = Path(stem)
     writable_folder(stem.parent)
     metadata = {"png": {"Software": None}, "pdf": dict.fromkeys(("CreationDate", "Creator", "Producer"))}
-    paths, fonts = [], logging.getLogger("fontTools")
+    paths = []
+    fonts = logging.getLogger("fontTools")
     with style.context(["default", _STYLE]), ExitStack() as after:
         after.callback(fonts.setLevel, fonts.level)
         fonts.setLevel(logging.ERROR)  # no warnings that the date of a bundled font looks odd
@@ -105,7 +110,7 @@ def inline_svg(figure: Figure, described: str) -> str:
 
 def plain(text: str, most: int = 60) -> str:
     """Text from data on one line, shortened, and not read as mathematics."""
-    return truncated(" ".join(text.split()), most).replace("$", r"\$")
+    return clipped(" ".join(text.split()), most).replace("$", r"\$")
 
 
 def plain_model(name: str) -> str:
@@ -134,13 +139,23 @@ def grid(rows: int, columns: int, label: str, sharey: Any = "row") -> tuple[Figu
     return figure, figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=sharey)
 
 
-def draw_mean(axis: Axes, model: Result, curve: tuple[str, str], look: Look, **line: Any) -> None:
-    """The mean curve (side, estimator) of a model with its 95 % interval as a band; `line`: label, marker."""
+def draw_mean(
+    axis: Axes, model: Result, side: str, estimator: str, *, look: Look, label: str, marker: str = ""
+) -> None:
+    """The mean "mif" or "lif" curve of an estimator, with its 95 % interval as a band."""
     x = np.asarray(model.evaluation.fractions, dtype=np.float64)
-    mean, half = mean_curve(model, *curve)
+    mean, half = mean_curve(model, side, estimator)
     axis.fill_between(x, mean - half, mean + half, color=look.colour, alpha=0.18, linewidth=0)
-    every = (len(x) // 10, max(1, len(x) // 5))
-    axis.plot(x, mean, color=look.colour, linestyle=look.dashes, markersize=3.5, markevery=every, **line)
+    axis.plot(
+        x,
+        mean,
+        color=look.colour,
+        linestyle=look.dashes,
+        label=label,
+        marker=marker,
+        markersize=3.5,
+        markevery=(len(x) // 10, max(1, len(x) // 5)),
+    )
 
 
 def percent_axis(axis: Axes) -> None:
@@ -168,7 +183,8 @@ def mif_and_lif(axis: Axes, x: Floats, mif: Floats, lif: Floats) -> None:
     """The two curves, each with its name beside it, on the far side of the other where they are flat."""
     fine = np.linspace(x[0], x[-1], 201)
     curves = {"MIF": np.interp(fine, x, mif), "LIF": np.interp(fine, x, lif)}
-    gap, reach = curves["LIF"] - curves["MIF"], 15  # as wide as a name
+    gap = curves["LIF"] - curves["MIF"]
+    reach = 15  # as wide as a name
     windows = [slice(at - reach, at + reach + 1) for at in range(reach, 201 - reach)]
     for name, values, colour, dashes in (
         ("LIF", lif, LIF_COLOUR, "-"),
@@ -176,12 +192,19 @@ def mif_and_lif(axis: Axes, x: Floats, mif: Floats, lif: Floats) -> None:
     ):
         axis.plot(x, values, color=colour, linestyle=dashes, label=name)
         curve = curves[name]
+        # Where the curves are far apart all along the name, and this one is flat.
         at = max(windows, key=lambda each: np.abs(gap[each]).min() - np.ptp(curve[each]))
         above = (name == "LIF") == (gap[at].mean() >= 0)
-        height, side = (curve[at].max(), "bottom") if above else (curve[at].min(), "top")
-        place, beside = (float(fine[at].mean()), float(height)), (0, 3 if above else -3)
+        height = curve[at].max() if above else curve[at].min()
         axis.annotate(
-            name, place, beside, textcoords="offset points", color=colour, weight="bold", ha="center", va=side
+            name,
+            (float(fine[at].mean()), float(height)),
+            (0, 3 if above else -3),
+            textcoords="offset points",
+            color=colour,
+            weight="bold",
+            ha="center",
+            va="bottom" if above else "top",
         )
     axis.margins(y=0.16)  # room for the names
     percent_axis(axis)

@@ -32,8 +32,7 @@ def write_audit(audit: Audit, path: str | Path) -> Path:
 
     drawn = audit_figures(audit)
     figures = {name: Markup(inline_svg(figure, _DESCRIBED[name])) for name, figure in drawn.items()}
-    return write_page(
-        path,
+    page = rendered(
         "audit.html.jinja",
         audit=audit,
         rule=rule,
@@ -42,6 +41,7 @@ def write_audit(audit: Audit, path: str | Path) -> Path:
         groups=_groups(audit),
         names=_names(audit),
     )
+    return write_page(path, page)
 
 
 def audit_fragment(audit: Audit) -> str:

@@ -106,7 +106,8 @@ def _removed(ranks: NDArray[np.integer[Any]], count: int) -> NDArray[np.int64]:
 def _packed_maps(examples: Examples, estimator: str, rows: list[int]) -> dict[str, Any]:
     """Positions [M, H, W], heat [M, STEPS] in -127..127 as bytes, and the score that 127 stands for."""
     places = [positions(examples.ranks[estimator][row]) for row in rows]
-    heat, limits = [], []
+    heat = []
+    limits = []
     for row, place in zip(rows, places, strict=True):
         scores = np.nan_to_num(examples.maps[estimator][row].astype(np.float64), posinf=0, neginf=0)
         size = np.abs(scores)

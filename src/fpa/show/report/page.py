@@ -13,7 +13,7 @@ from fpa.show import rivals, scope, summary, words
 from fpa.show.families import explained, symbols
 from fpa.show.figures import histories, inline_svg, perturbation_curves, training_history
 from fpa.show.names import estimator_looks, estimator_names, model_looks, model_name
-from fpa.show.rendering import write_page
+from fpa.show.rendering import rendered, write_page
 from fpa.show.report.explorer import explorer_data, numbers
 from fpa.show.report.verdict import verdict
 from fpa.show.tables import column_of
@@ -43,8 +43,7 @@ def write_report(results: Results, path: str | Path, command: str | None = None)
     }
     timings = _facts(results.about.get("timings", {}))
     scores = {key: [column_of(results, name, key).cells for name in models] for key in results.score_titles}
-    return write_page(
-        path,
+    page = rendered(
         "report.html.jinja",
         results=results,
         names={name: Markup(text) for name, text in estimator_names(results, style="html").items()},
@@ -79,6 +78,7 @@ def write_report(results: Results, path: str | Path, command: str | None = None)
         recipe=results.recipe and yaml.safe_dump(dict(results.recipe), sort_keys=False),
         data=htmlsafe_json_dumps(data, allow_nan=False, separators=(",", ":")),
     )
+    return write_page(path, page)
 
 
 def _matrices(results: Results) -> dict[str, list[tuple[Any, list[str]]]]:
@@ -117,10 +117,12 @@ def _made_with(results: Results) -> dict[str, Any]:
 
 def _surer(results: Results, score: str) -> list[str]:
     """How surely the best explanation of every model is better than the others by a score."""
-    names, lines = estimator_names(results), []
+    names = estimator_names(results)
+    lines = []
     for name, model in results.models.items():
         if worse := worse_than_best(model, score):
-            first, surely = names[best(model, score)], sum(p < 0.05 for p in worse.values())
+            first = names[best(model, score)]
+            surely = sum(p < 0.05 for p in worse.values())
             lines.append(
                 f"{model_name(name)}: {first} is surely better than {surely} of {len(worse)} others."
             )
@@ -162,8 +164,7 @@ def _disagreements(results: Results) -> dict[str, tuple[list[str], dict[tuple[st
             for pair in pairs:
                 state = "significant" if pair.contradiction else "opposite" if pair.opposite else ""
                 states.setdefault((pair.first, pair.second), {})[name] = state
-            opposite, surely = (pair.opposite for pair in pairs), (pair.contradiction for pair in pairs)
-            counts.append(str(summary.Counts(len(pairs), sum(opposite), sum(surely))))
+            counts.append(summary.of_pairs(model.reliability.counts(kind)))
         if states:
             found[kind] = counts, {pair: by for pair, by in states.items() if any(by.values())}
     return found

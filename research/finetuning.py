@@ -190,7 +190,7 @@ def write_tables(table: pd.DataFrame, folder: Path) -> None:
 
 
 def _estimator(name: str, style: str = "text") -> str:
-    return estimator_name(name, style, label=asdict(PAPER[name].label(name)))
+    return estimator_name(name, style, label=PAPER[name].label(name))
 
 
 def draw(table: pd.DataFrame, stem: Path, lines: dict[str, str]) -> None:

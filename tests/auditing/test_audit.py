@@ -619,14 +619,14 @@ def test_maskings_that_differ_in_their_settings_are_different(maskings, names):
             {"estimators": {"random": lambda *_: None, "ig_sum": "ig_sum"}},
             "rename the estimator",
         ),
-        ({"count": 0}, "the number of images must be at least 1, got 0"),
+        ({"count": 0}, "count must be at least 1, got 0"),
         ({"maskings": []}, "one or more, all different, got none"),
         ({"maskings": ["blur", "blur"]}, "got blur, blur"),
         ({"maskings": ["constant", "zero"]}, "all different, got constant, zero"),
         ({"maskings": [Blur(2), {"name": "blur", "sigma": 2}]}, "all different, got blur, blur sigma=2"),
         ({"maskings": [partial(dimmed, by=2.0), partial(dimmed, by=2.0)]}, "got dimmed, dimmed"),
         ({"maskings": ["blurr"]}, "did you mean 'blur'"),
-        ({"points": 2}, "at least 3 points"),
+        ({"points": 2}, "points must be at least 3"),
     ],
 )
 def test_bad_input_is_refused_before_any_work(arguments, message):

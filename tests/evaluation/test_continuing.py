@@ -82,7 +82,7 @@ def test_fractions_that_could_not_be_scored_are_refused_before_any_work(net, fra
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ({"points": 2}, "a curve needs at least 3 points, got 2"),
+        ({"points": 2}, "points must be at least 3, got 2"),
         ({"fractions": [0.0, 1.0]}, r"fractions must have one between 0 and 1.* got \[0.0, 1.0\]"),
         ({"features": 8, "points": 5}, "removes none or all of them.* use smaller features"),
         ({"fractions": [0.0, 0.001, 1.0]}, "0, 0.1, 100 % of 64 features removes none or all of them"),

@@ -220,6 +220,7 @@ def plan_of(options: PlanOptions) -> Plan:
     explained = explained_output(options.maps_of, outputs)
     if outputs[0] == "logit" and "centred" not in outputs:  # shows what a shift of all logits would change
         outputs.append("centred")
+    check_type("scores", options.scores, str | Score | Iterable)
     wanted = [options.scores] if isinstance(options.scores, (str, Score)) else list(options.scores)
     chosen = get_scores(["A", *wanted])
     by_name = get_scores(["A", *(each for each in wanted if each != ALL)])

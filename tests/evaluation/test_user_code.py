@@ -177,7 +177,7 @@ def test_every_kind_of_code_is_refused_when_it_was_edited(here, monkeypatch):
         edit(file, new, old)
     for file in FILES:
         edit(file, FILES[file], f'"""Says what it is."""\n{FILES[file]}\n# the end\n')
-    monkeypatch.setattr("fpa.evaluation.loop.curves_of", None)  # nothing is computed again
+    monkeypatch.setattr("fpa.evaluation.computing.curves_of", None)  # nothing is computed again
     again = evaluate(monkeypatch)
     assert again.plan == first.plan
     assert stored() == before

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -121,3 +122,13 @@ def test_it_is_read_without_torch(folder):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["mine", "ig"]
+
+
+def test_an_odd_card_does_not_make_an_unreadable_folder(tmp_path):
+    """What a model's file says of its training is somebody else's text."""
+    model = fpa.load_model("shapes-fpa")
+    model.card = replace(model.card, recipe={**model.card.recipe, "fpa": "as usual"})
+    images = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    result = fpa.evaluate(model, images, ["vg_abs", "random"], points=3, folder=tmp_path, progress=False)
+    assert result.description.subject.training is None
+    assert result.augmentation == "fpa"

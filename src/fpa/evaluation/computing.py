@@ -97,6 +97,7 @@ class ComputedBlock:
         columns: dict[str, NDArray[np.generic]] = {
             "index": np.array(self.images.indices, dtype=np.int64),
             "label": self.images.labels.numpy(),
+            # Pinned or not, the copies are whole by now; curves may still be views of a larger tensor.
             **{name: values.contiguous().numpy() for name, values in self.columns.items()},
         }
         notes = BlockNotes(
@@ -117,6 +118,7 @@ def compute_block(
     """
     engine = engines.explained
     images = engine.images(block.images)
+    # Classes and maps are those of the model explained, whoever judges.
     classes = classes_of(engine, images, block.labels, plan, block.indices)
     explaining = plan.task(engine, images, classes.explained, block.indices)
     maps, raw_maps = _explained(explaining, plan)
@@ -187,7 +189,8 @@ class _Perturbed:
         return self._run(self.task, self.maps, self.plan.fractions, self.plan.followed)
 
     def under_further_maskings(self) -> dict[str, Curves]:
-        """The curves of the output that is scored, by masking; what explanations are compared with is not."""
+        """By masking, the curves of the output that is scored."""
+        # What explanations must beat is measured under the plan's own masking alone: it ranks nothing.
         maps = {name: self.maps[name] for name in self.plan.varied}
         output = self.plan.outputs[0]
         curves = {}
@@ -219,6 +222,7 @@ def _scores(plan: Plan, block: Block, rows_explained_again: Sequence[int]) -> di
     the image is not one of these rows.
     """
     images = len(block.labels)
+    # Flags on the device, not rows: choosing rows would wait for it.
     lost = ~block.task.images.isfinite().flatten(1).all(1)
     bad = {name: lost | ~maps.isfinite().flatten(1).all(1) for name, maps in block.maps.items()}
     explaining = any("explain" in score.needs for score in plan.scores)
@@ -231,6 +235,7 @@ def _scores(plan: Plan, block: Block, rows_explained_again: Sequence[int]) -> di
         count = len(rows_explained_again) if again else images
         values = _values(score, few if again else block, count) if count else {}
         for name in block.estimators:
+            # float64, as sums over many images are made of these
             if count == images:
                 whole = values[name].double()
             else:
@@ -257,6 +262,7 @@ def _sorted_sum(maps: Tensor) -> Tensor:
 
     Sums of blocks can be added, so that the mean over all images needs no second pass over the maps.
     """
+    # float64 where there is any: MPS has none
     values = maps.flatten(1).double() if maps.device.type != "mps" else maps.flatten(1)
     finite = values.isfinite().all(1, keepdim=True)
     places = torch.linspace(0, values.shape[1] - 1, min(values.shape[1], _PLACES)).round().long()
@@ -271,6 +277,7 @@ def _columns(images: Tensor, classes: Classes, plan: Plan) -> dict[str, Tensor]:
         "confidence": classes.logits.float().softmax(1).amax(1),
         "looks": sketches(images),
     }
+    # Where the class predicted is explained, the column would be stored twice.
     return columns if plan.targets == "predicted" else {**columns, "predicted": classes.predicted}
 
 

@@ -137,6 +137,7 @@ class Description:
             self,
             images=before.images,
             subject=before.subject.updated(self.subject),
+            # The first blocks were made with it, and a result has one answer.
             made_with=before.made_with or self.made_with,
             scores_left_out=self.scores_left_out or before.scores_left_out,
             more={**before.more, **self.more},

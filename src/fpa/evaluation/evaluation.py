@@ -70,6 +70,7 @@ class Evaluation:
     @property
     def never_finite(self) -> list[str]:
         """The estimators that have no finite curve for any image, though others have: they are not scored."""
+        # One image with all values finite is enough: single images are left out on their own.
         curves = {name: np.hstack([self.mif[name], self.lif[name]]) for name in self.mif}
         return [name for name, each in curves.items() if not np.isfinite(each).all(axis=1).any()]
 
@@ -98,6 +99,7 @@ class Evaluation:
         accuracy = self.accuracy
         if accuracy is None or self.confidence is None or not np.isfinite(self.confidence[known]).any():
             return ()
+        # A model that is right as often as it says is sound, however low that is.
         confidence = float(np.nanmean(self.confidence[known]))
         low = surprisingly_low(accuracy, int(known.sum()), sure=confidence, chance=self.chance or 0.0)
         if not confidence >= 0.5 or not low:

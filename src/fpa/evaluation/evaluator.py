@@ -157,12 +157,13 @@ def describe_subject(
     card = getattr(engine.model, "card", None)
     network = unwrapped(engine.model)
     augmentation = getattr(card, "augmentation", "")
+    training = getattr(card, "recipe", {}).get(augmentation, {})
     return SubjectFacts(
         name=name or type(getattr(network, "model", network)).__name__,
         classes=_class_names(classes, engine, source),
         data=source.name,
         augmentation=augmentation,
-        training=getattr(card, "recipe", {}).get(augmentation, {}),
+        training=training if isinstance(training, Mapping) else None,
     )
 
 

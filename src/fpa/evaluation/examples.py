@@ -44,6 +44,7 @@ class Examples:
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Everything as arrays by name, as a file keeps it."""
+        # The key is written by `write_examples`: it is that of the folder, not of what was read.
         arrays: dict[str, NDArray[Any]] = {}
         for kind, value in vars(self).items():
             if isinstance(value, dict):

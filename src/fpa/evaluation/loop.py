@@ -67,12 +67,14 @@ def evaluate_blocks(
     """
     at_least("the number of images in a block", block_size, 1)
     engines = Engines(engine, judge)
+    # Whatever the plan cannot be carried out on is refused here, before anything in the folder is touched.
     plan, unsigned = with_signs(suited(plan, source, engines.judging), engine, source)
     stored = EvaluationFolder(folder)
     with folder_lock(stored.path), ExitStack() as after:
         after.callback(note_calls, plan)
         if overwrite:
             stored.clear()
+        # Files that a killed run was writing; nobody else writes here, since the folder is locked.
         clear_temporaries(stored.path)
         clear_temporaries(stored.path / "blocks")
         origin = Origin(plan.stored(engine, judge), engines.weights)
@@ -92,6 +94,7 @@ def evaluate_blocks(
             for note in _announced(plan, source, stored, size, unsigned):
                 tell.line(clause(note))
             loop = _Loop(engines, plan, stored, description, tell=tell, writer=writer)
+            # Examples are explained once more, and shown on the display like the rest.
             with loop.watching():
                 loop.run(source, picker)
                 _check_whole(stored, source, size, picker.seen)
@@ -133,6 +136,7 @@ class _Loop:
         """Compute and store every block that is not there yet."""
         size = self.description.block_size
         there = set(self.stored.blocks)
+        # By place, not by block: which images these are must not depend on the size of a block.
         explained_again = evenly(self.plan.score_images, source.count)
         ahead = _AHEAD.get(self.engines.explained.device.type, 0)
         try:
@@ -140,7 +144,7 @@ class _Loop:
                 picker.look(block)
                 if block.number in there and self._stays(block):
                     self.tell.skip(len(block.indices))
-                elif block.indices:
+                elif block.indices:  # there is none where no file of the block could be read
                     rows = _rows_at(explained_again, block, size)
                     computed = compute_block(block, self.engines, self.plan, rows)
                     writing = self.writer.submit(self._store, block.number, computed)
@@ -148,6 +152,7 @@ class _Loop:
                     self._settle(ahead)
             self._settle(0)
         except KeyboardInterrupt:
+            # What was computed is stored, so that nothing is lost but the block under way.
             self._settle(0)
             kept = f"complete blocks are kept in {self.stored.path}"
             self.tell.line(f"interrupted: {kept}; run again to continue")
@@ -184,6 +189,7 @@ class _Loop:
     def _store(self, number: int, computed: ComputedBlock) -> list[Note]:
         """Fetch and store a block; what is left out of it. This runs in the writer's thread."""
         results = computed.fetched()
+        # It appears with the first block: a run that fails before it leaves a folder without an evaluation.
         if not (self.stored.path / DESCRIPTION).exists():
             self.stored.describe(self.description)
         self.stored.write(number, results, self.description)
@@ -211,6 +217,8 @@ class _Loop:
 
     def _difference(self, block: ImageBlock, columns: Mapping[str, NDArray[Any]]) -> str | None:
         """Why what is stored is not of the images of this block; None: it is."""
+        # `looks` is what the files call the sketches of images. A result in memory has none: there is no
+        # telling whether the images to come are those that it was made from.
         if "looks" not in columns:
             return f"{self.stored.path} was written by Result.save and cannot be continued"
         if columns["index"].tolist() != block.indices:
@@ -250,6 +258,7 @@ def _described(
         scores_left_out=scores_left_out,
     )
     before = stored.description()
+    # None also where blocks are there, but their evaluation.json was lost: then it is made anew.
     return description if before is None else description.continuing(before)
 
 
@@ -268,8 +277,10 @@ def _announced(
 
 def _check_whole(stored: EvaluationFolder, source: ImageSource, block_size: int, images: int) -> None:
     """Refuse data without images, and a folder that holds blocks of more images than there are."""
+    # A stream does not say how long it is, so this is known only now.
     if images == 0:
         raise InputError("there are no images: the data are empty")
+    # Files that could not be read have places too.
     if any(number * block_size >= images + len(source.lost) for number in stored.blocks):
         held = f"{stored.path} holds blocks of more images than the {images} given now"
         raise InputError(f"{held}: use another folder")

@@ -93,6 +93,7 @@ class Plan:
         facts = estimator.facts(name)
         if estimator.twin_of is None:
             return facts
+        # Stored only where it is needed: plans without it keep the keys that earlier versions gave them.
         unblurred = replace(estimator, blur=None).described()
         fitting = sum(each.explains and each.described() == unblurred for each in self.estimators.values())
         return replace(facts, twin_of=estimator.twin_of) if fitting > 1 else facts
@@ -125,6 +126,7 @@ class Plan:
 
     def suited(self, given: Given) -> "Plan":
         """The plan with the scores that can be computed; refuses those that were named and cannot."""
+        # What was named is refused, what "all" stands for is left out and told.
         why = {score.name: score.missing(given) for score in self.scores}
         for name, reason in why.items():
             if reason is not None and name not in self.optional:
@@ -139,6 +141,7 @@ class Plan:
     @property
     def passes(self) -> int:
         """Passes an image costs: gradients, and forwards along the curves and for the scores."""
+        # All curves of an image begin and end alike: the two ends are passed once, and hardly count.
         inner = sum(0 < fraction < 1 for fraction in self.fractions)
         scores = sum(cost.forwards for cost in self._costs)
         curves = len(self.estimators) + len(self.varied) * len(self.maskings)

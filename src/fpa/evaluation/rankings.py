@@ -17,6 +17,7 @@ def values_of(result: "Result", estimator: str, score: str = "A") -> Floats:
     """The value of every image, [N]; NaN where A leaves the image out, or the score has none."""
     one_of("estimator", estimator, result.fidelity)
     fidelity = result.fidelity[estimator]
+    # A is computed from the curves, over the images that all models of a study keep.
     if score == "A":
         return np.asarray(fidelity.lif_areas - fidelity.mif_areas)
     one_of("score", score, ["A", *result.evaluation.values])

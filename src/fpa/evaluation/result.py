@@ -74,7 +74,7 @@ class Result:
         """Score an evaluation, over the images that `keep` says if it is given."""
         dead = set(evaluation.never_finite)
         if len(dead) == len(evaluation.mif):
-            dead = set()  # the error says why
+            dead = set()  # then scoring the first of them says why
         fidelity = {key: evaluation.fidelity(key, keep=keep) for key in evaluation.mif if key not in dead}
         plan = description.plan
         agreement = reliability(fidelity, plan.signed, families=plan.families)

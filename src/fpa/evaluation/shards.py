@@ -96,7 +96,7 @@ class EvaluationFolder:
         foreign = dict[Path, object]()
         for path in map(self.file, self.blocks):
             stored = open_table(path)
-            sizes.add(stored.notes.get("block", 0))
+            sizes.add(stored.notes.get("block", 0))  # 0: an earlier version, which did not say it
             if stored.key != origin.key or 0 in sizes or len(sizes) > 1:
                 foreign[path] = f"no {DESCRIPTION} describes it, and it is not of this evaluation"
         if foreign:
@@ -106,6 +106,7 @@ class EvaluationFolder:
     def _check_same(self, here: Origin, asked: Origin) -> None:
         """Refuse to mix another evaluation with the one that is here, and show how they differ."""
         stored = here.plan.to_json()
+        # Through JSON, as the other one came: a plan in memory may have tuples where a file has lists.
         now = json.loads(json.dumps(asked.plan.to_json()))
         changed = [name for name in now | stored if stored.get(name) != now.get(name)]
         if here.model != asked.model:
@@ -123,6 +124,7 @@ class EvaluationFolder:
         notes = {**block.notes.to_json(), "block": description.block_size}
         own = {"block": description.block_size}
         key = description.origin.key
+        # The curves last: where they are, the block is complete.
         write_table(self.file(number, "scores"), block.scores_table(), own, key, REPEATED)
         write_table(self.file(number), block.columns_table(), notes, key, REPEATED)
 
@@ -153,6 +155,7 @@ class EvaluationFolder:
     def read_block(self, number: int, description: Description) -> StoredBlock:
         """A block of the evaluation that is described."""
         path = self.file(number)
+        # Plan and weights made every block: one with another key was copied here from elsewhere.
         key = description.origin.key
         table, notes = _read(path, key)
         missing = sorted(set(needed_columns(description.plan)) - set(table.column_names))
@@ -171,6 +174,7 @@ class EvaluationFolder:
     def clear(self) -> None:
         """Remove the files of an evaluation, and nothing else."""
         refuse_links(self.path, ["blocks"])
+        # evaluation.json last: until nothing else is left, it says what the rest is.
         for pattern in reversed(FILES):
             for path in self.path.glob(pattern):
                 path.unlink()
@@ -185,6 +189,7 @@ def read_evaluation(folder: Path | str) -> tuple[Evaluation, Description]:
         raise InputError(f"{folder} holds no evaluation: run fpa evaluate with this folder first")
     try:
         return assembled(description, blocks), description
+    # The files are whole, or their checksums would not fit: they do not belong together.
     except (KeyError, TypeError, ValueError, IndexError) as error:
         missing = f"what it describes is not in its blocks: {first_line(error)}"
         raise DamagedError({Path(folder) / DESCRIPTION: missing}) from error
@@ -225,6 +230,7 @@ def write_result(result: Result, folder: Path) -> Path:
         under={name: each.fractions.tolist() for name, each in evaluation.under.items()},
     )
     values = {(score, name): each for score, by in evaluation.values.items() for name, each in by.items()}
+    # Without sketches of the images it cannot be continued, so one block of any size does.
     images = len(evaluation.indices)
     description = replace(result.description, block_size=max(images, 1), images=images)
     target.write(0, StoredBlock(columns, values, notes), description)

@@ -117,6 +117,8 @@ class StoredPlan:
 
     def to_json(self) -> dict[str, Any]:
         """The one JSON form: plain values that differ where the numbers would."""
+        # What is not said is left out, not null: blocks are found by the text of their plan, and those of
+        # earlier versions must be found too.
         return {
             "estimators": {name: each.to_json() for name, each in self.estimators.items()},
             "masking": dict(self.masking),

@@ -97,6 +97,7 @@ class EstimatorFacts:
     @property
     def family(self) -> Hashable | None:
         """What it is apart from its settings; None where only its areas can tell."""
+        # Two settings of SmoothGrad say the same; two functions, or two files of maps, need not.
         if self.raw is None:
             return (self.label.key, None, None)
         return (self.kind, self.reduction, self.times_input) if self.kind in _ALIKE else None

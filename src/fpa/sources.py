@@ -123,9 +123,9 @@ def version_of(package: str) -> str | None:
     """The version of the distribution that a package came with; None where it came with none."""
     try:
         return version(package)
-    except PackageNotFoundError:  # sklearn is in scikit-learn
-        names = packages_distributions().get(package, [])
-        return version(names[0]) if names else None
+    except PackageNotFoundError:  # sklearn is in scikit-learn, and google in many
+        names = sorted(set(packages_distributions().get(package, [])))
+        return ", ".join(map(version, names)) or None
 
 
 def find_module(name: str) -> ModuleSpec | None:
@@ -275,6 +275,9 @@ class Reached:
                 if spec is None:
                     break
                 found[spec.name] = spec
+                # a package without __init__.py is nobody's: what is in it may be
+                if owner_of(spec) != "own" and spec.origin is not None:
+                    break
         return list(found.values())
 
 

@@ -4,6 +4,7 @@ import functools
 import importlib
 import sys
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ import fpa
 from fpa.cli.main import main
 from fpa.engine.outputs import OUTPUTS
 from fpa.evaluation.description import Origin
-from fpa.explanation import from_quantus
+from fpa.explanation import IntegratedGradients, SmoothGrad, from_quantus
 
 IMAGES = torch.randn(6, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 QUICK = {"points": 3, "examples": 0, "progress": False}
@@ -359,6 +360,29 @@ def test_scores_and_maskings_may_say_it_too(here, monkeypatch):
     edit("my_score", "// 2]", "// 3]")
     edit("my_masking", "value=0.5", "value=0.7")
     assert evaluate(monkeypatch).plan == first.plan
+
+
+@dataclass(frozen=True)
+class AbsoluteSmoothGrad(SmoothGrad):
+    family = "abssg"
+
+    def each(self, gradients):
+        return gradients.abs()
+
+
+def test_a_family_and_a_reference_of_ones_own_count(here, monkeypatch):
+    grey = loaded(monkeypatch)[2].Grey(0.5)
+    sources = {"own": AbsoluteSmoothGrad(), "ours": IntegratedGradients(reference=grey)}
+    engine = fpa.Engine(NET)
+    plan = fpa.make_plan(sources, settings=fpa.Settings(sg_samples=7)).stored(engine)
+    open_plan = fpa.make_plan(sources).stored(engine)
+    assert [each.estimators["own"].raw["samples"] for each in (plan, open_plan)] == [7, 15]
+    assert set(plan.code["estimators"]) == {"own", "ours"}
+    edit("my_masking", "self.value)", "-self.value)")
+    grey = loaded(monkeypatch)[2].Grey(0.5)
+    again = fpa.make_plan(sources | {"ours": IntegratedGradients(reference=grey)}).stored(engine)
+    assert again.code["estimators"]["own"] == open_plan.code["estimators"]["own"]
+    assert again.code["estimators"]["ours"] != open_plan.code["estimators"]["ours"]
 
 
 def test_what_was_typed_into_an_interpreter_is_not_continued(tmp_path, monkeypatch):

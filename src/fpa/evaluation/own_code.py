@@ -51,7 +51,9 @@ def with_code(stored: StoredPlan, plan: "Plan", engines: Mapping[str, Engine | N
         attributes = dict(found.get("attributes", {}))
         for key in list(settings):
             if key in attributes:
-                settings[key] = attributes.pop(key)
+                given = attributes.pop(key)
+                if given is not None:  # else the settings of all estimators decide
+                    settings[key] = given
             elif "identity" in found and key not in _SHOWN:
                 del settings[key]  # the user says what counts
         others = {key: each for key, each in found.items() if key != "attributes"}

@@ -1,6 +1,6 @@
 """The plan of an evaluation: all that determines its numbers, with one check and one JSON form."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from typing import Any, get_args
@@ -25,6 +25,7 @@ from fpa.perturbation import check_fractions, check_left, segment_count, up_to
 from fpa.perturbation.curves import check_between
 from fpa.perturbation.features import Pixels
 from fpa.scores.score import ALL, Given, Passes, Score, get_scores
+from fpa.values import check_type
 
 
 @dataclass(frozen=True)

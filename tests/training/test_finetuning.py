@@ -585,7 +585,7 @@ def test_the_command_writes_a_model_that_evaluates(tmp_path, capsys):
 def test_of_several_processes_the_first_one_tells_and_audits(tmp_path, monkeypatch, capsys):
     folder = write_image_folder(tmp_path / "photos", ("disc", "square"), train=4, val=2)
     command = ["finetune", "shapes-none", "--data", f"folder:{folder}", "--epochs", "1", "--workers", "0"]
-    monkeypatch.setattr("fpa.cli.models.is_main_process", lambda: False)
+    monkeypatch.setattr("fpa.cli.finetuning.is_main_process", lambda: False)
     assert main([*command, "--device", "cpu", "--output", str(tmp_path / "tuned")]) == 0
     assert capsys.readouterr() == ("", "")
     assert not list((tmp_path / "tuned").glob("audit-*"))

@@ -3,8 +3,8 @@
 The rule (`rule.judge`) sees only what the model says to images, masked and unmasked, not how it was trained.
 """
 
-import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,20 +25,21 @@ from fpa.auditing.rule import (
 from fpa.auditing.verdict import Audit
 from fpa.data.normalisation import as_normalisation
 from fpa.engine import Engine
-from fpa.errors import InputError
-from fpa.evaluation.evaluator import describe_subject, notes, open_subject, with_notes
+from fpa.errors import InputError, warn
+from fpa.evaluation.evaluator import carry_out, uncertain_labels
 from fpa.evaluation.keywords import with_options
-from fpa.evaluation.loop import evaluate_blocks
 from fpa.evaluation.options import AuditOptions, PlanOptions
-from fpa.evaluation.plan import plan_of, settings_of
+from fpa.evaluation.plan import Plan, plan_of, settings_of
 from fpa.evaluation.result import Result
-from fpa.evaluation.shards import load_result, read_evaluation
+from fpa.evaluation.shards import load_result
 from fpa.evaluation.stored_plan import StoredPlan
+from fpa.evaluation.subject import Case, prepare
 from fpa.evaluation.targets import with_signs
 from fpa.explanation import Estimator, get_estimators
 from fpa.masking import Channels, Constant, FunctionMasking, Masking, get_masking, masking_json
 from fpa.notes import Kind, Note, Plain, Severity
 from fpa.perturbation import check_fractions, features_of
+from fpa.showing import clause
 from fpa.statistics import Reliability
 from fpa.values import checked, described_fields
 
@@ -66,23 +67,22 @@ def audit(model: nn.Module | Engine, data: Any, options: AuditOptions) -> Audit:
     ('cannot tell', 4, 'Too few images: 8 could be used, at least 100 are needed.')
 
     """
-    return audit_with(model, data, options)
+    case = prepare_audit(model, data, audit_plan(options), options)
+    for note in uncertain_labels(case):
+        warn(clause(note))
+    return audit_case(case, options)
 
 
-def audit_with(model: nn.Module | Engine, data: Any, options: AuditOptions) -> Audit:
-    """The audit that these options describe."""
-    settings = settings_of(options)
-    known = as_normalisation(options.normalisation)
-    scale = (known.mean, known.std) if known else (None, None)
-    by_name = _by_name(options.maskings, *scale)
-    judged, *others = by_name
+def audit_plan(options: AuditOptions) -> Plan:
+    """The plan of an audit: random masking and the points of the rule are in it in any case."""
+    judged, *others = _maskings(options).items()
     followed = [options.outputs] if isinstance(options.outputs, str) else options.outputs
-    plan = plan_of(
+    return plan_of(
         PlanOptions(
-            estimators=_with_random(get_estimators(options.estimators, settings)),
-            masking=by_name[judged],
-            maskings={other: by_name[other] for other in others},
-            fractions=_fractions(options.points, by_name[judged]),
+            estimators=_with_random(get_estimators(options.estimators, settings_of(options))),
+            masking=judged[1],
+            maskings=dict(others),
+            fractions=_fractions(options.points, judged[1]),
             features=options.features,
             outputs=[*dict.fromkeys([*followed, *BESIDE])],
             targets=options.targets,
@@ -91,42 +91,55 @@ def audit_with(model: nn.Module | Engine, data: Any, options: AuditOptions) -> A
             normalisation=options.normalisation,
         )
     )
-    engine, source = open_subject(
+
+
+def prepare_audit(
+    model: nn.Module | Engine,
+    data: Any,
+    plan: Plan,
+    options: AuditOptions,
+    *,
+    classes: Sequence[str] | None = None,
+    workers: int = 0,
+) -> Case:
+    """Make a model and its images ready for the plan of an audit; refuses what cannot be audited."""
+    case = prepare(
         model,
         data,
         plan,
+        options,
         normalisation=options.normalisation,
-        count=options.count,
-        batch_size=options.batch_size,
-        device=options.device,
-        class_index=options.class_index,
-        stored=options.folder is not None,
+        classes=classes,
+        workers=workers,
     )
-    _check_enough(plan.features, source.first)
-    plan, _ = with_signs(plan, engine, source)
-    _with_random(plan.estimators)
-    name = options.name or ""
-    with tempfile.TemporaryDirectory(prefix="fpa-") as temporary:
-        place = Path(options.folder or temporary)
-        evaluate_blocks(
-            engine,
-            source,
-            plan,
-            place,
-            subject=with_notes(describe_subject(engine, source, name), notes(engine, plan)),
-            overwrite=options.overwrite,
-            progress=options.progress,
-        )
-        evaluation, description = read_evaluation(place)
-    plain = plan.masking == Constant() or not plan.masking.trains
+    _check_enough(plan.features, case.source.first)
+    signed, _ = with_signs(plan, case.subject.engine, case.source)
+    _with_random(signed.estimators)
+    return replace(case, plan=signed)
+
+
+def audit_case(case: Case, options: AuditOptions) -> Audit:
+    """The audit of a model and images that `prepare_audit` has made ready with these options."""
+    result = carry_out(
+        case, options.folder, overwrite=options.overwrite, scored=False, progress=options.progress
+    )
+    masking = case.plan.masking
+    plain = masking == Constant() or not masking.trains
     return conclude(
-        Result.unscored(description.subject.name, evaluation, description),
-        (judged, *others),
-        name=name,
-        size=source.first.shape[2:],
-        tuned_with=None if plain else masking_json(plan.masking),
-        made_with={**described_fields(settings), "device": engine.device.type},
+        result,
+        tuple(_maskings(options)),
+        name=options.name or "",
+        size=case.source.first.shape[2:],
+        tuned_with=None if plain else masking_json(masking),
+        made_with={**described_fields(settings_of(options)), "device": case.subject.engine.device.type},
     )
+
+
+def _maskings(options: AuditOptions) -> dict[str, Masking]:
+    """The masking that is judged, then those that it is compared with, by name."""
+    normalisation = as_normalisation(options.normalisation)
+    scale = (normalisation.mean, normalisation.std) if normalisation else (None, None)
+    return _by_name(options.maskings, *scale)
 
 
 @checked

@@ -1,6 +1,6 @@
 """The folders of evaluations and audits, as commands use them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -8,13 +8,18 @@ import fpa
 from fpa.cli.options import RunOptions
 from fpa.errors import InputError
 from fpa.files import folder_lock, refuse_links
+from fpa.notes import Note
 from fpa.progress import Display
 
 
 @contextmanager
-def claimed(folder: Path, run: RunOptions, note: str | None) -> Iterator[Display]:
-    """Lock the folder and show what is done; one that holds something else is refused before any work."""
+def claimed(folder: Path, run: RunOptions, notes: Sequence[Note | None] = ()) -> Iterator[Display]:
+    """Lock the folder and show what is done; one that holds something else is refused before any work.
+
+    The notes are said first.
+    """
     from fpa.evaluation.shards import DESCRIPTION
+    from fpa.show import words
     from fpa.study.folder import SHOWN_FILES
 
     with folder_lock(folder), Display(quiet=run.quiet) as display:
@@ -27,8 +32,9 @@ def claimed(folder: Path, run: RunOptions, note: str | None) -> Iterator[Display
         others = any(not path.name.startswith(".fpa-") for path in folder.iterdir())
         if run.overwrite and others and not evaluated:
             raise InputError(f"{folder} is not empty and holds no evaluation: nothing was deleted")
-        if note:
-            display.say(note)
+        for note in notes:
+            if note is not None:
+                display.say(words.clause(note, words.Reader(at_shell=True)))
         yield display
 
 

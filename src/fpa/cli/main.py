@@ -15,9 +15,9 @@ from fpa.errors import LONGEST, InputError, first_line, one_of, printable, short
 COMMANDS = {
     "run": ("studies", "Run a whole study: train, explain, perturb, score, show."),
     "train": ("studies", "Train the models of a recipe."),
-    "evaluate": ("models", "Explain, perturb and score one model."),
-    "audit": ("models", "Can the evaluation of explanations on a model be trusted?"),
-    "finetune": ("models", "Train an existing model a little further with FPA."),
+    "evaluate": ("evaluating", "Explain, perturb and score one model."),
+    "audit": ("auditing", "Can the evaluation of explanations on a model be trusted?"),
+    "finetune": ("finetuning", "Train an existing model a little further with FPA."),
     "report": ("studies", "Make tables, figures and report again."),
     "compare": ("studies", "Put several studies and evaluations side by side."),
     "recipes": ("studies", "List the recipes that come with fpa."),

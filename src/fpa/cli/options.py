@@ -1,30 +1,24 @@
-"""Options that several commands share: which model and images, how to evaluate, where to work."""
+"""Options that several commands share: which model and images, and where to work."""
 
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import fpa
 from fpa.errors import InputError, at_least, printable
-from fpa.evaluation.options import AuditOptions, EvaluateOptions
 from fpa.study.recipe import SMALL
-from fpa.typed import typed_fields
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
-    from fpa.data.source import ImageSource
+    from fpa.data.splits import ImageData
     from fpa.models.hubs import Opened
-
 
 LARGEST_SIDE = 4096
 """Of an image, in pixels: larger ones fill the memory."""
 
-LONGEST_NAME = 80
-"""Characters of the settings in the name of a folder."""
+USUAL_SIDE = 224
+"""Of an image, in pixels, where neither the model nor the person says it."""
 
 
 @dataclass(kw_only=True)
@@ -50,21 +44,19 @@ class RunOptions:
 
             check_device(self.device)
 
-    @property
-    def place(self) -> dict[str, Any]:
-        """The arguments of the functions that train models."""
-        return {"device": self.device, "overwrite": self.overwrite}
 
-
-class Subject(NamedTuple):
-    """The model of a command, and what is known about its images."""
+@dataclass(frozen=True)
+class NamedModel:
+    """The model that was named in a command, and what is known about its images."""
 
     model: "nn.Module"
     name: str
     classes: list[str] | None
     normalisation: "fpa.Normalisation"
     data: str
+    """The name of the data set."""
     size: int
+    """The side of the images in pixels."""
     elsewhere: str = ""
     """The name of the data where they are not those that the model was trained on."""
 
@@ -103,7 +95,7 @@ class ModelOptions:
         if self.size is not None and self.size > LARGEST_SIDE:
             raise InputError(f"--size must be at most {LARGEST_SIDE} pixels, got {self.size}")
 
-    def open(self, model: str) -> Subject:
+    def open(self, model: str) -> NamedModel:
         """The model of this name, or the error that says what else must be given."""
         normalisation = None
         if self.mean is not None and self.std is not None:
@@ -119,13 +111,17 @@ class ModelOptions:
             )
         if data in SMALL and self.size not in (None, 32):
             raise InputError(f"--size is for data sets of files: the images of {data} are 32 px")
-        size = self.size or opened.size or 224
-        facts: dict[str, Any] = {"data": data, "size": size}
-        if data != opened.data:
-            facts["elsewhere"] = Path(data.rpartition(":")[2]).absolute().name
-        return Subject(opened.model, opened.name, opened.classes, opened.normalisation, **facts)
+        return NamedModel(
+            opened.model,
+            opened.name,
+            classes=opened.classes,
+            normalisation=opened.normalisation,
+            data=data,
+            size=self.size or opened.size or USUAL_SIDE,
+            elsewhere="" if data == opened.data else Path(data.rpartition(":")[2]).absolute().name,
+        )
 
-    def judge(self, name: str, subject: Subject) -> "Opened":
+    def judge(self, name: str, subject: NamedModel) -> "Opened":
         """The model that judges the subject's maps; it must take the same images."""
         from fpa.data.labels import other_classes
         from fpa.models.architectures import parse_model_name
@@ -136,107 +132,23 @@ class ModelOptions:
             needed = "a .safetensors file that fpa has written, a shipped model, hf:NAME or module:function"
             raise InputError(f"a judge must be {needed}, got {name}")
         opened = fpa.open_model(name)
-        theirs, ours = opened.classes, subject.classes
-        if theirs and ours and (differ := other_classes(theirs, ours)):
-            raise InputError(f"{name} cannot judge {subject.name}: {differ}")
-        expected = {"size": subject.size, "normalisation": subject.normalisation}
-        for fact, value in expected.items():
-            if (own := getattr(opened, fact)) not in (None, value):
-                raise InputError(f"{name} cannot judge {subject.name}: its {fact} is {own}, not {value}")
+        refused = f"{name} cannot judge {subject.name}:"
+        if opened.classes and subject.classes:
+            differ = other_classes(opened.classes, subject.classes)
+            if differ:
+                raise InputError(f"{refused} {differ}")
+        if opened.size not in (None, subject.size):
+            raise InputError(f"{refused} its size is {opened.size}, not {subject.size}")
+        if opened.normalisation not in (None, subject.normalisation):
+            own = opened.normalisation
+            raise InputError(f"{refused} its normalisation is {own}, not {subject.normalisation}")
         return opened
 
-    def images(self, subject: Subject, count: int | None) -> "tuple[ImageSource, str | None]":
-        """The images to evaluate the model on, and a sentence about labels that are not certain."""
-        import torch
-
-        from fpa.data.labels import labels_for
+    def evaluation_data(self, subject: NamedModel, count: int | None) -> "ImageData":
+        """The images to evaluate a model on."""
         from fpa.data.sets import load_evaluation_data
-        from fpa.models.wrap import class_count, classifier, input_channels
-        from fpa.show import words
 
-        data = load_evaluation_data(subject.data, self.data_root, evaluation_images=count, size=subject.size)
-        channels = input_channels(subject.model) or data.input_shape[0]
-        outputs = class_count(subject.model, (channels, *data.input_shape[1:]))
-
-        how: dict[str, Any] = {"normalisation": subject.normalisation, "workers": self.workers}
-
-        @cache
-        def answers() -> "tuple[Tensor, Tensor]":
-            places = torch.linspace(0, len(data.evaluation) - 1, min(len(data.evaluation), 100)).long()
-            few = fpa.image_source(
-                replace(data, evaluation=data.evaluation[places]), channels=channels, **how
-            )
-            engine = fpa.Engine(classifier(subject.model, few.first))
-            parts = [(engine.predict(each.images).argmax(1), each.labels) for each in few.blocks(16)]
-            predicted, known = map(torch.cat, zip(*parts, strict=True))
-            return predicted.cpu(), known
-
-        def right(numbers: list[int]) -> int:
-            predicted, known = answers()
-            return int((predicted == torch.tensor(numbers)[known]).sum())
-
-        wanted = (subject.classes, self.class_index)
-        labels, note = labels_for(data.classes, outputs, *wanted, right=right)
-        labels = [-1] * len(data.classes) if labels is None else labels
-        said = None if note is None else words.clause(note, words.Reader(at_shell=True))
-        return fpa.image_source(data, channels=channels, labels=labels, **how), said
-
-
-def engine_for(
-    model: "nn.Module", source: "ImageSource", how: EvaluateOptions | AuditOptions, device: str | None
-) -> "fpa.Engine":
-    """The model, ready for many passes."""
-    from fpa.engine.devices import chosen_device
-    from fpa.evaluation.plan import checked_precision
-    from fpa.models.wrap import classifier
-
-    network = classifier(model, source.first, chosen_device(device))
-    precision = checked_precision(how.precision)
-    return fpa.Engine(network, precision=precision, batch_size=how.batch_size)
-
-
-NOT_IN_NAMES = ("count", "batch_size", "examples", "score_images")
-"""Options that do not tell the folder of a result from others; the count stands at the end of its name."""
-
-
-def told_apart(how: EvaluateOptions | AuditOptions) -> str:
-    """What was set of the options, for the name of a folder."""
-    usual = vars(type(how)())
-    names = [name for name in typed_fields(how) if name not in NOT_IN_NAMES]
-    chosen = {name: getattr(how, name) for name in names}
-    return in_a_name({name: value for name, value in chosen.items() if value != usual[name]})
-
-
-def in_a_name(settings: Mapping[str, Any]) -> str:
-    """Settings as a part of a folder's name; of many the beginning.
-
-    Where two share it, the folder of the first refuses the second, whose plan is another.
-
-    >>> in_a_name({"ig_steps": 5, "masking": {"name": "blur", "sigma": 4}, "scores": ["A", "deletion"]})
-    'ig_steps5-masking-blur-sigma4-scores-A+deletion'
-    """
-
-    def text(value: Any) -> str:
-        if isinstance(value, Mapping):
-            return "-".join(
-                part if key == "name" else f"{key}{part}"
-                for key, part in zip(value, map(text, value.values()), strict=True)
-            )
-        listed = [value] if isinstance(value, str) or not isinstance(value, Sequence) else value
-        return "+".join(re.sub(r"[^\w.]+", "", str(each)) for each in listed)
-
-    parts = {name: text(value) for name, value in settings.items() if value is not None}
-    whole = "-".join(f"{name}{'' if part[:1].isdigit() else '-'}{part}" for name, part in parts.items())
-    return whole[:LONGEST_NAME].rstrip("-+.")
-
-
-def default_output(*parts: str | int | None) -> Path:
-    """The folder of a command's results where none is named, from what tells them from others.
-
-    >>> str(default_output("evaluate", "shapes-fpa", 50)), str(default_output("evaluate", "shapes-fpa", None))
-    ('runs/evaluate-shapes-fpa-50', 'runs/evaluate-shapes-fpa')
-    """
-    return Path("runs") / "-".join(str(part) for part in parts if part)
+        return load_evaluation_data(subject.data, self.data_root, evaluation_images=count, size=subject.size)
 
 
 def show(results: "fpa.Results", folder: Path, quiet: bool) -> int:

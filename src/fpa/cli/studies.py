@@ -5,7 +5,8 @@ from pathlib import Path
 from rich.console import Console
 
 import fpa
-from fpa.cli.options import RunOptions, default_output, show
+from fpa.cli.naming import default_output
+from fpa.cli.options import RunOptions, show
 from fpa.errors import InputError, percent
 from fpa.progress import Display
 from fpa.study.recipe import Recipe
@@ -21,7 +22,14 @@ def run(recipe: Recipe, *, repair: bool = False, where: RunOptions) -> int:
     """
     output = where.output or _default_folder(recipe.name, recipe.seed)
     with Display(quiet=where.quiet) as display:
-        results = fpa.run_study(recipe, output, display=display, repair=repair, **where.place)
+        results = fpa.run_study(
+            recipe,
+            output,
+            display=display,
+            repair=repair,
+            device=where.device,
+            overwrite=where.overwrite,
+        )
     return show(results, output, where.quiet)
 
 
@@ -52,9 +60,16 @@ def train(
     for seed in seeds or [recipe.seed]:
         folder = where.output or _default_folder(recipe.name, seed)
         folders[seed] = folder if where.output is None or seeds is None else folder / f"seed{seed}"
-    how = {"variants": augment, "tracker": tracker, **where.place}
     with Display(quiet=where.quiet) as display:
-        models = trainings.train(recipe, folders, display=display, **how)
+        models = trainings.train(
+            recipe,
+            folders,
+            variants=augment,
+            tracker=tracker,
+            display=display,
+            device=where.device,
+            overwrite=where.overwrite,
+        )
     if not where.quiet and is_main_process():
         for each in models:
             accuracy = "" if each.accuracy is None else f"test accuracy {percent(each.accuracy):>7}"

@@ -183,14 +183,16 @@ def _returned(model: nn.Module, images: Tensor) -> Any:
         raise InputError(f"the model cannot take images {shape}: {first_line(error)}") from error
 
 
-def check_head(predict: Callable[[Tensor], Tensor], images: Tensor) -> None:
-    """Refuse sigmoids of several labels; say where outputs [N, classes] are (log-)probabilities.
+def check_head(predict: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
+    """The outputs [N, classes] for a few images; refuses sigmoids of several labels.
+
+    Where they are (log-)probabilities, a warning says it.
 
     Outputs that lie in 0..1 may be small logits: they are bounded if 1e6 times the images stay there, too.
     """
     outputs = predict(images)
     if outputs.shape[1] < 2 or not outputs.isfinite().all():
-        return
+        return outputs
 
     def shares(values: Tensor) -> bool:
         return bool(((values >= 0) & (values <= 1)).all())
@@ -210,6 +212,7 @@ def check_head(predict: Callable[[Tensor], Tensor], images: Tensor) -> None:
         if shares(large) and not torch.equal(large, outputs):
             seen = "the model's outputs lie in 0..1 but do not sum to 1, as sigmoids do, which says"
             raise InputError(f"{seen} {SEVERAL_LABELS}")
+    return outputs
 
 
 @contextmanager

@@ -193,7 +193,7 @@ class Recipe:
             values[variant.augmentation] = json.loads(json.dumps(variant.settings))
         return values
 
-    def plan_options(self, normalisation: "Normalisation") -> PlanOptions:
+    def plan_options(self, normalisation: "Normalisation | None") -> PlanOptions:
         """The options of the plan of its evaluations, for images normalised so."""
         own = PlanOptions(masking=self.masking, seed=self.seed, normalisation=normalisation)
         return own.with_fields_of(self.evaluation)

@@ -9,17 +9,19 @@ from typing import Any
 
 import torch
 
-from fpa.data import ImageData, image_source
+from fpa.data import ImageData, ImageSource, image_source
 from fpa.engine.devices import check_device, chosen_device
 from fpa.engine.engine import Engine
 from fpa.errors import DamagedError, InputError, at_least
 from fpa.evaluation.description import Origin
-from fpa.evaluation.evaluator import describe_subject
+from fpa.evaluation.evaluator import carry_out
 from fpa.evaluation.examples import EXAMPLES
-from fpa.evaluation.loop import evaluate_blocks, made_with, suited
+from fpa.evaluation.loop import made_with, suited
+from fpa.evaluation.options import SubjectOptions
 from fpa.evaluation.plan import Plan, plan_of
 from fpa.evaluation.result import Results
 from fpa.evaluation.shards import EvaluationFolder, read_evaluation
+from fpa.evaluation.subject import Case, open_subject
 from fpa.files import folder_lock
 from fpa.models.saved import fingerprint, load_model
 from fpa.progress import Display, curves_stage, training_stage
@@ -58,7 +60,8 @@ def finished_study(
     check_device(device)
     data = load_recipe_data(recipe)
     check_data(recipe, data)
-    plan = _planned(recipe, data)
+    source = image_source(data, workers=recipe.data.workers)
+    plan = _planned(recipe, source)
     variants = recipe.trainings()
     with folder_lock(folder), ExitStack() as parts:
         for name in variants:  # also a run into one of its parts is kept out
@@ -79,18 +82,19 @@ def finished_study(
             if _evaluated(engine, plan, data, folder / name, display):
                 display.skipped(curves_stage(name))
             else:
-                _evaluate(engine, plan, recipe, data, folder / name, display=display, manifest=manifest)
+                case = Case(open_subject(engine, source, SubjectOptions(name=name)), source, plan)
+                _evaluate(case, recipe, folder / name, display=display, manifest=manifest)
         yield FinishedStudy(read_study(folder), folder, manifest, display)
 
 
-def _planned(recipe: Recipe, data: ImageData) -> Plan:
+def _planned(recipe: Recipe, source: ImageSource) -> Plan:
     """The plan of a recipe for its images, with the scores that can be computed of them."""
-    plan = plan_of(recipe.plan_options(data.normalisation))
+    plan = plan_of(recipe.plan_options(source.normalisation))
     if sum(each.explains for each in plan.estimators.values()) < 2:
         named = ", ".join(plan.estimators)
         raise InputError(f"evaluation.estimators must name at least two explanations, got {named}")
-    at_least("data.evaluation_images", len(data.evaluation), 2)
-    return suited(plan, image_source(data))
+    at_least("data.evaluation_images", source.count, 2)
+    return suited(plan, source)
 
 
 def _train(
@@ -115,33 +119,22 @@ def _train(
     manifest.note_histories([folder / name / "training.csv" for name in variants], again=bool(missing))
 
 
-def _evaluate(
-    engine: Engine,
-    plan: Plan,
-    recipe: Recipe,
-    data: ImageData,
-    folder: Path,
-    *,
-    display: Display,
-    manifest: Manifest,
-) -> None:
+def _evaluate(case: Case, recipe: Recipe, folder: Path, *, display: Display, manifest: Manifest) -> None:
     """Evaluate one model, into the folder that has its name."""
     name = folder.name
-    source = image_source(data, workers=recipe.data.workers)
     with manifest.stage(f"evaluate {name}"):
-        about = evaluate_blocks(
-            engine,
-            source,
-            plan,
+        result = carry_out(
+            case,
             folder,
-            subject=describe_subject(engine, source, name),
             examples=recipe.evaluation.examples,
-            progress=display.evaluating(name, source.count),
+            scored=False,  # over the images that all models of the study keep, once all are there
+            progress=display.evaluating(name, case.source.count),
         )
-        display.unreadable(source.lost)
-        manifest.values["blocks"][name] = about.block_size
-        if engine.compile_seconds:
-            manifest.compilation[f"evaluate {name}"] = round(engine.compile_seconds, 2)
+        display.unreadable(case.source.lost)
+        manifest.values["blocks"][name] = result.description.block_size
+        compiled = case.subject.engine.compile_seconds
+        if compiled:
+            manifest.compilation[f"evaluate {name}"] = round(compiled, 2)
 
 
 def _evaluated(engine: Engine, plan: Plan, data: ImageData, folder: Path, display: Display) -> bool:

@@ -1,0 +1,148 @@
+"""The command `fpa audit`, and what other commands show of an audit."""
+
+import json
+import os
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+import fpa
+from fpa.auditing.rule import FEWEST_IMAGES
+from fpa.cli.folders import claimed, evaluation_of, remove_shown
+from fpa.cli.naming import default_output, told_apart
+from fpa.cli.options import ModelOptions, RunOptions
+from fpa.errors import InputError, counted
+from fpa.evaluation.options import AuditOptions
+from fpa.notes import Kind, Note, Severity
+
+if TYPE_CHECKING:
+    from fpa.evaluation.subject import Case
+
+
+def audit(model: str, *, images: ModelOptions, how: AuditOptions, run: RunOptions, command: str) -> int:
+    """Can the evaluation of explanations on this model be trusted? A verdict with its evidence.
+
+    Exit code 0: reliable, 3: unreliable, 4: cannot tell, 2: bad input. If it is stopped, the same command
+    continues.
+
+    Args:
+        model: A .safetensors file written by fpa, the name of a shipped model, torchvision:NAME, timm:NAME,
+            hf:NAME (or hf:FOLDER, of Hugging Face), or module:function that returns a model. Or the folder of
+            an evaluation, whose curves are judged as they are, in seconds.
+
+    """
+    from fpa.auditing.auditor import audit_case, audit_plan, prepare_audit
+    from fpa.engine.devices import chosen_device
+    from fpa.evaluation.shards import DESCRIPTION
+
+    if Path(model, DESCRIPTION).is_file():
+        if (images, how, replace(run, output=None, quiet=False)) != (
+            ModelOptions(),
+            AuditOptions(),
+            RunOptions(),
+        ):
+            raise InputError(f"{model} is an evaluation, judged as it was made: give no other settings")
+        return _audit_folder(Path(model), run, command)
+    subject = images.open(model)
+    parts = (subject.name, subject.elsewhere, told_apart(how), how.count)
+    output = run.output or default_output("audit", *parts)
+    options = replace(
+        how,
+        normalisation=subject.normalisation,
+        count=None,  # the data have no more images than that
+        class_index=images.class_index,
+        device=chosen_device(run.device),
+        folder=output,
+        overwrite=run.overwrite,
+        name=f"{subject.name} on {subject.data}",
+    )
+    plan = audit_plan(options)  # what is wrong with it is said before the images are read
+    data = images.evaluation_data(subject, how.count)
+    case = prepare_audit(subject.model, data, plan, options, classes=subject.classes, workers=images.workers)
+    with claimed(output, run, [case.label_note]) as display:
+        for line in _hints(case):
+            display.say(line)
+        told = display.evaluating(subject.name, case.source.count)
+        verdict = audit_case(case, replace(options, progress=told))
+        display.unreadable(case.source.lost)
+        remove_shown(output)
+        verdict = replace(_advised(verdict, model, images, case, how.maskings[0]), repeat=command)
+        page = write(verdict, output)
+    return _print(verdict, page, run.quiet)
+
+
+def _audit_folder(folder: Path, run: RunOptions, command: str) -> int:
+    """Judge an evaluation as it was made."""
+    verdict = replace(fpa.audit_result(folder), repeat=command)
+    study = folder.absolute().parent
+    if (study / "recipe.yaml").exists():  # what a study holds is its own
+        folder = default_output("audit", study.name, folder.absolute().name)
+    output = run.output or folder
+    with claimed(output, run):
+        page = write(verdict, output)
+    return _print(verdict, page, run.quiet)
+
+
+def _hints(case: "Case") -> list[str]:
+    """What could save somebody the work that is about to begin."""
+    hints = []
+    found = evaluation_of(case.subject.engine)
+    if found is not None:
+        hints.append(f"{found} holds an evaluation of this model, which fpa audit {found} judges in seconds")
+    count = case.source.count
+    if count is not None and count < FEWEST_IMAGES:
+        hints.append(f"{counted(count)}: with fewer than {FEWEST_IMAGES} the verdict is: cannot tell")
+    return hints
+
+
+def _advised(
+    verdict: "fpa.Audit", model: str, images: ModelOptions, case: "Case", masking: dict[str, Any] | str
+) -> "fpa.Audit":
+    """The verdict with what to type, or which images to look for, where the model should be fine-tuned."""
+    from fpa.data.sets import has_training_images
+
+    if verdict.verdict != "unreliable" or not _can_be_named(model):
+        return verdict
+    if not has_training_images(case.source.name):
+        others = Note(Kind.OTHER_TRAINING_IMAGES, Severity.ADVICE)
+        return replace(verdict, advised=(*verdict.advised, others))
+    known = masking if case.plan.masking.trains else "constant"
+    return replace(verdict, command=_finetune_command(model, images, case.source.name, known))
+
+
+def write(verdict: "fpa.Audit", folder: Path) -> Path:
+    """Leave a verdict in a folder; returns its page."""
+    verdict.save(folder / "audit.json")
+    return verdict.report(folder / "audit.html")
+
+
+def _print(verdict: "fpa.Audit", page: Path, quiet: bool) -> int:
+    """Show a verdict; returns the exit code."""
+    if not quiet:
+        Console().print(verdict)
+        print(f"page: {page}")
+    return verdict.exit_code
+
+
+def _can_be_named(model: str) -> bool:
+    """Whether `fpa finetune` can build the model again; one that a function returned is tuned in Python."""
+    return model.startswith(("torchvision:", "timm:", "hf:")) or ":" not in model or os.path.exists(model)
+
+
+def _finetune_command(model: str, images: ModelOptions, data: str, masking: dict[str, Any] | str) -> str:
+    """How to fine-tune the model that was audited, for the masking that was judged."""
+    words = ["fpa", "finetune", model, "--data", data]
+    for name in ("data_root", "weights", "mean", "std", "size", "class_index"):
+        value = getattr(images, name)
+        if value != getattr(ModelOptions, name):
+            words += [f"--{name}", ",".join(map(str, value)) if isinstance(value, list) else str(value)]
+            words += ["--targets", "model"] if name == "class_index" else []  # it would mean the labels
+    if isinstance(masking, dict):
+        for name, value in masking.items():
+            words += [f"--masking.{name}", value if isinstance(value, str) else json.dumps(value)]
+    elif masking != "constant":
+        words += ["--masking", masking]
+    return shlex.join(words)

@@ -16,17 +16,13 @@ Density
 - One binding a line: no `a, b = x, y` with a tuple written out on both sides. `a, b = b, a` is a swap.
 
 `EXCEPTIONS` and `FORWARDED` are the only exceptions, each with its reason; one that nothing needs is wrong.
-What was there before these rules is counted in `tools/allowed.json`, by kind and module: the counts may only
-fall, and without the file none are allowed.
 
-    python tools/house.py               # what is wrong, and how often what is allowed occurs
+    python tools/house.py               # what is wrong
     python tools/house.py --density     # how dense every module is
-    python tools/house.py --shrink      # lower the allowed counts to those of now
 """
 
 import argparse
 import ast
-import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -86,6 +82,7 @@ EXCEPTIONS = {
 """Module, what it may import nevertheless, and why."""
 
 FORWARDED = {
+    "values.checked.calling": "calls a function with its own arguments, the numbers of NumPy made plain",
     "cli.parsing._filled": "calls the function of a command with the options that its signature declares",
     "cli.parsing._group": "fills a dataclass with the options that its fields declare",
     "evaluation.keywords._made": "fills a dataclass with keywords that were checked against its fields",
@@ -211,7 +208,7 @@ def shortened(text: str) -> str:
 
 
 def problems_of(modules: dict[str, Module]) -> list[Problem]:
-    """All that is wrong in a package, whatever is allowed."""
+    """All that is wrong in a package."""
     exports = exports_of(modules[WHOLE].tree) if WHOLE in modules else {}
     excepted: set[tuple[str, str]] = set()
     forwarding: set[str] = set()
@@ -238,29 +235,6 @@ def counts_of(problems: list[Problem]) -> Counts:
     return counts
 
 
-def beyond(problems: list[Problem], allowed: Counts) -> list[Problem]:
-    """The problems of every kind and module that has more of them than are allowed."""
-    counts = counts_of(problems)
-
-    def too_many(problem: Problem) -> bool:
-        limit = allowed.get(problem.kind, {}).get(problem.module, 0)
-        return counts[problem.kind][problem.module] > limit
-
-    return [problem for problem in problems if too_many(problem)]
-
-
-def shrunk(allowed: Counts, problems: list[Problem]) -> Counts:
-    """The allowed counts, lowered to what there is now; never raised."""
-    counts = counts_of(problems)
-    smaller: Counts = {}
-    for kind, by_module in allowed.items():
-        for module, limit in by_module.items():
-            number = min(limit, counts.get(kind, {}).get(module, 0))
-            if number:
-                smaller.setdefault(kind, {})[module] = number
-    return smaller
-
-
 def density(modules: dict[str, Module], counts: Counts) -> Iterator[str]:
     """A line for each module, the largest first, and one for all."""
     yield "code  comments/100  tuples  splats  longest function  module"
@@ -285,9 +259,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Print what is wrong; the exit code is 1 if anything is."""
     parser = argparse.ArgumentParser(description="Checks the rules of the house.")
     parser.add_argument("--source", type=Path, default=ROOT / "src" / PACKAGE, help="folder of the package")
-    parser.add_argument("--allowed", type=Path, default=ROOT / "tools" / "allowed.json")
     parser.add_argument("--density", action="store_true", help="print how dense every module is")
-    parser.add_argument("--shrink", action="store_true", help="lower the allowed counts to those of now")
     options = parser.parse_args(arguments)
 
     modules = read_package(options.source)
@@ -297,20 +269,13 @@ def main(arguments: list[str] | None = None) -> int:
     counts = counts_of(problems)
     if options.density:
         print(*density(modules, counts), sep="\n")
-    allowed: Counts = json.loads(options.allowed.read_text()) if options.allowed.exists() else {}
-    if options.shrink:
-        allowed = shrunk(allowed, problems)
-        options.allowed.write_text(json.dumps(allowed, indent=2) + "\n")
-
-    wrong = beyond(problems, allowed)
-    for problem in wrong:
+    for problem in problems:
         print(problem)
     for kind, meaning in KINDS.items():
         number = sum(counts.get(kind, {}).values())
-        limit = sum(allowed.get(kind, {}).values())
-        print(f"{number:4} {meaning}" + (f" ({limit} allowed until they are mended)" if limit else ""))
-    print(f"{len(wrong)} problems in {len(modules)} modules")
-    return 1 if wrong else 0
+        print(f"{number:4} {meaning}")
+    print(f"{len(problems)} problems in {len(modules)} modules")
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":

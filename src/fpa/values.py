@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
-from functools import cache, partial, wraps
+from functools import partial, wraps
 from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
@@ -42,15 +42,14 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     fpa.errors.InputError: number must be a whole number, got 'two'
     """
     signature = inspect.signature(function)
-
-    @cache
-    def kinds() -> dict[str, Any]:
-        return {name: _resolved(each.annotation, function) for name, each in signature.parameters.items()}
+    kinds = {name: each.annotation for name, each in signature.parameters.items()}
+    # `self` declares nothing. A type in quotes would not be looked up: checked functions have none.
+    kinds = {name: Any if kind is inspect.Parameter.empty else kind for name, kind in kinds.items()}
 
     @wraps(function)
     def calling(*arguments: P.args, **named: P.kwargs) -> R:
         bound = signature.bind(*arguments, **named)
-        check_arguments(bound, kinds())
+        check_arguments(bound, kinds)
         return function(*bound.args, **bound.kwargs)
 
     return calling
@@ -102,16 +101,6 @@ def besides(values: Mapping[str, Any], *kinds: type) -> dict[str, Any]:
     """
     known = {each.name for kind in kinds for each in fields(kind)}
     return {key: value for key, value in values.items() if key not in known}
-
-
-def _resolved(annotation: Any, function: Callable[..., Any]) -> Any:
-    """The type that an annotation stands for; anything, where it is known to type checkers only."""
-    if not isinstance(annotation, str):
-        return Any if annotation is inspect.Parameter.empty else annotation
-    try:
-        return eval(annotation, getattr(inspect.unwrap(function), "__globals__", {}))
-    except NameError:
-        return Any
 
 
 class UnfitError(ValueError):

@@ -36,7 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(argv: list[str]) -> int:
     place = next((at for at, word in enumerate(argv) if not word.startswith("-")), len(argv))
-    command, options = next(iter(argv[place:]), None), argv[:place] + argv[place + 1 :]
+    command = argv[place] if place < len(argv) else None
+    options = argv[:place] + argv[place + 1 :]
     try:
         if command is None:
             print(f"fpa {__version__}" if "--version" in options else _help())

@@ -57,7 +57,8 @@ class StudyFolder:
     """The files of a study with these variants; nothing else in the folder is ever touched."""
 
     def __init__(self, path: Path, variants: Sequence[str] = AUGMENTATIONS) -> None:
-        self.path, self.variants = path, dict.fromkeys(variants)
+        self.path = path
+        self.variants = dict.fromkeys(variants)
         with suppress(InputError):  # there is no recipe, or it cannot be read: said elsewhere
             self.variants |= dict.fromkeys(load_recipe(str(path / "recipe.yaml")).trainings())
 
@@ -139,9 +140,11 @@ class StudyFolder:
 
         Those of other settings than the recipe's are refused: it may be the recipe that was changed.
         """
-        found, others = dict[Path, object](), dict[Path, list[str]]()
+        found: dict[Path, object] = {}
+        others: dict[Path, list[str]] = {}
         for name, variant in recipe.trainings().items():
-            model, described = self.path / name / TRAINED[0], self.path / name / DESCRIPTION
+            model = self.path / name / TRAINED[0]
+            description = self.path / name / DESCRIPTION
             with suppress(DamagedError):  # damage is found elsewhere
                 card = _card(model)
                 if card.get("variant", "") not in ("", name):
@@ -149,14 +152,14 @@ class StudyFolder:
                 elif card:
                     others[model] = differences(recipe.description(variant), card["recipe"])
             with suppress(DamagedError):
-                evaluation = EvaluationFolder(described.parent).description()
+                evaluation = EvaluationFolder(description.parent).description()
                 if evaluation is None:
                     continue
                 if evaluation.subject.name != name:
-                    found[described] = f"it is the evaluation of {evaluation.subject.name}"
+                    found[description] = f"it is the evaluation of {evaluation.subject.name}"
                 asked = {"seed": recipe.seed, "points": recipe.evaluation.points}
                 made = {"seed": evaluation.plan.seed, "points": len(evaluation.plan.fractions)}
-                others[described] = differences(asked, made)
+                others[description] = differences(asked, made)
         for path, changed in others.items():
             if changed:
                 settings = f"was made with other settings than recipe.yaml has ({'; '.join(changed)})"
@@ -232,7 +235,8 @@ class Manifest:
     """manifest.json: how the results came to be, added to stage by stage."""
 
     def __init__(self, folder: Path, seed: int, here: dict[str, Any]) -> None:
-        self.path, self.here = folder / "manifest.json", here
+        self.path = folder / "manifest.json"
+        self.here = here
         parts: dict[str, Any] = {"blocks": {}, "timings": {}, "compilation": {}, "files": {}}
         if self.path.exists():
             self.values = parts | read_json(self.path)

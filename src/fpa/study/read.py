@@ -40,7 +40,8 @@ def read_study(folder: Path | str) -> Results:
     if not (folder / "recipe.yaml").exists():
         raise InputError(f"{folder} holds no study: there is no recipe.yaml")
     check_format(folder)
-    recipe, manifest = stored_recipe(folder / "recipe.yaml"), read_json(folder / "manifest.json")
+    recipe = stored_recipe(folder / "recipe.yaml")
+    manifest = read_json(folder / "manifest.json")
     known = manifest.pop("files", {}).get("train", {})
     manifest.pop("also", None)  # for continuing the study; it says nothing about its results
     if foreign := StudyFolder(folder, [*recipe.trainings()]).foreign(recipe):

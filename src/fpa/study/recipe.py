@@ -179,12 +179,17 @@ class Recipe:
 
     def completed(self, variant: Variant) -> Variant:
         """A variant with the recipe's seed and settings where it has none of its own."""
-        seed, fpa = self.seed if variant.seed is None else variant.seed, variant.fpa or self.fpa
-        return replace(variant, seed=seed, fpa=fpa, rectangle=variant.rectangle or self.rectangle)
+        return replace(
+            variant,
+            seed=self.seed if variant.seed is None else variant.seed,
+            fpa=variant.fpa or self.fpa,
+            rectangle=variant.rectangle or self.rectangle,
+        )
 
     def description(self, variant: Variant) -> dict[str, Any]:
         """All that determines the weights of a training, as plain values."""
-        variant, values = self.completed(variant), self.to_dict()
+        variant = self.completed(variant)
+        values = self.to_dict()
         for later in ("augmentations", "variants", "evaluation", "fpa", "rectangle"):
             del values[later]
         del values["data"]["evaluation_images"]

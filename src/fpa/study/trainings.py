@@ -1,10 +1,9 @@
 """The trainings of a study: from a recipe to the jobs that the trainer runs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -44,11 +43,19 @@ def train(
     files = [folder / name / "model.safetensors" for folder in folders.values() for name in names]
     if data is None and (overwrite or not all(file.exists() for file in files)):
         data = load_recipe_data(recipe)
-    seeds = ((replace(recipe, seed=seed), folder) for seed, folder in folders.items())
-    jobs = [job for seeded, folder in seeds for job in recipe_jobs(seeded, folder, data, names)]
-    shown: dict[str, Any] = {"tracker": tracker, "display": display, "timings": timings}
-    workers = recipe.data.workers
-    return train_jobs(jobs, data, device=device, workers=workers, overwrite=overwrite, **shown)
+    jobs: list[Job] = []
+    for seed, folder in folders.items():
+        jobs += recipe_jobs(replace(recipe, seed=seed), folder, data, names)
+    return train_jobs(
+        jobs,
+        data,
+        device=device,
+        workers=recipe.data.workers,
+        tracker=tracker,
+        display=display,
+        overwrite=overwrite,
+        timings=timings,
+    )
 
 
 def recipe_jobs(
@@ -60,30 +67,59 @@ def recipe_jobs(
     """
     jobs = []
     for name, variant in recipe.trainings(names).items():
-        seed, place = variant.seed or 0, {"folder": folder / name, "locked": folder}
-        made: dict[str, Any] = {"description": recipe.description(variant), "model": nn.Module, **place}
+        seed = variant.seed or 0
+        job = Job(
+            name=name,
+            settings=recipe.training,
+            seed=seed,
+            model=nn.Module,
+            description=recipe.description(variant),
+            folder=folder / name,
+            locked=folder,
+        )
         if data is not None:
             card = ModelCard(
                 architecture=recipe.model,
                 classes=data.classes,
                 input_shape=data.input_shape,
-                **asdict(data.normalisation),
+                mean=data.normalisation.mean,
+                std=data.normalisation.std,
                 augmentation=variant.augmentation,
                 variant=name,
             )
-            made |= {"card": card, "augment": make_augment(recipe, variant, data.normalisation)}
-            made["model"] = partial(_new_model, card, derive(seed, Stream.INITIAL))
-        jobs.append(Job(name, recipe.training, seed, **made))
+            job = replace(
+                job,
+                model=partial(_new_model, card, derive(seed, Stream.INITIAL)),
+                augment=make_augment(recipe, variant, data.normalisation),
+                card=card,
+            )
+        jobs.append(job)
     return jobs
 
 
 def make_augment(recipe: Recipe, variant: Variant, normalisation: Normalisation) -> FPA | Rectangle | None:
     """The augmentation of a training; None for "none"."""
-    variant = recipe.completed(variant)
     masking = get_masking(recipe.masking, normalisation.mean, normalisation.std)
-    if variant.augmentation == "none":
-        return None
-    return (FPA if variant.augmentation == "fpa" else Rectangle)(**variant.settings, masking=masking)
+    if variant.augmentation == "fpa":
+        fpa = variant.fpa or recipe.fpa
+        return FPA(
+            p=fpa.p,
+            p1_max=fpa.p1_max,
+            p2=fpa.p2,
+            s_max=fpa.s_max,
+            squares=fpa.squares,
+            masking=masking,
+        )
+    if variant.augmentation == "rectangle":
+        rectangle = variant.rectangle or recipe.rectangle
+        return Rectangle(
+            p=rectangle.p,
+            area=rectangle.area,
+            aspect=rectangle.aspect,
+            coin=rectangle.coin,
+            masking=masking,
+        )
+    return None
 
 
 def load_recipe_data(recipe: Recipe) -> ImageData:

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-MASKINGS = ("mean", "blur", "uniform")
+OTHER_MASKINGS = ("mean", "blur", "uniform")
 
 
 def row(path: Path, before: Path | None = None) -> list[str]:
@@ -31,7 +31,7 @@ def row(path: Path, before: Path | None = None) -> list[str]:
     cells += [percent(evidence["right"][share]) for share in ("0", "10", "25", "50")]
     rises = [found["low"] > 0 for found in evidence["rise"].values()]
     cells.append(f"{sum(rises)} of {len(rises)}")
-    cells += [f"{evidence['agreement'][name]['value']:.2f}" for name in MASKINGS]
+    cells += [f"{evidence['agreement'][name]['value']:.2f}" for name in OTHER_MASKINGS]
     return cells
 
 
@@ -47,7 +47,7 @@ def table(paths: list[Path], before: Path | None = None) -> list[str]:
     head += ["by the raw logit", "offset of the head"] if new else []
     head += ["opposite pairs", "95 % interval", "logit kept at 10 %", "25 %", "50 %"]
     head += ["accuracy at 0 %", "10 %", "25 %", "50 %", "signed LIF that rise"]
-    head += [f"ranking, {name}" for name in MASKINGS]
+    head += [f"ranking, {name}" for name in OTHER_MASKINGS]
     lines = ["| " + " | ".join(head) + " |", "|---|---|" + "---:|" * (len(head) - 2)]
     return lines + ["| " + " | ".join(row(path, before)) + " |" for path in paths]
 

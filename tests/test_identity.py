@@ -18,7 +18,7 @@ from torch import nn
 import fpa
 from fpa.identity import identity, network_identity
 from fpa.sources import version_of
-from fpa.values import described
+from fpa.values import as_json
 
 METHOD = """
 import numpy
@@ -301,11 +301,11 @@ def test_values_count(kind):
 
 def test_numbers_of_numpy_are_numbers_like_any_other():
     for number in (np.int64(3), np.array(3), torch.tensor(3)):
-        assert described(number) == described(3) == 3
-    assert described(np.float64(0.5)) == described(torch.tensor(0.5)) == 0.5
-    assert described(np.bool_(True)) is True
-    assert described([np.int32(1), np.float32("nan")]) == [1, "nan"]
-    assert described(np.ones(1)) != 1
+        assert as_json(number) == as_json(3) == 3
+    assert as_json(np.float64(0.5)) == as_json(torch.tensor(0.5)) == 0.5
+    assert as_json(np.bool_(True)) is True
+    assert as_json([np.int32(1), np.float32("nan")]) == [1, "nan"]
+    assert as_json(np.ones(1)) != 1
     assert identity(Scaled(k=np.int64(3))) == identity(Scaled(k=3))
 
 

@@ -27,7 +27,7 @@ from fpa import sources
 from fpa.attributes import is_array, is_network, own_attributes, replaced_methods, size_of, state_of
 from fpa.errors import InputError, first_line
 from fpa.sources import Owner, Reached, digest
-from fpa.values import described, name_of
+from fpa.values import as_json, name_of
 
 LONGEST = 200
 """Characters that a value may take in JSON; a longer one counts by its hash."""
@@ -125,7 +125,7 @@ class _Walk:
     def json(self, value: Any) -> Any:
         """A value as JSON; all code in it is noted on the way."""
         if value is None or isinstance(value, str | bool | int | float):
-            return described(value)
+            return as_json(value)
         if id(value) not in self._done:
             # what is met again inside itself is told by its kind
             self._done[id(value)] = (value, {"name": name_of(type(value)), "cycle": True})
@@ -151,7 +151,7 @@ class _Walk:
         if str(value.dtype) == "object":
             return self.json(value.tolist())
         try:
-            return described(value)
+            return as_json(value)
         except Exception:  # sparse, nested and quantised tensors, and those without numbers
             return {"name": name_of(type(value)), "dtype": str(value.dtype)}
 

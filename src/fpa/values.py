@@ -238,36 +238,36 @@ def shown(value: Any) -> str:
         return type(value).__name__
 
 
-def described(value: Any) -> Any:
+def as_json(value: Any) -> Any:
     """A value as JSON; what is neither plain data nor an array or a dataclass counts by its name.
 
     An object with a method `described` describes itself. The code of functions is no part of it: see
     `fpa.identity`.
 
-    >>> described({"sides": (1, 2.0), "where": described})
-    {'sides': [1, 2.0], 'where': 'fpa.values:described'}
+    >>> as_json({"sides": (1, 2.0), "where": as_json})
+    {'sides': [1, 2.0], 'where': 'fpa.values:as_json'}
     """
     if value is None or isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, Mapping):
-        return {str(key): described(part) for key, part in value.items()}
+        return {str(key): as_json(part) for key, part in value.items()}
     if isinstance(value, (tuple, list)):
-        return [described(part) for part in value]
+        return [as_json(part) for part in value]
     if hasattr(value, "described") and not isinstance(value, type):
         return value.described()
     if _is_array(value) and (hasattr(value, "detach") or hasattr(value, "tobytes")):
-        return _described_array(value)
+        return _array_as_json(value)
     if isinstance(value, partial):
         arguments = [*value.args, *([value.keywords] if value.keywords else [])]
-        return {"name": name_of(value), "arguments": described(arguments)}
+        return {"name": name_of(value), "arguments": as_json(arguments)}
     if is_dataclass(value) and not isinstance(value, type):
-        return {"name": name_of(type(value)), **described_fields(value)}
+        return {"name": name_of(type(value)), **fields_as_json(value)}
     return name_of(value)
 
 
-def _described_array(value: Any) -> Any:
+def _array_as_json(value: Any) -> Any:
     """An array or a tensor by a hash: it may be large. A single number is a number like any other."""
     kind = ""
     if hasattr(value, "detach"):
@@ -278,14 +278,14 @@ def _described_array(value: Any) -> Any:
             value = tensor.float().numpy()
             kind = str(tensor.dtype)
     if value.ndim == 0 and value.dtype.kind in "biuf":
-        return described(value.item())
+        return as_json(value.item())
     digest = hashlib.sha256(f"{kind or value.dtype} {value.shape}".encode() + value.tobytes())
     return {"sha256": digest.hexdigest()[:16]}
 
 
-def described_fields(value: Any) -> dict[str, Any]:
-    """The fields of a dataclass that count when it is compared, each `described`."""
-    return {entry.name: described(getattr(value, entry.name)) for entry in fields(value) if entry.compare}
+def fields_as_json(value: Any) -> dict[str, Any]:
+    """The fields of a dataclass that count when it is compared, each `as_json`."""
+    return {entry.name: as_json(getattr(value, entry.name)) for entry in fields(value) if entry.compare}
 
 
 def shape_or_type(value: Any) -> str:

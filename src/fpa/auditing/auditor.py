@@ -41,7 +41,7 @@ from fpa.notes import Kind, Note, Plain, Severity
 from fpa.perturbation import check_fractions, features_of
 from fpa.showing import clause
 from fpa.statistics import Reliability
-from fpa.values import checked, described_fields
+from fpa.values import checked, fields_as_json
 
 BESIDE = ("centred", "logit", "accuracy")
 """Outputs that are followed in any case."""
@@ -131,7 +131,7 @@ def audit_case(case: Case, options: AuditOptions) -> Audit:
         name=options.name or "",
         size=case.source.first.shape[2:],
         tuned_with=None if plain else masking_json(masking),
-        made_with={**described_fields(settings_of(options)), "device": case.subject.engine.device.type},
+        made_with={**fields_as_json(settings_of(options)), "device": case.subject.engine.device.type},
     )
 
 

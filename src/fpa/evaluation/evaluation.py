@@ -101,7 +101,7 @@ class Evaluation:
             return ()
         # A model that is right as often as it says is sound, however low that is.
         confidence = float(np.nanmean(self.confidence[known]))
-        low = surprisingly_low(accuracy, int(known.sum()), sure=confidence, chance=self.chance or 0.0)
+        low = surprisingly_low(accuracy, int(known.sum()), confidence=confidence, chance=self.chance or 0.0)
         if not confidence >= 0.5 or not low:
             return ()
         values = {"accuracy": accuracy, "confidence": confidence}

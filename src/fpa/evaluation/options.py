@@ -32,7 +32,7 @@ PrecisionWord = Literal["auto", "float32", "tf32", "bfloat16"]
 AUDITED = ("paper", "baselines", "twins")
 """The paper's ten, and what they must beat: no gradients, and curves under the masking judged only."""
 
-MASKINGS = ("constant", "mean", "blur", "uniform")
+COMPARED_MASKINGS = ("constant", "mean", "blur", "uniform")
 """The masking that an audit judges, and those that it is compared with."""
 
 
@@ -229,5 +229,7 @@ class AuditOptions(SubjectOptions, TargetOptions, CurveOptions):
         default=AUDITED, kw_only=False, metadata=read_as(tuple[str, ...])
     )
     outputs: str | Sequence[str] = field(default=("centred",), metadata=read_as(tuple[str, ...]))
-    maskings: Sequence[Any] = field(default=MASKINGS, metadata=read_as(tuple[dict[str, Any] | str, ...]))
+    maskings: Sequence[Any] = field(
+        default=COMPARED_MASKINGS, metadata=read_as(tuple[dict[str, Any] | str, ...])
+    )
     overwrite: bool = field(default=False, metadata=PYTHON_ONLY)

@@ -20,7 +20,7 @@ from fpa.engine.tasks import Task
 from fpa.errors import InputError, unknown
 from fpa.explanation.facts import Reduction
 from fpa.masking import Masking
-from fpa.values import check_type, check_types, described_fields, name_of, shape_or_type, shown
+from fpa.values import check_type, check_types, fields_as_json, name_of, shape_or_type, shown
 
 
 def in_parts(
@@ -159,7 +159,7 @@ class RawMap:
 
     def described(self) -> dict[str, Any]:
         """JSON that differs where the maps would."""
-        return {"name": self.family or name_of(self), **described_fields(self)}
+        return {"name": self.family or name_of(self), **fields_as_json(self)}
 
     def check(self, name: str, indices: Sequence[int], shape: Sequence[int]) -> None:
         """Refuse, before any work, images [C, H, W] of these numbers that estimator `name` cannot explain."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fpa.errors import InputError, first_line
-from fpa.values import described, name_of, shape_or_type
+from fpa.values import as_json, name_of, shape_or_type
 
 
 class Masking:
@@ -62,7 +62,7 @@ class FunctionMasking(Masking):
 
     def described(self) -> Any:
         """Where the function is, and its parameters."""
-        return {"name": name_of(self.function), **described(getattr(self.function, "keywords", {}))}
+        return {"name": name_of(self.function), **as_json(getattr(self.function, "keywords", {}))}
 
 
 def check_mask(images: Tensor, mask: Tensor) -> None:

@@ -14,7 +14,7 @@ from fpa.masking.masking import Channels, FunctionMasking, Masking, MaskingLike
 from fpa.masking.road import Road
 from fpa.plugins import load_object
 from fpa.seeds import Stream, generator
-from fpa.values import checked, described_fields, name_of
+from fpa.values import checked, fields_as_json, name_of
 
 _KINDS = (Constant, black, Mean, Minimum, Maximum, Uniform, Blur, Bokeh, Road)
 MASKINGS: dict[str, Callable[..., Masking]] = {make.__name__.lower(): make for make in _KINDS}
@@ -86,7 +86,7 @@ def masking_json(masking: MaskingLike | None) -> dict[str, Any]:
     if hasattr(masking, "described"):
         return dict(masking.described())
     name = next((name for name, kind in MASKINGS.items() if kind is type(masking)), name_of(masking))
-    return {"name": name, **(described_fields(masking) if hasattr(masking, "__dataclass_fields__") else {})}
+    return {"name": name, **(fields_as_json(masking) if hasattr(masking, "__dataclass_fields__") else {})}
 
 
 def fully_masked(masking: MaskingLike, images: Tensor, noise: Tensor | None = None) -> Tensor:

@@ -21,7 +21,7 @@ from fpa.explanation.explainer import maps_of, raw_maps_of
 from fpa.masking import Masking
 from fpa.perturbation.curves import Curves, curves_of
 from fpa.plugins import load_object
-from fpa.values import described
+from fpa.values import as_json
 
 Need = Literal["curves", "forwards", "raw maps", "explain", "masks", "labels"]
 
@@ -200,7 +200,7 @@ class Score(ABC):
     def described(self) -> dict[str, Any]:
         """What tables and reports say about it; read back without the score."""
         facts = {name: getattr(self, name) for name in ("title", "source", "higher_is_better")}
-        return facts | {key: described(value) for key, value in vars(self).items() if not key.startswith("_")}
+        return facts | {key: as_json(value) for key, value in vars(self).items() if not key.startswith("_")}
 
 
 _REQUIRED = ("name", "title", "source", "higher_is_better")

@@ -176,23 +176,23 @@ ENOUGH_IMAGES = 30
 IMPROBABLE = 0.001
 
 
-def surprisingly_low(accuracy: float, images: int, *, sure: float, chance: float) -> bool:
-    """Whether an accuracy is far too low for a model that is `sure` of its predictions, from 0 to 1.
+def surprisingly_low(accuracy: float, images: int, *, confidence: float, chance: float) -> bool:
+    """Whether an accuracy is far too low for the mean `confidence`, from 0 to 1, of a model's predictions.
 
     It is if it is under a fifth of that, or not above `chance`. Few images tell nothing about chance, but a
-    model that is right with probability `sure` would hardly ever be right so seldom: that is the lower tail
-    of a binomial distribution, and where single images have other probabilities of the same mean, a tail so
-    far below it is smaller still (Hoeffding).
+    model that is right with probability `confidence` would hardly ever be right so seldom: that is the lower
+    tail of a binomial distribution, and where single images have other probabilities of the same mean, a tail
+    so far below it is smaller still (Hoeffding).
 
-    >>> [surprisingly_low(0.0, images, sure=0.9, chance=0.5) for images in (2, 6, 63)]
+    >>> [surprisingly_low(0.0, images, confidence=0.9, chance=0.5) for images in (2, 6, 63)]
     [False, True, True]
     """
-    far_below = accuracy < sure / 5
+    far_below = accuracy < confidence / 5
     if images >= ENOUGH_IMAGES:
         return far_below or not above_chance(accuracy, images, chance)
-    wrong = max(0.0, 1 - sure)
+    wrong = max(0.0, 1 - confidence)
     ways = ((math.comb(images, right), right) for right in range(round(accuracy * images) + 1))
-    tail = math.fsum(number * sure**right * wrong ** (images - right) for number, right in ways)
+    tail = math.fsum(number * confidence**right * wrong ** (images - right) for number, right in ways)
     return far_below and tail < IMPROBABLE
 
 

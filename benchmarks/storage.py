@@ -21,7 +21,7 @@ IMAGES = 5000
 POINTS = 21
 
 
-def described() -> Description:
+def made_up_description() -> Description:
     """What evaluation.json would say: nothing but the estimators."""
     plan = StoredPlan(
         estimators={name: each.facts(name) for name, each in PAPER.items()},
@@ -42,7 +42,7 @@ def main() -> None:
     for block in (32, 1024):  # the blocks of a CPU and of a GPU at 32 px
         with tempfile.TemporaryDirectory() as name:
             folder = EvaluationFolder(name)
-            description = replace(described(), block_size=block)
+            description = replace(made_up_description(), block_size=block)
             for number, start in enumerate(range(0, IMAGES, block)):
                 index = np.arange(start, min(start + block, IMAGES))
                 columns = dict.fromkeys(("index", "label", "target"), index)

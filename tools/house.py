@@ -195,14 +195,14 @@ def density_problems(module: Module, used: set[str]) -> Iterator[Problem]:
         if name in FORWARDED:
             used.add(name)
         else:
-            text = f"mypy cannot check {shortened(splat.text)} in a call"
+            text = f"mypy cannot check {beginning(splat.text)} in a call"
             yield Problem("splats", module.name, splat.line, text)
     for assignment in tuple_assignments(module.tree):
-        text = f"one binding a line: {shortened(ast.unparse(assignment))}"
+        text = f"one binding a line: {beginning(ast.unparse(assignment))}"
         yield Problem("tuples", module.name, assignment.lineno, text)
 
 
-def shortened(text: str) -> str:
+def beginning(text: str) -> str:
     """The first 60 characters."""
     return text if len(text) <= 60 else f"{text[:57]}..."
 

@@ -149,9 +149,10 @@ def computed(tree: ast.Module) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             known |= {alias.asname for alias in node.names if alias.name in IMPORTERS and alias.asname}
-    told = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call) and names_module(node)}
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    of_known_modules = {id(call.func) for call in calls if names_module(call)}
     for node in ast.walk(tree):
-        if id(node) in told:
+        if id(node) in of_known_modules:
             continue
         if isinstance(node, ast.Name) and node.id in known:
             yield node.lineno, COMPUTED

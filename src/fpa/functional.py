@@ -62,9 +62,9 @@ def integrated_gradients(
     >>> torch.allclose(scores, difference, atol=1e-5)
     True
     """
-    raw = IntegratedGradients(steps, reference)
+    raw_map = IntegratedGradients(steps, reference)
     task, _ = make_task(model, images, targets, masking=masking, seed=seed, indices=indices)
-    return _raw_map(raw, task)
+    return _raw_map(raw_map, task)
 
 
 @checked
@@ -152,5 +152,5 @@ def remove(
     return get_masking(masking)(images, mask, noise)
 
 
-def _raw_map(raw: RawMap, task: Task) -> Tensor:
-    return raw_maps_of(task, {"map": Estimator(raw)})["map"]
+def _raw_map(raw_map: RawMap, task: Task) -> Tensor:
+    return raw_maps_of(task, {"map": Estimator(raw_map)})["map"]

@@ -238,9 +238,9 @@ class _Walk:
         self.reached.add_names(sources.imported_names(node, str(namespace.get("__package__") or "")))
         names = set(sources.names_read(code)) & namespace.keys()
         values = self._groups({"globals": {each: namespace[each] for each in sorted(names)}})
-        # functions and modules without values of their own are told by the code
-        told = {key: each for key, each in values.get("globals", {}).items() if not _is_name(each)}
-        return {"definition": digest(text)} | ({"globals": told} if told else {})
+        # Functions and modules without values of their own are known by the code.
+        with_values = {key: each for key, each in values.get("globals", {}).items() if not _is_name(each)}
+        return {"definition": digest(text)} | ({"globals": with_values} if with_values else {})
 
     def _class(self, kind: type) -> None:
         """Note the code of a class and of those it is made from."""
@@ -269,11 +269,11 @@ class _Walk:
         if any(name_of(each).startswith(_USED_UP) for each in kind.__mro__[:-1]):
             return found
         if self._says_itself(value):
-            return found | {"identity": _told(value, found["name"])}
+            return found | {"identity": _own_identity(value, found["name"])}
         self._class(kind)
         if sources.own_method(kind, "described") is not None:
-            told = value.described()
-            attributes = told if isinstance(told, Mapping) else {"described": told}
+            own = value.described()
+            attributes = own if isinstance(own, Mapping) else {"described": own}
             return found | self._groups({"attributes": attributes})
         return found | self._groups({"attributes": state_of(value)})
 
@@ -292,7 +292,7 @@ class _Walk:
         if id(network) in self._parts:
             return found | {"part": self._parts[id(network)]}
         if self._says_itself(network):
-            return found | {"identity": _told(network, found["name"])}
+            return found | {"identity": _own_identity(network, found["name"])}
         if weights:
             found["weights"] = self._weights(network)
         internal = {*vars(sys.modules["torch"].nn.Module()), "card", MADE_BY}
@@ -308,9 +308,9 @@ class _Walk:
             for hook in (*part._forward_hooks.values(), *part._forward_pre_hooks.values()):
                 self.json(hook)
             own = sources.owner_of_class(type(part)) not in ("ground", "installed")
-            told = own_attributes(part) if own else replaced_methods(part)
+            counted = own_attributes(part) if own else replaced_methods(part)
             prefix = f"{place}." if place else ""
-            values |= {prefix + name: each for name, each in told.items() if name not in internal}
+            values |= {prefix + name: each for name, each in counted.items() if name not in internal}
         return found | self._groups({"attributes": values})
 
     def _weights(self, network: Any) -> str:
@@ -325,16 +325,16 @@ class _Walk:
         found: dict[str, Any] = {}
         for group, values in groups.items():
             ordered = sorted(values, key=lambda key: size_of(values[key]), reverse=True)
-            told = {str(key): self.json(values[key]) for key in ordered}
-            if told:
-                found[group] = told
+            in_group = {str(key): self.json(values[key]) for key in ordered}
+            if in_group:
+                found[group] = in_group
         return found
 
 
 _GROUPS = ("arguments", "attributes", "closure", "defaults", "globals", "wrapped")
 
 
-def _told(value: Any, name: str) -> Any:
+def _own_identity(value: Any, name: str) -> Any:
     """What an object's own `identity()` says."""
     try:
         return json.loads(json.dumps(value.identity(), allow_nan=False))
@@ -342,14 +342,14 @@ def _told(value: Any, name: str) -> Any:
         raise InputError(f"identity() of {name} must return JSON: {first_line(error)}") from error
 
 
-def _is_name(told: Any) -> bool:
-    return isinstance(told, dict) and told.keys() <= {"name", "definition"}
+def _is_name(values: Any) -> bool:
+    return isinstance(values, dict) and values.keys() <= {"name", "definition"}
 
 
-def _text(told: Any) -> str:
-    return json.dumps(told, sort_keys=True)
+def _text(values: Any) -> str:
+    return json.dumps(values, sort_keys=True)
 
 
-def _short(told: Any) -> Any:
-    text = _text(told)
-    return told if len(text) <= LONGEST else {"sha256": digest(text)}
+def _short(values: Any) -> Any:
+    text = _text(values)
+    return values if len(text) <= LONGEST else {"sha256": digest(text)}

@@ -121,7 +121,7 @@ def prepare_audit(
 def audit_case(case: Case, options: AuditOptions) -> Audit:
     """The audit of a model and images that `prepare_audit` has made ready with these options."""
     result = carry_out(
-        case, options.folder, overwrite=options.overwrite, scored=False, progress=options.progress
+        case, options.folder, overwrite=options.overwrite, with_scores=False, progress=options.progress
     )
     masking = case.plan.masking
     plain = masking == Constant() or not masking.trains
@@ -232,7 +232,7 @@ def conclude(
 def _made_with(result: Result, size: Sequence[int] | None, more: Mapping[str, Any]) -> dict[str, Any]:
     """What the numbers of a result depend on, for the page."""
     plan = result.description.plan
-    forms = result.description.forms
+    arithmetic = result.description.arithmetic
     versions = result.description.versions
     return {
         **({} if size is None else {"images": f"{size[0]} x {size[1]} pixels"}),
@@ -241,7 +241,7 @@ def _made_with(result: Result, size: Sequence[int] | None, more: Mapping[str, An
         "seed": plan.seed,
         **more,
         **(plan.precision or {}),
-        **({"forms": forms} if forms else {}),
+        **({"forms": arithmetic} if arithmetic else {}),
         **{name: versions[name] for name in ("fpa", "torch") if name in versions},
     }
 
@@ -365,8 +365,10 @@ def _by_name(
     ]
     # Two lambdas have no settings that tell them apart either: they are numbered.
     before = [longer[:place].count(name) for place, name in enumerate(longer)]
-    told = [f"{name} ({count + 1})" if count else name for name, count in zip(longer, before, strict=True)]
-    return dict(zip(told, made, strict=True))
+    numbered = [
+        f"{name} ({count + 1})" if count else name for name, count in zip(longer, before, strict=True)
+    ]
+    return dict(zip(numbered, made, strict=True))
 
 
 def _called(masking: Any) -> str:

@@ -65,8 +65,8 @@ def audit(model: str, *, images: ModelOptions, how: AuditOptions, run: RunOption
     with claimed(output, run, [case.label_note]) as display:
         for line in _hints(case):
             display.say(line)
-        told = display.evaluating(subject.name, case.source.count)
-        verdict = audit_case(case, replace(options, progress=told))
+        progress = display.evaluating(subject.name, case.source.count)
+        verdict = audit_case(case, replace(options, progress=progress))
         display.unreadable(case.source.lost)
         remove_shown(output)
         verdict = replace(_advised(verdict, model, images, case, how.maskings[0]), repeat=command)

@@ -195,8 +195,8 @@ def _audit_both(
         options = replace(options, folder=folder, name=f"{subject.name}, {when}")
         case = prepare_audit(network, data, plan, options, classes=subject.classes, workers=images.workers)
         with claimed(folder, run, [case.label_note] if when == "before" else []) as display:
-            told = display.evaluating(f"audit {when}", case.source.count)
-            verdicts[when] = audit_case(case, replace(options, progress=told))
+            progress = display.evaluating(f"audit {when}", case.source.count)
+            verdicts[when] = audit_case(case, replace(options, progress=progress))
             write(verdicts[when], folder)
     if not run.quiet:
         _print_both(verdicts, how.count or 0)

@@ -48,7 +48,7 @@ class Option:
         return any(get_origin(kind) is dict for kind in (self.kind, *get_args(self.kind)))
 
     @property
-    def described(self) -> str:
+    def help_text(self) -> str:
         """The help, with what may be given and what is taken otherwise."""
         if self.is_flag:
             return self.help
@@ -100,7 +100,7 @@ def make_parser(function: Command, options: Mapping[str, Option]) -> Parser:
     for option in options.values():
         if option.group not in groups:
             groups[option.group] = parser.add_argument_group(option.group)
-        words = option.described.replace("%", "%%")
+        words = option.help_text.replace("%", "%%")
         if option.is_flag:
             groups[option.group].add_argument(f"--{option.name}", action="store_true", help=words)
         else:

@@ -69,7 +69,7 @@ class Runner:
             self.module.to(memory_format=torch.channels_last)
 
     @property
-    def described(self) -> str:
+    def in_words(self) -> str:
         """The arithmetic and what was done to the model, in words."""
         tf32 = self.tf32 and self.device.type == "cuda"
         arithmetic = "tf32" if tf32 else str(self.dtype).removeprefix("torch.")

@@ -154,7 +154,7 @@ class Engine:
         >>> engine.forms_used
         {'exact': 'float32'}
         """
-        return {str(kind): runner.described for kind, runner in sorted(self._last_used.items())}
+        return {str(kind): runner.in_words for kind, runner in sorted(self._last_used.items())}
 
     @property
     def compile_seconds(self) -> float:

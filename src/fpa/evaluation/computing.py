@@ -36,23 +36,23 @@ _PLACES = 201
 class Engines:
     """The model that is explained, and the one whose outputs the curves are of: mostly the same."""
 
-    explained: Engine
+    explaining: Engine
     judge: Engine | None = None
 
     @property
     def judging(self) -> Engine:
         """The one whose outputs the curves and scores are of."""
-        return self.judge or self.explained
+        return self.judge or self.explaining
 
     @property
     def distinct(self) -> set[Engine]:
         """Both, each once."""
-        return {self.explained, self.judging}
+        return {self.explaining, self.judging}
 
     @property
     def weights(self) -> str:
         """The fingerprint of what the numbers come from."""
-        own = fingerprint(self.explained.model)
+        own = fingerprint(self.explaining.model)
         return own if self.judge is None else f"{own} judged by {fingerprint(self.judge.model)}"
 
     @property
@@ -63,7 +63,7 @@ class Engines:
     @property
     def forms_used(self) -> dict[str, str]:
         """The arithmetic of each kind of pass."""
-        return {**self.judging.forms_used, **self.explained.forms_used}
+        return {**self.judging.forms_used, **self.explaining.forms_used}
 
     def expect(self, rows: int) -> None:
         """Say how many passes are coming: whether compiling pays depends on it."""
@@ -116,12 +116,12 @@ def compute_block(
 
     Scores that explain again are computed for `rows_explained_again` only.
     """
-    engine = engines.explained
+    engine = engines.explaining
     images = engine.images(block.images)
     # Classes and maps are those of the model explained, whoever judges.
     classes = classes_of(engine, images, block.labels, plan, block.indices)
     explaining = plan.task(engine, images, classes.explained, block.indices)
-    maps, raw_maps = _explained(explaining, plan)
+    maps, raw_maps = _maps(explaining, plan)
     judging = explaining
     logits = classes.logits
     if engines.judging is not engine:
@@ -160,7 +160,7 @@ def compute_block(
     )
 
 
-def _explained(task: Task, plan: Plan) -> tuple[dict[str, Tensor], dict[str, Tensor] | None]:
+def _maps(task: Task, plan: Plan) -> tuple[dict[str, Tensor], dict[str, Tensor] | None]:
     """The maps [N, H, W] of every estimator, and the raw maps [N, C, H, W] if a score needs them.
 
     Raw maps of all estimators at once take much memory: where none are needed, each is reduced when made.
@@ -168,7 +168,8 @@ def _explained(task: Task, plan: Plan) -> tuple[dict[str, Tensor], dict[str, Ten
     if not any("raw maps" in score.needs for score in plan.scores):
         return maps_of(task, plan.estimators), None
     raw_maps = raw_maps_of(task, plan.estimators)
-    return {name: plan.estimators[name].reduce(raw) for name, raw in raw_maps.items()}, raw_maps
+    maps = {name: plan.estimators[name].reduce(raw_map) for name, raw_map in raw_maps.items()}
+    return maps, raw_maps
 
 
 @dataclass(frozen=True)

@@ -65,8 +65,8 @@ class SubjectFacts:
 
     def to_json(self) -> dict[str, Any]:
         """What is said, as evaluation.json has it."""
-        said = {name: value for name, value in vars(self).items() if value is not None}
-        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in said.items()}
+        known = {name: value for name, value in vars(self).items() if value is not None}
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in known.items()}
         if self.note_facts is not None:
             plain["note_facts"] = [note.to_json() for note in self.note_facts]
         return plain
@@ -122,8 +122,8 @@ class Description:
         return Origin(self.plan, self.model)
 
     @property
-    def forms(self) -> Mapping[str, str]:
-        """By kind of pass, the arithmetic that was used."""
+    def arithmetic(self) -> Mapping[str, str]:
+        """By kind of pass: in which form the model was run (precision, folded, compiled)."""
         return (self.made_with or {}).get("forms") or {}
 
     @property
@@ -143,9 +143,9 @@ class Description:
             more={**before.more, **self.more},
         )
 
-    def with_forms(self, forms: Mapping[str, str]) -> "Description":
-        """The same with these forms of the arithmetic added."""
-        return replace(self, made_with={**(self.made_with or {}), "forms": {**self.forms, **forms}})
+    def with_arithmetic(self, more: Mapping[str, str]) -> "Description":
+        """The same with the arithmetic of further kinds of passes."""
+        return replace(self, made_with={**(self.made_with or {}), "forms": {**self.arithmetic, **more}})
 
     def to_json(self) -> dict[str, Any]:
         """As the file has it."""

@@ -73,15 +73,15 @@ def carry_out(
     *,
     examples: int = 0,
     overwrite: bool = False,
-    scored: bool = True,
+    with_scores: bool = True,
     command: str | None = None,
     progress: bool | Tell = True,
 ) -> Result:
     """Carry out a plan on a model and its images: the one way from these to a result, whoever asks.
 
     What is done stays in the `folder`, and what is there is continued; without one nothing stays. Without
-    `scored` the result has curves alone, of which there may be too few to score. `command` is what to type
-    for the same again.
+    `with_scores` the result has curves alone, of which there may be too few to score. `command` is what to
+    type for the same again.
     """
     with tempfile.TemporaryDirectory(prefix="fpa-") as temporary:
         place = Path(folder or temporary)
@@ -96,7 +96,7 @@ def carry_out(
             overwrite=overwrite,
             progress=progress,
         )
-        if scored:
+        if with_scores:
             return load_result(place)
         evaluation, description = read_evaluation(place)
         return Result.unscored(description.subject.name, evaluation, description)

@@ -98,7 +98,7 @@ def evaluate_blocks(
             with loop.watching():
                 loop.run(source, picker)
                 _check_whole(stored, source, size, picker.seen)
-                description = replace(description, images=picker.seen).with_forms(engines.forms_used)
+                description = replace(description, images=picker.seen).with_arithmetic(engines.forms_used)
                 stored.describe(description)
                 picker.write(stored.path, engine, source, plan, origin)
             tell.line(f"peak memory: {engine.peak_memory / 2**30:.2f} GiB")
@@ -138,7 +138,7 @@ class _Loop:
         there = set(self.stored.blocks)
         # By place, not by block: which images these are must not depend on the size of a block.
         explained_again = evenly(self.plan.score_images, source.count)
-        ahead = _AHEAD.get(self.engines.explained.device.type, 0)
+        ahead = _AHEAD.get(self.engines.explaining.device.type, 0)
         try:
             for block in source.blocks(size):
                 picker.look(block)
@@ -204,7 +204,7 @@ class _Loop:
         labels = block.labels.numpy()
         if np.array_equal(kept.columns["label"], labels):
             return True
-        engine = self.engines.explained
+        engine = self.engines.explaining
         # refuses labels that the model does not have
         classes_of(engine, engine.images(block.images), block.labels, self.plan, block.indices)
         # outputs and scores other than A may depend on the labels

@@ -41,13 +41,13 @@ def with_code(stored: StoredPlan, plan: "Plan", engines: Mapping[str, Engine | N
 
     Attributes that stand in the plan anyway stand there alone, as they were before the first call.
     """
-    told = stored.to_json()
+    plan_json = stored.to_json()
     code: dict[str, dict[str, Any]] = {}
     for kind, name, value in _parts(plan):
         found = plan.code.get(kind, {}).get(name)
         if found is None:
             continue
-        settings = _settings(told, kind, name, value)
+        settings = _settings(plan_json, kind, name, value)
         attributes = dict(found.get("attributes", {}))
         for key in list(settings):
             if key in attributes:
@@ -62,17 +62,17 @@ def with_code(stored: StoredPlan, plan: "Plan", engines: Mapping[str, Engine | N
         network = None if engine is None else network_identity(engine.model)
         if network is not None:
             code.setdefault("networks", {})[name] = network
-    return StoredPlan.from_json({**told, "code": code}) if code else stored
+    return StoredPlan.from_json({**plan_json, "code": code}) if code else stored
 
 
-def _settings(told: dict[str, Any], kind: str, name: str, value: Any) -> dict[str, Any]:
+def _settings(plan_json: dict[str, Any], kind: str, name: str, value: Any) -> dict[str, Any]:
     """What the JSON of a plan says of an object of the user's; nothing of functions."""
     if kind == "estimators" and isinstance(value, RawMap):
-        found = told[kind][name]["raw"]
+        found = plan_json[kind][name]["raw"]
     elif kind == "masking" and isinstance(value, Masking):
-        found = told[kind]
+        found = plan_json[kind]
     elif kind in ("maskings", "scores") and isinstance(value, Masking | Score):
-        found = told[kind][name]
+        found = plan_json[kind][name]
     else:
         found = {}
     return found  # type: ignore[no-any-return]
@@ -107,9 +107,10 @@ def _parts(plan: "Plan") -> Iterator[tuple[str, str, Any]]:
         yield "outputs", name, OUTPUTS[name].function
 
 
-def _of_raw_map(raw: RawMap) -> Any:
-    whole = isinstance(raw, Quantus) and raw.arguments
-    return raw.function if isinstance(raw, Function) and not whole else raw
+def _of_raw_map(raw_map: RawMap) -> Any:
+    # Quantus' function is called with these arguments: they determine its maps too.
+    whole = isinstance(raw_map, Quantus) and raw_map.arguments
+    return raw_map.function if isinstance(raw_map, Function) and not whole else raw_map
 
 
 def _of_masking(masking: Masking) -> Any:

@@ -221,7 +221,7 @@ def plan_of(options: PlanOptions) -> Plan:
     scale = (normalisation.mean, normalisation.std) if normalisation else (None, None)
     named = get_estimators(options.estimators, settings_of(options))
     outputs = _checked_outputs(options.outputs)
-    explained = explained_output(options.maps_of, outputs)
+    maps_of = explained_output(options.maps_of, outputs)
     if outputs[0] == "logit" and "centred" not in outputs:  # shows what a shift of all logits would change
         outputs.append("centred")
     check_type("scores", options.scores, str | Score | Iterable)
@@ -238,7 +238,7 @@ def plan_of(options: PlanOptions) -> Plan:
         tuple(shares),
         features=_checked_features(options.features),
         outputs=tuple(outputs),
-        maps_of=explained,
+        maps_of=maps_of,
         scores=chosen,
         optional=frozenset(score.name for score in chosen) - {score.name for score in by_name},
         score_images=options.score_images,

@@ -73,9 +73,9 @@ class ExamplePicker:
         same = stored is not None and stored.indices.tolist() == indices
         if stored is not None and same and stored.labels.tolist() == labels.tolist():
             return
-        write_examples(folder, self._explained(engine, source, plan, indices, labels), origin)
+        write_examples(folder, self._examples(engine, source, plan, indices, labels), origin)
 
-    def _explained(
+    def _examples(
         self, engine: Engine, source: ImageSource, plan: Plan, indices: list[int], labels: Tensor
     ) -> Examples:
         """The images that were kept, with their maps."""

@@ -132,12 +132,12 @@ def curve_columns(
     outputs: Mapping[str, CurvesLike[Values]], under: Mapping[str, CurvesLike[Values]]
 ) -> dict[str, Values]:
     """The columns of curves: by output, the first of them also under further maskings."""
-    scored = next(iter(outputs))
+    scored_output = next(iter(outputs))
     curves = [("", output, each) for output, each in outputs.items()]
-    curves += [(masking, scored, each) for masking, each in under.items()]
+    curves += [(masking, scored_output, each) for masking, each in under.items()]
     # All outputs remove the same pixels; another masking does too, unless it must stop earlier.
-    points = outputs[scored].fractions.tolist()
-    shares = {"": outputs[scored]}
+    points = outputs[scored_output].fractions.tolist()
+    shares = {"": outputs[scored_output]}
     shares |= {masking: each for masking, each in under.items() if each.fractions.tolist() != points}
 
     columns = {f"unmasked/{output}": each.unmasked for output, each in outputs.items()}

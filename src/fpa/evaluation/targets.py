@@ -37,13 +37,13 @@ def classes_of(engine: Engine, images: Tensor, labels: Tensor, plan: Plan, indic
     labelled = engine.explained_classes(logits, labels.clamp(min=0), "labels")
     return Classes(
         logits=logits,
-        explained=_explained(engine, logits, labels, plan.targets, indices),
+        explained=_chosen_classes(engine, logits, labels, plan.targets, indices),
         predicted=predicted,
         true=torch.where(sent(labels, labelled.device) >= 0, labelled, predicted),
     )
 
 
-def _explained(
+def _chosen_classes(
     engine: Engine, logits: Tensor, labels: Tensor, targets: str | int, indices: Sequence[int]
 ) -> Tensor:
     """The classes [N] that `targets` stands for; see `make_plan`."""
@@ -79,7 +79,7 @@ def with_signs(plan: Plan, engine: Engine, source: ImageSource) -> tuple[Plan, l
     # The labels of the first images are not known here, and maps of any class tell the sign.
     targets = "predicted" if plan.targets == "label" else plan.targets
     unlabelled = torch.full((len(images),), -1)
-    classes = _explained(engine, engine.predict(images), unlabelled, targets, indices)
+    classes = _chosen_classes(engine, engine.predict(images), unlabelled, targets, indices)
     # A function may draw random numbers: those of the evaluation itself must not depend on this look.
     with torch.random.fork_rng([engine.device] if engine.device.type == "cuda" else []):
         maps = maps_of(plan.task(engine, images, classes, indices), undecided)

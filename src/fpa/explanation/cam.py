@@ -88,12 +88,12 @@ class CAM(RawMap):
             kept: list[Any] = []
             hook = layer.register_forward_hook(lambda _, __, output: kept.append(first_of(output)))
             try:
-                explained = model(rows.requires_grad_(), task.targets[at], task.output)
+                outputs = model(rows.requires_grad_(), task.targets[at], task.output)
             finally:
                 hook.remove()
             # The last time, where a layer runs more than once: what is left of the pass depends on that.
             layer_output = kept[-1]
-            (gradients,) = torch.autograd.grad(explained.sum(), layer_output)
+            (gradients,) = torch.autograd.grad(outputs.sum(), layer_output)
             values = grids.on_grid(layer_output.detach().float())
             slopes = grids.on_grid(gradients.detach().float())
             assert values is not None  # `Grids.layer` refuses layers without places

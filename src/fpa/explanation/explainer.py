@@ -59,29 +59,29 @@ def explain(
 
 def maps_of(task: Task, estimators: Mapping[str, Estimator]) -> dict[str, Tensor]:
     """The maps [N, H, W] of estimators from `get_estimators`; never waits for the device."""
-    maps = {name: estimators[name].reduce(raw) for name, raw in _raw_maps(task, estimators)}
+    maps = {name: estimators[name].reduce(raw_map) for name, raw_map in _raw_maps(task, estimators)}
     return {name: maps[name] for name in estimators}
 
 
 def raw_maps_of(task: Task, estimators: Mapping[str, Estimator]) -> dict[str, Tensor]:
     """The maps before the reduction, [N, C, H, W] or [N, 1, H, W]; `Estimator.reduce` reduces them."""
-    raws = dict(_raw_maps(task, estimators))
-    return {name: raws[name] for name in estimators}
+    raw_maps = dict(_raw_maps(task, estimators))
+    return {name: raw_maps[name] for name in estimators}
 
 
 def _raw_maps(task: Task, estimators: Mapping[str, Estimator]) -> Iterator[tuple[str, Tensor]]:
     """By name, and by raw map: estimators of equal raw maps come one after the other and share it."""
-    by_raw: dict[RawMap, list[str]] = {}
+    by_raw_map: dict[RawMap, list[str]] = {}
     for name, estimator in estimators.items():
         estimator.raw.check(name, task.indices, task.images.shape[1:])
         # What is still open is filled in here too, so that "ig" and IG with 200 steps are one raw map.
-        by_raw.setdefault(estimator.raw.configured(Settings()), []).append(name)
-    shared = gradient_maps(task, by_raw)
-    for raw, names in by_raw.items():
+        by_raw_map.setdefault(estimator.raw.configured(Settings()), []).append(name)
+    shared = gradient_maps(task, by_raw_map)
+    for raw_map, names in by_raw_map.items():
         # Handed over one at a time and forgotten: raw maps have three channels, reduced ones a single one.
-        values = shared.pop(raw, None)
+        values = shared.pop(raw_map, None)
         if values is None:
             task.engine.watch(estimators[names[0]].label(names[0]).text)
-            values = raw.raw_map(names[0], task)
+            values = raw_map.raw_map(names[0], task)
         for name in names:
             yield name, estimators[name].scaled(values, task.images)

@@ -42,20 +42,21 @@ def in_parts(
 
     with torch.inference_mode(False), torch.enable_grad():
         while (start := sum(map(len, parts))) < len(task.images):
-            if (raw := task.engine.attempt("gradients", task.images[:1], part)) is not None:
-                parts.append(raw)
+            if (raw_map := task.engine.attempt("gradients", task.images[:1], part)) is not None:
+                parts.append(raw_map)
     return torch.cat(parts)
 
 
-def checked_map(name: str, raw: Any, shape: Sequence[int]) -> Tensor:
+def checked_map(name: str, returned: Any, shape: Sequence[int]) -> Tensor:
     """What estimator `name` returned for images of this shape, as a tensor [N, C, H, W] or [N, 1, H, W]."""
-    if isinstance(raw, np.ndarray | Tensor):
-        raw = as_tensor(f"what estimator {name} returns", raw)
+    if isinstance(returned, np.ndarray | Tensor):
+        returned = as_tensor(f"what estimator {name} returns", returned)
     count, _, *sides = shape
-    if not isinstance(raw, Tensor) or list(raw.shape) not in ([*shape], [count, 1, *sides], [count, *sides]):
-        returned = shape_or_type(raw)
-        raise InputError(f"estimator {name} must return a tensor {[*shape]} for these images, got {returned}")
-    return raw.unsqueeze(1) if raw.ndim == 3 else raw
+    accepted = ([*shape], [count, 1, *sides], [count, *sides])
+    if not isinstance(returned, Tensor) or list(returned.shape) not in accepted:
+        got = shape_or_type(returned)
+        raise InputError(f"estimator {name} must return a tensor {[*shape]} for these images, got {got}")
+    return returned.unsqueeze(1) if returned.ndim == 3 else returned
 
 
 MOST = 1_000_000
@@ -213,14 +214,18 @@ def gradient_maps(task: Task, wanted: Iterable[RawMap]) -> dict[RawMap, Tensor]:
     """Those of the raw maps that are made of gradients, all from one list of rows."""
     # SG and SQ-SG take the same gradients and differ in what they sum up: one list of rows, a total each.
     sharing: dict[Hashable, dict[GradientMap, Tensor]] = {}
-    for raw in wanted:
-        if isinstance(raw, GradientMap):
-            sharing.setdefault(raw.points, {})[raw] = torch.zeros_like(task.images)
+    for raw_map in wanted:
+        if isinstance(raw_map, GradientMap):
+            sharing.setdefault(raw_map.points, {})[raw_map] = torch.zeros_like(task.images)
     # One call for all lists: their rows fill batches together, and the engine knows how many there are
     # when it decides whether compiling pays.
     works = [(next(iter(totals)).prepare(task), totals) for totals in sharing.values()]
     task.engine.gradients([_work(task, prepared, totals) for prepared, totals in works])
-    return {raw: raw.finish(total, prepared) for prepared, totals in works for raw, total in totals.items()}
+    finished: dict[RawMap, Tensor] = {}
+    for prepared, totals in works:
+        for raw_map, total in totals.items():
+            finished[raw_map] = raw_map.finish(total, prepared)
+    return finished
 
 
 def _work(task: Task, prepared: Any, totals: Mapping[GradientMap, Tensor]) -> Work:
@@ -234,8 +239,8 @@ def _work(task: Task, prepared: Any, totals: Mapping[GradientMap, Tensor]) -> Wo
         return first.rows(task, prepared, slice(start, stop), image(start, stop))
 
     def take(start: int, stop: int, gradients: Tensor) -> None:
-        for raw, total in totals.items():
-            _add_by_image(total, first.gradients, start, raw.each(gradients))
+        for raw_map, total in totals.items():
+            _add_by_image(total, first.gradients, start, raw_map.each(gradients))
 
     def targets(start: int, stop: int) -> Tensor:
         return task.targets.index_select(0, image(start, stop))

@@ -108,9 +108,9 @@ def _in_use(folder: Path, path: Path) -> str:
     holder = "another process"
     with suppress(OSError, ValueError, KeyError, TypeError, AttributeError), path.open("rb") as file:
         file.seek(1)
-        said = json.loads(file.read(100_000))
-        since = said["since"].removeprefix(time.strftime("%Y-%m-%d "))
-        holder = f"process {said['pid']} on {said['host']} ({said['command']}, since {since})"
-        if said["pid"] == os.getpid() and said["host"] == socket.gethostname():
+        written = json.loads(file.read(100_000))
+        since = written["since"].removeprefix(time.strftime("%Y-%m-%d "))
+        holder = f"process {written['pid']} on {written['host']} ({written['command']}, since {since})"
+        if written["pid"] == os.getpid() and written["host"] == socket.gethostname():
             holder = "another run in this process"
     return f"{folder} is in use by {holder}: wait for it, or choose another --output"

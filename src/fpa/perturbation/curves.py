@@ -115,8 +115,10 @@ def perturbation_curves(
     parts = features_of(features, images)
     check_left(removal, shares, parts)
     task, logits = make_task(engine, images, targets, masking=removal, seed=seed, indices=indices)
-    truth = task.targets if labels is None else engine.explained_classes(logits, labels, "labels")
-    others = curves_of(task, maps, shares, logits=logits, labels=truth, features=parts, outputs=followed)
+    true_classes = task.targets if labels is None else engine.explained_classes(logits, labels, "labels")
+    others = curves_of(
+        task, maps, shares, logits=logits, labels=true_classes, features=parts, outputs=followed
+    )
     curves = others.pop("logit")
     curves.others.update(others)
     for problem in problems(not_finite(images, maps, curves), task.indices):

@@ -52,9 +52,9 @@ class Answers:
         row = torch.arange(start, stop, device=logits.device)
         image = row // self.rows_per_image % len(self.task.images)
         classes = self.task.targets.index_select(0, image)
-        truth = self.labels.index_select(0, image)
+        labels = self.labels.index_select(0, image)
         for name, values in self.values.items():
-            values[start:stop] = OUTPUTS[name](logits, classes, truth)
+            values[start:stop] = OUTPUTS[name](logits, classes, labels)
 
 
 def outputs_without(task: Task, masks: Tensor, labels: Tensor, output: str, name: str = "") -> Tensor:

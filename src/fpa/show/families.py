@@ -54,7 +54,7 @@ _SYMBOLS = {
 }
 
 
-class Explained(NamedTuple):
+class EstimatorRow(NamedTuple):
     """A line of the table that explains the estimators."""
 
     family: str
@@ -75,15 +75,15 @@ def family_of(name: str, facts: EstimatorFacts) -> str:
     return str(facts.kind if own else facts.raw.get("method") or name)
 
 
-def explained(results: Results) -> dict[str, Explained]:
+def estimator_rows(results: Results) -> dict[str, EstimatorRow]:
     """Family, formula, settings and kind of every estimator."""
     facts = results.first.description.plan.estimators
-    return {name: _explained(name, facts[name]) for name in results.estimators}
+    return {name: _row(name, facts[name]) for name in results.estimators}
 
 
 def symbols(results: Results) -> dict[str, str]:
     """What the symbols of their formulas mean, by the symbol as HTML."""
-    formulas = " ".join(each.formula for each in explained(results).values())
+    formulas = " ".join(each.formula for each in estimator_rows(results).values())
     return {
         symbol: text
         for symbol, text in _SYMBOLS.items()
@@ -91,7 +91,7 @@ def symbols(results: Results) -> dict[str, str]:
     }
 
 
-def _explained(name: str, facts: EstimatorFacts) -> Explained:
+def _row(name: str, facts: EstimatorFacts) -> EstimatorRow:
     settings = {"name": name} if facts.raw is None else dict(facts.raw)
     kind = str(settings.pop("name"))
     if kind == "cam":
@@ -114,4 +114,4 @@ def _explained(name: str, facts: EstimatorFacts) -> Explained:
         settings = {"sigma of the blur": facts.blur}
     shown = {key: value for key, value in settings.items() if value is not None}
     sign = "blurred twin" if facts.sign == "twin" else facts.sign
-    return Explained(family.title, formula, summary.in_words(shown), sign)
+    return EstimatorRow(family.title, formula, summary.in_words(shown), sign)

@@ -109,8 +109,8 @@ def removed(results: Results) -> list[str]:
 
 def warned(results: Results) -> list[str]:
     """What was said about the models before they were evaluated, in sentences."""
-    said = [words.sentence(note) for model in results.models.values() for note in model.noted]
-    return [*dict.fromkeys(said)]
+    sentences = [words.sentence(note) for model in results.models.values() for note in model.noted]
+    return [*dict.fromkeys(sentences)]
 
 
 def explained_class(results: Results) -> list[str]:

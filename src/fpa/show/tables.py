@@ -65,10 +65,10 @@ def brief_notes(results: Results, *, scores: bool) -> list[str]:
     ]
     if titles := results.score_titles:
         ways = [f"{name}: {summary.direction(about)}" for name, about in titles.items()]
-        told = [f"{', '.join(ways)}.", *summary.without_value(results, estimator_names(results))]
-        lines += (
-            told if scores else [f"{counted(len(titles), 'further score')}: see the report and table.md."]
-        )
+        if scores:
+            lines += [f"{', '.join(ways)}.", *summary.without_value(results, estimator_names(results))]
+        else:
+            lines.append(f"{counted(len(titles), 'further score')}: see the report and table.md.")
     return [*map(printable, [*lines, *summary.removed(results), *rivals.brief(results), *_images(results)])]
 
 

@@ -102,13 +102,13 @@ class StudyFolder:
 
         def evaluation(path: Path) -> None:
             stored = EvaluationFolder(path.parent)
-            described = None
+            description = None
             if path.parent / DESCRIPTION not in foreign:  # which would make all others foreign
                 with suppress(DamagedError):
-                    described = stored.description()
+                    description = stored.description()
             if path.name == EXAMPLES:
-                read_examples(path.parent, None if described is None else described.origin)
-            elif described is None:
+                read_examples(path.parent, None if description is None else description.origin)
+            elif description is None:
                 reasons: dict[Path, object] = {}
                 for check in (stored.check_blocks, stored.description):
                     try:

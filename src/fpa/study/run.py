@@ -127,7 +127,7 @@ def _evaluate(case: Case, recipe: Recipe, folder: Path, *, display: Display, man
             case,
             folder,
             examples=recipe.evaluation.examples,
-            scored=False,  # over the images that all models of the study keep, once all are there
+            with_scores=False,  # over the images that all models of the study keep, once all are there
             progress=display.evaluating(name, case.source.count),
         )
         display.unreadable(case.source.lost)
@@ -140,10 +140,10 @@ def _evaluate(case: Case, recipe: Recipe, folder: Path, *, display: Display, man
 def _evaluated(engine: Engine, plan: Plan, data: ImageData, folder: Path, display: Display) -> bool:
     """Whether the folder holds all the curves of this model; those of another model are removed."""
     stored = EvaluationFolder(folder)
-    described = stored.description()
+    description = stored.description()
     asked = Origin(plan.stored(engine), fingerprint(engine.model))
-    other = described is not None and described.model != asked.model
-    if described is None:
+    other = description is not None and description.model != asked.model
+    if description is None:
         try:
             stored.images_a_block(asked)
         except DamagedError:  # blocks that nothing describes, and not of this model
@@ -152,7 +152,7 @@ def _evaluated(engine: Engine, plan: Plan, data: ImageData, folder: Path, displa
         display.say(f"{folder.name}: the curves were made with another model; making them again")
         stored.clear()
     # refuses curves of another plan
-    if described is None or stored.images_a_block(asked) is None:
+    if description is None or stored.images_a_block(asked) is None:
         return False
     if not stored.blocks or not (folder / EXAMPLES).exists():
         return False

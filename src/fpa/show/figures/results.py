@@ -264,14 +264,14 @@ def _fpa_on_examples(model: Result, examples: Examples) -> Figure:
     from fpa.training.augment import FPA
     from fpa.training.settings import FPASettings
 
-    said = model.description.subject.training or {}
+    training = model.description.subject.training or {}
     usual = FPASettings()
     augmentation = FPA(
-        p=said.get("p", usual.p),
-        p1_max=said.get("p1_max", usual.p1_max),
-        p2=said.get("p2", usual.p2),
-        s_max=said.get("s_max", usual.s_max),
-        squares=said.get("squares", usual.squares),
+        p=training.get("p", usual.p),
+        p1_max=training.get("p1_max", usual.p1_max),
+        p2=training.get("p2", usual.p2),
+        s_max=training.get("s_max", usual.s_max),
+        squares=training.get("squares", usual.squares),
     )
     few = slice(0, 7)
     return fpa_examples(

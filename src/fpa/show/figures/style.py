@@ -77,10 +77,10 @@ _CSS_COLOURS = {
 """The colours of figures by the names that report.css has for them, light and dark."""
 
 
-def inline_svg(figure: Figure, described: str) -> str:
+def inline_svg(figure: Figure, spoken: str) -> str:
     """A figure as SVG for a page that includes report.css: its colours follow the page's, its text is text.
 
-    `described` is what a screen reader says. The same figure gives the same characters.
+    `spoken` is what a screen reader says. The same figure gives the same characters.
     """
     settings = {
         **_STYLE,
@@ -102,8 +102,8 @@ def inline_svg(figure: Figure, described: str) -> str:
     # As wide as it was drawn, or a little wider; on a small screen it is scrolled before it gets too small.
     size = f"width: {inches * 108:.0f}px; max-width: max(100%, {inches * 76:.0f}px)"
     box = re.search(r'viewBox="[^"]*"', drawing)
-    head = f'<svg class="figure" role="img" aria-label="{escape(described)}" style="{size}" {box and box[0]}>'
-    drawing = re.sub(r"<svg .*?>", lambda _: head, drawing, count=1, flags=re.DOTALL)
+    opening = f'<svg class="figure" role="img" aria-label="{escape(spoken)}" style="{size}" {box and box[0]}>'
+    drawing = re.sub(r"<svg .*?>", lambda _: opening, drawing, count=1, flags=re.DOTALL)
     metadata = re.compile(r"\s*<metadata>.*?</metadata>", re.DOTALL)
     return metadata.sub("", drawing).strip()
 

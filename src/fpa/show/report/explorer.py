@@ -49,11 +49,11 @@ def explorer_data(results: Results) -> dict[str, Any] | None:
     shares = None if unit == "pixels" else numbers(gone)
     packed = []
     for (model, each), own, places in zip(examples.items(), rows, curve_rows, strict=True):
-        explained = [int(each.targets[own[i]]) for i in indices]
-        targets = [_class(results, number) for number in explained]
+        classes = [int(each.targets[own[i]]) for i in indices]
+        targets = [_class(results, number) for number in classes]
         # By number: two classes may share a name, as ImageNet's cranes do. None where there is no label.
         labels = [int(each.labels[own[i]]) for i in indices]
-        right = [None if label < 0 else label == says for label, says in zip(labels, explained, strict=True)]
+        right = [None if label < 0 else label == says for label, says in zip(labels, classes, strict=True)]
         maps = [_packed_maps(each, name, [own[i] for i in indices]) for name in estimators]
         sides = {"mif": models[model].evaluation.mif, "lif": models[model].evaluation.lif}
         curves = [

@@ -10,7 +10,7 @@ from fpa.evaluation.result import Result, Results
 from fpa.notes import Kind, Note
 from fpa.progress import duration
 from fpa.show import rivals, scope, summary, words
-from fpa.show.families import explained, symbols
+from fpa.show.families import estimator_rows, symbols
 from fpa.show.figures import histories, inline_svg, perturbation_curves, training_history
 from fpa.show.names import estimator_looks, estimator_names, model_looks, model_name
 from fpa.show.rendering import rendered, write_page
@@ -60,7 +60,7 @@ def write_report(results: Results, path: str | Path, command: str | None = None)
         matrices=_matrices(results),
         marks=scope.MARKS,
         explained={
-            name: each._replace(formula=Markup(each.formula)) for name, each in explained(results).items()
+            name: row._replace(formula=Markup(row.formula)) for name, row in estimator_rows(results).items()
         },
         symbols={Markup(symbol): text for symbol, text in symbols(results).items()},
         disagreements=_disagreements(results),
@@ -97,9 +97,9 @@ def _made_with(results: Results) -> dict[str, Any]:
     plan = results.first.description.plan
     first = results.first.description.made_with or {}
     facts = {key: about[key] for about in (first, results.about) for key in _MADE_WITH if key in about}
-    forms = {model_name(name): model.description.forms for name, model in results.models.items()}
-    differ = len(set(map(str, forms.values()))) > 1
-    facts["arithmetic"] = forms if differ else results.first.description.forms
+    arithmetic = {model_name(name): model.description.arithmetic for name, model in results.models.items()}
+    differ = len(set(map(str, arithmetic.values()))) > 1
+    facts["arithmetic"] = arithmetic if differ else results.first.description.arithmetic
     if results.recipe is None:  # a recipe says these itself
         settings: dict[str, Any] = {
             "masking": plan.masking,

@@ -178,6 +178,7 @@ class Tell:
     @property
     def pace(self) -> float:
         """Images per second."""
+        # What an earlier run has done took no time now.
         return (self.done - self.skipped) / max(time.monotonic() - self.began - self.compiling, 1e-9)
 
     @property
@@ -198,7 +199,8 @@ class Tell:
         self.at("done" if self.done == self.images else self.estimator)
         now = time.monotonic()
         due = not self.display.live and (now - self.last_line > 10 or self.done == self.images)
-        estimate = self.done - self.skipped == images and (self.left or 0) > 30  # after the first block
+        # After the first block that was computed, whoever has to wait for long learns it at once.
+        estimate = self.done - self.skipped == images and (self.left or 0) > 30
         if due or estimate:
             self.last_line = now
             of = "" if self.images is None else f" of {self.images}"

@@ -78,6 +78,7 @@ def finetune(
     given = {name: value for name, value in chosen.items() if value is not None}
     perturbation = _perturbation(augmentation, given, masking, subject.normalisation)
     data = tuning_data(subject.data, images.data_root, size=subject.size)
+    # The card that the model came with: `_describe` replaces it.
     card: fpa.ModelCard | None = getattr(subject.model, "card", None)
     index = _describe(subject, model, data, images.class_index)
     output = run.output or default_output("finetune", subject.name)
@@ -194,6 +195,7 @@ def _audit_both(
         folder = output / f"audit-{when}-{how.count}"
         options = replace(options, folder=folder, name=f"{subject.name}, {when}")
         case = prepare_audit(network, data, plan, options, classes=subject.classes, workers=images.workers)
+        # The labels are the same both times: what is to be said of them is said once.
         with claimed(folder, run, [case.label_note] if when == "before" else []) as display:
             progress = display.evaluating(f"audit {when}", case.source.count)
             verdicts[when] = audit_case(case, replace(options, progress=progress))

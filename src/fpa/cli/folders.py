@@ -24,11 +24,13 @@ def claimed(folder: Path, run: RunOptions, notes: Sequence[Note | None] = ()) ->
 
     with folder_lock(folder), Display(quiet=run.quiet) as display:
         evaluated = (folder / DESCRIPTION).exists()
+        # The models of a study are evaluated in folders inside it: these are the study's to write.
         if any((place / "recipe.yaml").exists() for place in (folder, folder.absolute().parent)):
             raise InputError(f"{folder} holds a study, or a part of one: choose another --output")
         if not evaluated and any((folder / name).exists() for name in SHOWN_FILES):
             held = "tables, figures or a report of something else"
             raise InputError(f"{folder} holds {held}: choose another --output")
+        # The lock itself, and what a killed run was writing, are nobody's files.
         others = any(not path.name.startswith(".fpa-") for path in folder.iterdir())
         if run.overwrite and others and not evaluated:
             raise InputError(f"{folder} is not empty and holds no evaluation: nothing was deleted")
@@ -55,6 +57,7 @@ def evaluation_of(engine: "fpa.Engine") -> Path | None:
     from fpa.models.saved import fingerprint
 
     weights = fingerprint(engine.model)
+    # The same weights in other code of the user's may be another function.
     code = network_identity(engine.model)
     networks = {} if code is None else {"model": code}
     for path in sorted(Path("runs").glob(f"evaluate-*/{DESCRIPTION}")):

@@ -35,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: list[str]) -> int:
+    # Options may stand before the command, as in `fpa --debug run`; they are the command's all the same.
     place = next((at for at, word in enumerate(argv) if not word.startswith("-")), len(argv))
     command = argv[place] if place < len(argv) else None
     options = argv[:place] + argv[place + 1 :]
@@ -43,11 +44,13 @@ def _main(argv: list[str]) -> int:
             print(f"fpa {__version__}" if "--version" in options else _help())
             return 0
         one_of("command", command, COMMANDS)
+        # Imported when the command is known to exist: a misspelt one is refused at once.
         from fpa.cli.parsing import call
 
         function = getattr(import_module(f"fpa.cli.{COMMANDS[command][0]}"), command)
         return call(function, options, shlex.join(["fpa", *argv]))
     except KeyboardInterrupt:
+        # With --overwrite, the same command would delete what is done and begin again.
         without = ", without --overwrite," if "--overwrite" in argv else ""
         hint = f"; run the same command again{without} to continue" if command in CONTINUED else ""
         print(f"fpa: stopped{hint}", file=sys.stderr)
@@ -60,6 +63,7 @@ def _main(argv: list[str]) -> int:
     except Exception as error:
         if "--debug" in argv:
             raise
+        # On a CPU, torch raises a plain RuntimeError for lack of memory: only its words tell.
         full = ("DefaultCPUAllocator", "out of memory")
         if isinstance(error, MemoryError) or any(words in str(error) for words in full):
             remedy = "use smaller batches or images, fewer workers, or another device, and run again"

@@ -49,6 +49,7 @@ class Normalisation:
             raise InputError(f"this normalisation takes images [..., {len(values)}, H, W], got {shape}")
         if len(set(values)) == 1:
             return values[0]
+        # Filled where the images are: a tensor made on the host would have to be copied, which waits.
         return torch.cat([images.new_full((1, 1, 1), value, dtype=torch.float32) for value in values])
 
 

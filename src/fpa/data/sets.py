@@ -119,6 +119,7 @@ def check_normalised(name: str) -> None:
 
 def has_own_test(data: ImageData) -> bool:
     """Whether the test images are others than those trained on."""
+    # Two splits of the same files differ in how they cut and turn images, but share their list of paths.
     return getattr(data.train, "paths", data.train) is not getattr(data.test, "paths", data.test)
 
 

@@ -128,6 +128,7 @@ def model_looks(names: Collection[str]) -> dict[str, Look]:
     ['c0 d1', 'c5 d0', 'c2 d1']
     """
     looks = dict(_VARIANT_LOOKS)
+    # 7 colours and 4 dashes have no common divisor: counted together, they repeat after 28 models only.
     for place, name in enumerate(name for name in names if name not in _VARIANT_LOOKS):
         looks[name] = _look(*_ORDER[place % len(_ORDER)], place % 4)
     return {name: looks[name] for name in names}

@@ -209,6 +209,7 @@ def with_interval(mean: float, interval: float, digits: int | None = None) -> tu
     if digits is None:
         digits = min(max(1 - math.floor(math.log10(interval)), 0), 6)
     half = "" if math.isnan(interval) else f"{interval:.{digits}f}"
+    # Adding 0.0 turns a rounded -0.0 into 0.0: a score that is not negative must not look so.
     return f"{round(mean, digits) + 0.0:.{digits}f}", half
 
 

@@ -26,11 +26,9 @@ COUNTED = "Signed-unsigned pairs that MIF and LIF rank in opposite order (signif
 def headline(results: Results) -> str:
     """How often MIF and LIF contradict each other over signed-unsigned pairs, for every model."""
     counts = _counted(results)
-    return (
-        printable(f"{COUNTED}: {counts}")
-        if counts
-        else "There is no pair of a signed and an unsigned estimator."
-    )
+    if not counts:
+        return "There is no pair of a signed and an unsigned estimator."
+    return printable(f"{COUNTED}: {counts}")
 
 
 def notes(results: Results) -> list[str]:
@@ -279,12 +277,11 @@ def _sheets(results: Results) -> list[tuple[str, list[Column]]]:
     for name, model in results.models.items():
         areas.append(column_of(results, name))
         if not model.evaluation.divided:
-            late = {
-                key: Cell(
-                    *summary.with_interval(each.area_mean_then_divide, each.interval_mean_then_divide, 1)
-                )
-                for key, each in model.fidelity.items()
-            }
+            # A is then in units of the output; divided by the mean start it can be compared between models.
+            late = {}
+            for key, each in model.fidelity.items():
+                mean = each.area_mean_then_divide
+                late[key] = Cell(*summary.with_interval(mean, each.interval_mean_then_divide, 1))
             areas.append(Column(f"{model_name(name)}, mean then divide", late, {}))
         if published := results.published.get(name):
             beside = {

@@ -272,6 +272,7 @@ class Manifest:
         """Time a stage; what follows from it must be made again. Time before a kill is not counted."""
         for stale in {name} if name in SHOWN else {name, *SHOWN}:
             self.values["timings"].pop(stale, None)
+        # Every machine, device and version that took part is noted, each once.
         known = [{key: self.values.get(key) for key in self.here}, *self.values.get("also", [])]
         if name not in SHOWN and self.here not in known:
             self.values["also"] = [*known[1:], self.here]

@@ -158,6 +158,7 @@ class Recipe:
             if not re.fullmatch(r"\w[\w.+=-]*", name) or name.casefold() in RESERVED:
                 allowed = f"letters, digits and _ . + = -, but none of {', '.join(RESERVED)}"
                 raise InputError(f"a variant's name is also that of its folder: {allowed}; got {name!r}")
+            # Some file systems take FPA and fpa for one folder.
             if [other.casefold() for other in names].count(name.casefold()) > 1:
                 raise InputError(f"two trainings are called {name!r}: give the variant another name")
         at_least("seed", self.seed, 0)
@@ -192,7 +193,7 @@ class Recipe:
         values = self.to_dict()
         for later in ("augmentations", "variants", "evaluation", "fpa", "rectangle"):
             del values[later]
-        del values["data"]["evaluation_images"]
+        del values["data"]["evaluation_images"]  # of the test images: no training sees them
         values |= {"seed": variant.seed, "augmentation": variant.augmentation}
         if variant.augmentation != "none":
             values[variant.augmentation] = json.loads(json.dumps(variant.settings))
@@ -231,11 +232,13 @@ def recipe_values(name: str) -> dict[str, Any]:
     import yaml
 
     source = RECIPES / f"{name}.yaml" if name in recipe_names() else Path(name)
+    # os.path takes a name that is too long for a file as one that is not there; Path may raise instead.
     if not os.path.isfile(str(source)):
         missing = InputError(f"there is no recipe file {source}")
         raise missing if name.endswith((".yaml", ".yml")) else unknown("recipe", name, recipe_names())
     try:
         with source.open(encoding="utf-8") as file:
+            # One more than is allowed: a large file, named by mistake, is not read to its end.
             text = file.read(LARGEST + 1)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"the recipe file {source} cannot be read: {error}") from error
@@ -263,6 +266,7 @@ def recipe_values(name: str) -> dict[str, Any]:
     try:
         loader = Unique(text)
         document = loader.get_single_node()
+        # Aliases of aliases stand for billions of values in a few lines: counted before any is made.
         if document is not None and count(document) > LARGEST:
             raise yaml.YAMLError("its aliases stand for too much")
         values = None if document is None else loader.construct_document(document)
@@ -289,6 +293,7 @@ def load_recipe(name: str, overrides: dict[str, Any] | None = None) -> Recipe:
     recipe = _made(Recipe, values)
     if not overrides:
         return recipe
+    # With fewer epochs than the recipe has, its milestones would come after the end.
     return replace(recipe, training=recipe.training.adapted(load_recipe(name).training))
 
 

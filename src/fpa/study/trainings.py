@@ -41,6 +41,7 @@ def train(
     folders = output if isinstance(output, Mapping) else {recipe.seed: Path(output)}
     names = list(recipe.trainings(variants))
     files = [folder / name / "model.safetensors" for folder in folders.values() for name in names]
+    # Finished trainings are only compared with the recipe, which needs no images.
     if data is None and (overwrite or not all(file.exists() for file in files)):
         data = load_recipe_data(recipe)
     jobs: list[Job] = []

@@ -97,6 +97,7 @@ def sign_panel(
 
     style.show_image(pictures[0], image)
     pictures[0].set_title(f"Explained class:\n{style.plain(class_name, 24)}" if class_name else "Image")
+    # A map of zeros has no range, and any will do. The size is clipped: one pixel would pale all others.
     norm = CenteredNorm(0, float(np.percentile(np.abs(values), 99)) or 1.0)
     titles = (f"{estimator} scores" if estimator else "Scores", "The largest 2% by size")
     for axis, title, numbers in zip(pictures[1:], titles, (values, truncated(values)), strict=True):
@@ -126,6 +127,7 @@ def _draw_scores(axis: Axes, scores: Floats, pixels: int, *, sign: str, side: st
     axis.step(masked, scores, where="post", color=colour, linewidth=1.2)
     axis.set_title(f"{sign.capitalize()} scores, masked first by {side}")
     axis.axvline(share, color=style.GREY, linewidth=0.8, linestyle=(0, (2, 2)))
+    # The words stand right of the line, but not so far that they leave the axis.
     axis.text(
         min(share, 0.55) + 0.02,
         0.08 if sign == "negative" else 0.92,
@@ -181,8 +183,9 @@ def truncated(scores: ArrayLike, percentile: float = 98) -> Floats:
 def _masks(images: NDArray[Any], augmentation: "FPA | Rectangle", seed: int) -> NDArray[np.bool_]:
     import torch
 
-    always = copy.copy(augmentation)
+    always = copy.copy(augmentation)  # the user's own keeps its p
     always.p = 1.0
     source = torch.Generator().manual_seed(seed)
+    # One image at a time: p1 is drawn once for a batch, and the figure is to show how the share varies.
     blank = torch.zeros(1, *images.shape[1:])
     return np.concatenate([always.mask(blank, source).numpy() for _ in images])

@@ -93,6 +93,7 @@ def lif_over_scores(results: Results, model: str, estimators: Sequence[str] | No
     unit = summary.removed_unit(results)
     figure, axes = style.grid(2, len(names), f"{_x_label(results)}, in LIF order", sharey=False)
     for (above, below), name in zip(axes.T, names, strict=True):
+        # Curves of all estimators have one scale; importance scores have no unit that they share.
         above.sharey(axes[0, 0])
         style.draw_mean(above, chosen, "lif", name, look=look, label=model)
         scores = np.asarray(importance[name], dtype=np.float64)
@@ -178,6 +179,7 @@ def fidelity_dots(results: Results) -> Figure:
     for number, (model, look) in enumerate(looks.items()):
         fidelity = results.models[model].fidelity
         published = results.published.get(model, {})
+        # The models of an estimator stand below each other, centred, and leave a gap to the next estimator.
         shift = 0.78 / max(3, len(looks)) * (number - (len(looks) - 1) / 2)
         y = {name: row + shift for name, row in rows.items()}
         known = [name for name in rows if name in published]
@@ -198,6 +200,7 @@ def fidelity_dots(results: Results) -> Figure:
         label.set_fontweight("bold" if row in headings else "normal")
     axis.tick_params(axis="y", length=0, labelsize=9)
     axis.spines["left"].set_visible(False)
+    # The axis points down: the first estimator of the table is on top here too.
     axis.set(ylim=(place - 0.4, -0.6), xlabel=f"Fidelity A in percent, with 95% interval{hollow}")
     dots = {style.plain_model(name): look._replace(dashes="none") for name, look in looks.items()}
     style.legend(figure, style.legend_title(results), dots, markers=True)
@@ -221,6 +224,7 @@ def score_agreement(results: Results) -> Figure:
         drawn = axis.imshow(matrix, cmap=style.SIGNS, vmin=-1, vmax=1)
         for (row, column), value in np.ndenumerate(matrix):
             if np.isfinite(value):
+                # Dark ink cannot be read on the ends of the colour map.
                 ink = "white" if abs(value) > 0.7 else style.INK
                 axis.text(column, row, f"{value:.1f}", ha="center", va="center", size=6, color=ink)
         axis.set_xticks(range(len(names)), names, rotation=90, size=7)

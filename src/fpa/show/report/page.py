@@ -43,6 +43,7 @@ def write_report(results: Results, path: str | Path, command: str | None = None)
     }
     timings = _facts(results.about.get("timings", {}))
     scores = {key: [column_of(results, name, key).cells for name in models] for key in results.score_titles}
+    # The template escapes all but Markup, which is HTML already: names in it are escaped where it is made.
     page = rendered(
         "report.html.jinja",
         results=results,
@@ -76,6 +77,7 @@ def write_report(results: Results, path: str | Path, command: str | None = None)
         timings=[(stage, _duration(took)) for stage, took in timings if stage not in SHOWN],
         command=command or results.about.get("command"),
         recipe=results.recipe and yaml.safe_dump(dict(results.recipe), sort_keys=False),
+        # Read by a script in the page: a class called </script> must not end it, and JSON knows no NaN.
         data=htmlsafe_json_dumps(data, allow_nan=False, separators=(",", ":")),
     )
     return write_page(path, page)
@@ -98,6 +100,7 @@ def _made_with(results: Results) -> dict[str, Any]:
     first = results.first.description.made_with or {}
     facts = {key: about[key] for about in (first, results.about) for key in _MADE_WITH if key in about}
     arithmetic = {model_name(name): model.description.arithmetic for name, model in results.models.items()}
+    # Most models of a study ran alike: then it stands there once.
     differ = len(set(map(str, arithmetic.values()))) > 1
     facts["arithmetic"] = arithmetic if differ else results.first.description.arithmetic
     if results.recipe is None:  # a recipe says these itself
@@ -162,7 +165,9 @@ def _disagreements(results: Results) -> dict[str, tuple[list[str], dict[tuple[st
         for name, model in results.models.items():
             pairs = [pair for pair in model.reliability.pairs if pair.kind == kind]
             for pair in pairs:
-                state = "significant" if pair.contradiction else "opposite" if pair.opposite else ""
+                state = ""
+                if pair.opposite:
+                    state = "significant" if pair.contradiction else "opposite"
                 states.setdefault((pair.first, pair.second), {})[name] = state
             counts.append(summary.of_pairs(model.reliability.counts(kind)))
         if states:

@@ -53,7 +53,8 @@ def main() -> None:
     for shape, setting in CASES:
         images = torch.randn(shape)
         array = images.numpy()
-        fpa, rectangle = FPA(1.0, **setting), Rectangle(1.0)
+        fpa = FPA(1.0, **setting)
+        rectangle = Rectangle(1.0)
         erasing = v2.RandomErasing(1.0, scale=(0.02, 0.4), ratio=(0.3, 1 / 0.3))
         methods = {
             "FPA": lambda fpa=fpa, images=images: fpa(images),

@@ -45,9 +45,8 @@ def run_study(data: str, output: Path, seed: int, tiny: bool) -> tuple[float, di
     print("$ fpa " + " ".join(command[3:]), flush=True)
     with tempfile.TemporaryDirectory() as cache:  # what an earlier process compiled must not help
         began = time.perf_counter()
-        subprocess.run(
-            command, check=True, env=os.environ | {"COLUMNS": "80", "TORCHINDUCTOR_CACHE_DIR": cache}
-        )
+        environment = os.environ | {"COLUMNS": "80", "TORCHINDUCTOR_CACHE_DIR": cache}
+        subprocess.run(command, check=True, env=environment)
         return time.perf_counter() - began, json.loads((output / "manifest.json").read_text())
 
 
@@ -90,11 +89,13 @@ def where_the_time_goes(model: nn.Module, images: Tensor, settings: Settings, be
 
         return run
 
-    Runner.gradients, Runner.logits = watched("gradients"), watched("forwards")  # type: ignore[method-assign]
+    Runner.gradients = watched("gradients")  # type: ignore[method-assign]
+    Runner.logits = watched("forwards")  # type: ignore[method-assign]
     try:
         total, _ = timed_evaluation(engine, images, settings, "cuda")
     finally:
-        Runner.gradients, Runner.logits = plain["gradients"], plain["forwards"]  # type: ignore[method-assign]
+        Runner.gradients = plain["gradients"]  # type: ignore[method-assign]
+        Runner.logits = plain["forwards"]  # type: ignore[method-assign]
     found: dict[str, Any] = {"images": len(images), "seconds": total}
     needed = {"gradients": passes("paper", settings), "forwards": FORWARDS_PER_IMAGE - 1}
     for kind, calls in events.items():
@@ -111,7 +112,9 @@ def where_the_time_goes(model: nn.Module, images: Tensor, settings: Settings, be
 
 
 def cell(value: str | float | None) -> str:
-    return value if isinstance(value, str) else "" if value is None else f"{value:.2f}"
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else f"{value:.2f}"
 
 
 def main() -> None:
@@ -124,7 +127,8 @@ def main() -> None:
     parser.add_argument("--commit", help="of the code, to be stored with the times")
     parser.add_argument("--tiny", action="store_true")
     chosen = parser.parse_args()
-    tiny, device = chosen.tiny, "cuda" if torch.cuda.is_available() else "cpu"
+    tiny = chosen.tiny
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     if (chosen.output / "manifest.json").exists():
         raise SystemExit(f"{chosen.output} holds a study already: its stages would not be timed anew")
     wall, manifest = run_study(chosen.data, chosen.output, chosen.seed, tiny)
@@ -152,7 +156,8 @@ def main() -> None:
         "train": 3 * epochs * steps * milliseconds["eager_one"] / 1e3,
         "evaluate": count * (captum["seconds_an_image"] + len(PAPER) * 2 * 20 * quantus["seconds_a_forward"]),
     }
-    timings, compilation = manifest["timings"], manifest["compilation"]
+    timings = manifest["timings"]
+    compilation = manifest["compilation"]
     rows = []
     for stage, seconds in timings.items():
         kind = stage.split()[0]

@@ -32,8 +32,11 @@ from fpa.models.architectures import build_model
 
 def timed(engine: Engine, images: Any, settings: Settings) -> float:
     with tempfile.TemporaryDirectory() as folder:
-        how: dict[str, Any] = {"settings": settings, "folder": folder, "examples": 0, "progress": False}
-        return seconds(lambda: fpa.evaluate(engine, images, **how), engine.device.type)
+
+        def evaluate() -> object:
+            return fpa.evaluate(engine, images, settings=settings, folder=folder, examples=0, progress=False)
+
+        return seconds(evaluate, engine.device.type)
 
 
 def parts(engine: Engine, images: Any, settings: Settings) -> dict[str, Any]:
@@ -43,7 +46,8 @@ def parts(engine: Engine, images: Any, settings: Settings) -> dict[str, Any]:
     with profile(activities=[ProfilerActivity.CUDA]) as profiled:
         taken = timed(engine, images, settings)
     events = profiled.key_averages()
-    kernels = sorted(((e.self_device_time_total / 1e3, e.count, e.key) for e in events), reverse=True)
+    kernels = [(event.self_device_time_total / 1e3, event.count, event.key) for event in events]
+    kernels.sort(reverse=True)
     busy = sum(entry[0] for entry in kernels) / 1e3
     shown = [[round(ms, 2), count, name[:110]] for ms, count, name in kernels[:45]]
     return {"seconds": taken, "busy_seconds": busy, "kernels_ms": shown}
@@ -65,7 +69,9 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--out", type=Path)
     chosen = parser.parse_args()
-    size, device, cuda = (64 if chosen.tiny else 224), chosen.device, chosen.device == "cuda"
+    size = 64 if chosen.tiny else 224
+    device = chosen.device
+    cuda = chosen.device == "cuda"
     settings = Settings(ig_steps=4, sg_samples=2) if chosen.tiny else Settings()
     model = build_model(chosen.model, 1000, (3, size, size)).to(device).eval()
     images: Any = torch.randn(chosen.images, 3, size, size)
@@ -90,7 +96,8 @@ def main() -> None:
         engine = Engine(model, expected_rows=chosen.images * 600, batch_size=rows or None)
         quarter = images[: chosen.images // 4] if isinstance(images, torch.Tensor) else images
         first = timed(engine, quarter, settings)
-        short, taken = timed(engine, quarter, settings), timed(engine, images, settings)
+        short = timed(engine, quarter, settings)
+        taken = timed(engine, images, settings)
         one = torch.zeros(1, 3, size, size)
         row: dict[str, Any] = {
             "first_seconds": first,

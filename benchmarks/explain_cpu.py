@@ -15,6 +15,7 @@ import argparse
 import copy
 import time
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 
 import torch
@@ -58,7 +59,8 @@ def seconds(run: Callable[[], object]) -> float:
 
 def bare_passes(model: nn.Module, size: int, batches: tuple[int, ...]) -> tuple[list, list]:
     """Bare passes of every form and batch size: (rows, gradient pass) and (rows, forward pass)."""
-    gradients, forwards = [], []
+    gradients = []
+    forwards = []
     for fold in (False, True):
         for memory_format in (torch.contiguous_format, torch.channels_last):
             form = copy.deepcopy(model).eval().requires_grad_(False)
@@ -83,7 +85,9 @@ def bare_passes(model: nn.Module, size: int, batches: tuple[int, ...]) -> tuple[
 
 def fastest(passes: list, keep: int = 3) -> list:
     """The few fastest of the passes, to be timed again beside the rest."""
-    timed = [(min(seconds(run) for _ in range(2)) / rows, place) for place, (rows, run) in enumerate(passes)]
+    timed = []
+    for place, (rows, run) in enumerate(passes):
+        timed.append((min(seconds(run), seconds(run)) / rows, place))
     return [passes[place] for _, place in sorted(timed)[:keep]]
 
 
@@ -126,13 +130,15 @@ def estimators(name: str, repeats: int, settings: Settings) -> None:
 
     ours()
     gradients, forwards = bare_passes(model, size, batches)
-    gradients, forwards = fastest(gradients), fastest(forwards)
+    gradients = fastest(gradients)
+    forwards = fastest(forwards)
     per_image = passes("paper", settings)
-    captum = {
-        batch: seconds(lambda b=batch: captum_maps(frozen, images, targets, settings, b)) for batch in batches
-    }
+    captum = {}
+    for batch in batches:
+        captum[batch] = seconds(partial(captum_maps, frozen, images, targets, settings, batch))
     best = min(captum, key=captum.__getitem__)
-    of_floor, of_captum = [], []
+    of_floor = []
+    of_captum = []
     for _ in range(repeats):
         before = [seconds(run) / rows for rows, run in gradients]
         own = seconds(ours)
@@ -170,7 +176,8 @@ def curves(name: str, repeats: int) -> None:
     fpa.engine.arithmetic.Runner.logits = timed  # type: ignore[method-assign,assignment]
     try:
         perturbation_curves(engine, images, maps)
-        shares, totals = [], []
+        shares = []
+        totals = []
         for _ in range(repeats):
             inside = 0.0
             totals.append(seconds(lambda: perturbation_curves(engine, images, maps)))
@@ -180,7 +187,8 @@ def curves(name: str, repeats: int) -> None:
     line = f"{name:24} curves: own work {100 * median(shares):.2f} % of the run"
     try:
         targets = engine.predict(images).argmax(1)
-        theirs, ours = [], []
+        theirs = []
+        ours = []
         step = size * size // 16  # Quantus wants steps that divide the image
         for _ in range(min(repeats, 3)):
             theirs.append(seconds(lambda: quantus_flipping(model, images, targets, maps["0"], step)))

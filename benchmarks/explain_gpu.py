@@ -212,7 +212,8 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", default=["floor", "engine", "peers", "check"])
     parser.add_argument("--out", type=Path)
     chosen = parser.parse_args()
-    device, compiled = chosen.device, chosen.device == "cuda"
+    device = chosen.device
+    compiled = chosen.device == "cuda"
     settings = Settings(ig_steps=chosen.ig_steps)
     model = load(chosen.models[0] if chosen.models else None, device)
     images = torch.randn(chosen.images, 3, 32, 32)
@@ -269,7 +270,8 @@ def main() -> None:
             f"peak {result['engine']['peak_gib']:.2f} GiB; {batches}"
         )
     if "peers" in chosen.parts:
-        few, peers = images[: chosen.few], {}
+        few = images[: chosen.few]
+        peers = {}
         for name, run in (
             ("captum", lambda: captum_seconds(model, few, settings, device)),
             ("quantus", lambda: quantus_seconds(model, few, device)),

@@ -49,7 +49,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             start = time.perf_counter()
             page = write_report(results, Path(folder) / "report.html")
-            took, size = time.perf_counter() - start, page.stat().st_size / 1e6
+            took = time.perf_counter() - start
+            size = page.stat().st_size / 1e6
             print(f"models: {len(variants)}, {size:.1f} MB, written in {took:.1f} s", end="", flush=True)
             print(f", opened in {opening(page):.0f} ms" if browsers.BROWSER and browsers.DRIVER else "")
 

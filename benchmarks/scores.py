@@ -57,15 +57,25 @@ def make_block(engine: Engine, images: Tensor, estimators: Any) -> Block:
     """A block as an evaluation makes it, with everything that scores may ask for."""
     named = get_estimators(estimators, FEW)
     task, logits = make_task(engine, images)
-    raws = raw_maps_of(task, named)
-    maps = {name: named[name].reduce(raw) for name, raw in raws.items()}
+    raw_maps = raw_maps_of(task, named)
+    maps = {name: named[name].reduce(raw_map) for name, raw_map in raw_maps.items()}
     fractions = [step / (POINTS - 1) for step in range(POINTS)]
-    how: dict[str, Any] = {"logits": logits, "labels": task.targets, "outputs": ("logit", "probability")}
-    curves = curves_of(task, maps, fractions, **how)
+    curves = curves_of(
+        task, maps, fractions, logits=logits, labels=task.targets, outputs=("logit", "probability")
+    )
     masks = torch.zeros(len(images), *images.shape[2:], dtype=torch.bool)
     masks[:, 4:20, 8:24] = True
-    more: dict[str, Any] = {"curves": curves, "masks": masks, "fractions": fractions, "known_raw_maps": raws}
-    return Block(task, task.targets.cpu(), logits, named, maps, **more)
+    return Block(
+        task,
+        task.targets.cpu(),
+        logits,
+        named,
+        maps,
+        curves=curves,
+        masks=masks,
+        fractions=fractions,
+        known_raw_maps=raw_maps,
+    )
 
 
 def fresh(block: Block) -> Block:
@@ -76,13 +86,15 @@ def fresh(block: Block) -> Block:
 def flipped(block: Block) -> object:
     """One MIF curve of 17 points, as Quantus' pixel flipping in 16 steps."""
     shares = [step / 16 for step in range(17)]
-    how: dict[str, Any] = {"logits": block.logits, "labels": block.task.targets, "sides": ("mif",)}
-    return curves_of(block.task, block.maps, shares, **how)
+    return curves_of(
+        block.task, block.maps, shares, logits=block.logits, labels=block.task.targets, sides=("mif",)
+    )
 
 
 def floor_of(score: fpa.Score, block: Block) -> Callable[[], object] | None:
     """The passes of a score and nothing else."""
-    engine, images = block.task.engine, block.task.images
+    engine = block.task.engine
+    images = block.task.images
     cost = score.passes(Given(block.estimators, block.fractions, block.task.masking))
     if cost.explanations:
         return lambda: [block.explain(images) for _ in range(cost.explanations)]
@@ -101,7 +113,9 @@ def peers(block: Block, name: str) -> Iterator[tuple[str, str, Callable[[int], o
     """(score, library, what runs it with a batch size) for one estimator of a block."""
     task = block.task
     model = task.engine.copy()
-    images, targets, maps = task.images, task.targets, block.maps[name]
+    images = task.images
+    targets = task.targets
+    maps = block.maps[name]
     device = images.device
     inputs: dict[str, Any] = {"x_batch": images.cpu().numpy(), "y_batch": targets.cpu().numpy()}
     inputs |= {"a_batch": maps[:, None].cpu().numpy(), "device": str(device)}
@@ -153,7 +167,8 @@ def peers(block: Block, name: str) -> Iterator[tuple[str, str, Callable[[int], o
         from captum.metrics import infidelity, sensitivity_max
 
         def squares(rows: Any) -> tuple[Tensor, Tensor]:
-            side, (height, width) = 8, images.shape[2:]
+            side = 8
+            height, width = images.shape[2:]
             mask = torch.zeros_like(rows)
             for row in mask:
                 top, left = (int(torch.randint(long - side, ())) for long in (height, width))
@@ -192,7 +207,8 @@ def measure(
     torch.manual_seed(0)
     engine = Engine(MODELS[name]().eval().to(device))
     batch = torch.randn(images, 3, 32, 32, device=device)
-    block, alone = make_block(engine, batch, "paper"), make_block(engine, batch, ["vgx_sum"])
+    block = make_block(engine, batch, "paper")
+    alone = make_block(engine, batch, ["vgx_sum"])
     others: dict[str, list[tuple[str, Callable[[int], object]]]] = {}
     for score, library, run in peers(alone, "vgx_sum"):
         others.setdefault(score, []).append((library, run))
@@ -201,7 +217,8 @@ def measure(
         few = block.at(range(min(images, 8))) if "explain" in score.needs else block
         floor = floor_of(score, few)
         score(fresh(few))  # forms and batch sizes are found, models compiled
-        times, over = [], []
+        times = []
+        over = []
         for _ in range(repeats):
             before = seconds(floor, device) if floor else 0.0
             times.append(seconds(lambda s=score, f=few: s(fresh(f)), device))  # type: ignore[misc]

@@ -43,7 +43,8 @@ def on_device(data: ImageData, images: int) -> ImageData:
 
 def host_gib() -> float:
     """Memory of this process and its workers; pages they share count once."""
-    total, own = 0, os.getpid()
+    total = 0
+    own = os.getpid()
     for path in Path("/proc").glob("[0-9]*"):
         try:
             parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
@@ -65,7 +66,8 @@ def measured(
     runs = [Run(job, data, trainer) for job in recipe_jobs(recipe, Path(tempfile.mkdtemp()), data, names)]
     steps = CapturedSteps(runs, trainer) if trainer.captured else EagerSteps(runs, trainer)
     ready = time.perf_counter() - began
-    done, images = 0, 0
+    done = 0
+    images = 0
     while not images:
         trainer.start_epoch(runs)
         for step in range(runs[0].batches.steps):
@@ -93,7 +95,8 @@ def workers_alone(data: ImageData, batch: int, workers: int, seconds: float) -> 
     loader.start(0, 0)
     for _ in range(min(loader.steps - 2, 2 * workers + 2)):
         loader.advance()
-    began, done = time.perf_counter(), 0
+    began = time.perf_counter()
+    done = 0
     for _ in range(loader.steps - min(loader.steps - 2, 2 * workers + 2)):
         loader.advance()
         done += batch
@@ -115,7 +118,8 @@ def device_decoding(data: ImageData, batch: int, seconds: float) -> int | str:
     except RuntimeError as error:
         return str(error).splitlines()[0]
     _wait()
-    began, done = time.perf_counter(), 0
+    began = time.perf_counter()
+    done = 0
     while time.perf_counter() - began < seconds:
         decode_jpeg(files, mode=ImageReadMode.RGB, device="cuda")
         _wait()

@@ -95,7 +95,8 @@ def study(label, model, size, batch, images, fpa, steps, rounds, precision, toge
     data = images if isinstance(images, ImageData) else random_data(images, size, 10, 4 if size == 32 else 0)
     fields = {"model": model, "training.batch_size": batch, "training.precision": precision}
     recipe = load_recipe("cifar10", fields | {f"fpa.{k}": v for k, v in fpa.items()})
-    takers, ready = {}, {}
+    takers = {}
+    ready = {}
     for name in ("none", "fpa") if isinstance(images, ImageData) else ("none", "fpa", "rectangle"):
         takers[name], ready[name] = prepared(recipe, data, [name], True)
     result = measure(takers, steps, rounds)
@@ -134,7 +135,8 @@ def main() -> None:
             ("ResNet-50, 224 px, batch 256", "resnet50", 224, 256, 2048, large, 10, 7, "bfloat16", False),
         ]
     if options.photos:
-        photos, label = photo_data(options.photos), "ResNet-50, 224 px, batch 256, photos"
+        photos = photo_data(options.photos)
+        label = "ResNet-50, 224 px, batch 256, photos"
         sizes = (2, 1, "float32") if options.tiny else (10, 9, "bfloat16")
         model, batch = ("resnet-small", 8) if options.tiny else ("resnet50", 256)
         cases = [(label, model, 224, batch, photos, large, *sizes, False)]

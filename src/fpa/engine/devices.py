@@ -18,7 +18,9 @@ def chosen_device(device: str | None) -> str:
     """The device asked for, or the best there is."""
     if device is not None:
         return device
-    return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
 def check_device(device: str | None) -> None:

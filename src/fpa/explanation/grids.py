@@ -121,7 +121,9 @@ class Grids:
         _, first, second, third = output.shape
         if second == third and second in self.tokens:  # attention between tokens
             return None
-        return "first" if self._like(second, third) else "last" if self._like(first, second) else None
+        if self._like(second, third):
+            return "first"
+        return "last" if self._like(first, second) else None
 
     def on_grid(self, output: Tensor) -> Tensor | None:
         """An output as [N, channels, h, w]; None where it has no places."""
@@ -130,7 +132,9 @@ class Grids:
             grid = self._grid(output.shape[1]) or ()
             # Tokens that stand for no place, such as the class token, are in front.
             return output[:, -math.prod(grid) :].transpose(1, 2).reshape(len(output), -1, *grid)
-        return output.permute(0, 3, 1, 2) if layout == "last" else output if layout else None
+        if layout == "last":
+            return output.permute(0, 3, 1, 2)
+        return output if layout else None
 
     def _like(self, height: int, width: int) -> bool:
         """Whether sides are those of the image, reduced by the same factor up to one pixel."""

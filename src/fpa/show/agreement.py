@@ -5,9 +5,16 @@ from fpa.statistics.contradictions import Pair, Reliability
 
 def pair_text(pair: Pair) -> str:
     """Which estimator of a pair MIF prefers, and which LIF does."""
-    by_mif = pair.first if pair.mif < 0 else pair.second if pair.mif > 0 else "neither"
-    by_lif = pair.first if pair.lif > 0 else pair.second if pair.lif < 0 else "neither"
+    by_mif = _preferred(pair, -pair.mif)  # along MIF a small area is good
+    by_lif = _preferred(pair, pair.lif)
     return f"{pair.first} and {pair.second}: MIF prefers {by_mif}, LIF prefers {by_lif}"
+
+
+def _preferred(pair: Pair, difference: float) -> str:
+    """The first estimator where it is better by this difference, the second where that is negative."""
+    if difference > 0:
+        return pair.first
+    return pair.second if difference < 0 else "neither"
 
 
 def reliability_text(found: Reliability) -> str:

@@ -99,7 +99,11 @@ def rows(audit: Audit) -> Iterator[Row]:
         yield Row("MIF against LIF", "rank correlation, all", *_correlation(evidence.correlation))
     yield from _random_masking(evidence, audit.maskings[1:])
     for name, rise in evidence.rise.items():
-        word = "rises" if rise.low > 0 else "falls" if rise.high < 0 else "unclear"
+        word = "unclear"
+        if rise.low > 0:
+            word = "rises"
+        elif rise.high < 0:
+            word = "falls"
         yield Row(f"LIF over the first {MASKED[0]} %", name, *_shares(rise, "+"), state=word)
     for name, agreement in evidence.agreement.items():
         side = Criterion(agreement, SAME_RANKING, "above").side
@@ -118,6 +122,7 @@ def _judged(group: str, evidence: Evidence) -> Iterator[Row]:
     judged = criteria(evidence)
     opposite = judged["opposite"]
     value, low, high = opposite.estimate
+    # The limit lies between two whole numbers of pairs; where none is below it, the pairs are too few.
     few = opposite.limit < 0
     yield Row(
         group,

@@ -73,11 +73,14 @@ def brief(results: Results) -> list[str]:
     free = ", ".join(names.get(name, name) for name in results.first.description.plan.model_free)
     kinds = {"model_free": f"every model-free map ({free})", "twin": "their own blurred twin"}
     for kind, what in kinds.items():
-        found = {key: getattr(model.beats, kind).values() for key, model in results.models.items()}
-        counts = {key: f"{sum(each.beaten for each in of)} of {len(of)}" for key, of in found.items() if of}
-        several = len(results.models) > 1
-        each = ", ".join(f"{model_name(key)} {count}" if several else count for key, count in counts.items())
-        lines += [f"Estimators that beat {what}: {each}."] if counts else []
+        counts: list[str] = []
+        for key, model in results.models.items():
+            compared = getattr(model.beats, kind).values()
+            if compared:
+                whose = f"{model_name(key)} " if len(results.models) > 1 else ""
+                counts.append(f"{whose}{sum(rival.beaten for rival in compared)} of {len(compared)}")
+        if counts:
+            lines.append(f"Estimators that beat {what}: {', '.join(counts)}.")
     return lines
 
 

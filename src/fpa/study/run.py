@@ -57,6 +57,7 @@ def finished_study(
     """
     display = display or Display(quiet=True)
     folder = Path(output)
+    # All that can be refused is refused before the folder is touched: --overwrite deletes what is there.
     check_device(device)
     data = load_recipe_data(recipe)
     check_data(recipe, data)
@@ -68,6 +69,7 @@ def finished_study(
             if (folder / name).is_dir():
                 parts.enter_context(folder_lock(folder / name))
         StudyFolder(folder, [*variants]).claim(recipe, display, overwrite=overwrite, repair=repair)
+        # Those that were not there yet too, or are gone now.
         for name in variants:
             parts.enter_context(folder_lock(folder / name))
         manifest = Manifest(folder, recipe.seed, circumstances(device))

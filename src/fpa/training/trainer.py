@@ -93,7 +93,7 @@ def train_jobs(
             assert data is not None
             check_jobs(missing, data)
             again = [job.folder for job in missing if overwrite and job.folder and is_main_process()]
-            for folder in again:
+            for folder in again:  # all links are refused before any file is deleted
                 if missing[0].locked:  # it is a part of a study
                     refuse_links(folder.parent, [folder.name])
             for folder in again:
@@ -321,6 +321,7 @@ class Trainer:
         self.display.unreadable(getattr(run.batches, "unreadable", ()))
         if self.accelerator.is_main_process and job.folder and job.path and job.card:
             card = replace(job.card, accuracy=run.history[-1].test_accuracy, recipe=job.description)
+            # With its model file a training counts as finished. Until then the checkpoint makes it again.
             write_history(run.history, job.folder / "training.csv")
             save_model(run.model, card, job.path)
             (job.folder / "checkpoint.safetensors").unlink(missing_ok=True)

@@ -93,10 +93,12 @@ def areas_by_masking(audit: Audit) -> Figure:
     for place, (masking, areas) in enumerate(audit.areas.items()):
         shift = (place - (len(audit.areas) - 1) / 2) * 0.19
         values = [areas[name] for name in names]
+        below = [each.value - each.low for each in values]
+        above = [each.high - each.value for each in values]
         axis.errorbar(
             [each.value for each in values],
             [row + shift for row in range(len(names))],
-            xerr=[[each.value - each.low for each in values], [each.high - each.value for each in values]],
+            xerr=[below, above],
             fmt=_MASKING_MARKERS[place % len(_MASKING_MARKERS)],
             color=COLOURS[_MASKING_COLOURS[place % len(_MASKING_COLOURS)]],
             markersize=4,

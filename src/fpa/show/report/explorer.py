@@ -56,10 +56,12 @@ def explorer_data(results: Results) -> dict[str, Any] | None:
         right = [None if label < 0 else label == says for label, says in zip(labels, classes, strict=True)]
         maps = [_packed_maps(each, name, [own[i] for i in indices]) for name in estimators]
         sides = {"mif": models[model].evaluation.mif, "lif": models[model].evaluation.lif}
-        curves = [
-            {side: [numbers(values[name][places[i]]) for i in indices] for side, values in sides.items()}
-            for name in estimators
-        ]
+        curves = []
+        for name in estimators:
+            of_images = {
+                side: [numbers(values[name][places[i]]) for i in indices] for side, values in sides.items()
+            }
+            curves.append(of_images)
         others = models[model].description.plan.targets != "predicted"
         about = {"model": model, "targets": targets, "right": right, "others": others}
         packed.append(about | {"maps": maps, "curves": curves})

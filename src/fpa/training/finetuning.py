@@ -28,12 +28,12 @@ from torch import Tensor, nn
 
 from fpa.data.normalisation import Normalisation, as_normalisation
 from fpa.data.sets import check_normalised, tuning_data
-from fpa.data.splits import ImageData
+from fpa.data.splits import USUAL_SIDE, ImageData
 from fpa.engine.devices import check_device, chosen_device
 from fpa.engine.engine import Engine
 from fpa.errors import InputError, at_least, unknown
 from fpa.masking import get_masking, masking_json
-from fpa.models.hubs import normalisation_of
+from fpa.models.hubs import image_side_of, normalisation_of
 from fpa.models.saved import ModelCard, fingerprint
 from fpa.models.wrap import input_channels, tried_classifier, unwrapped
 from fpa.progress import Display
@@ -184,7 +184,7 @@ def _opened(
     if isinstance(data, str):
         if normalisation is None:
             check_normalised(data)
-        data = tuning_data(data, root, size=224 if card is None else card.input_shape[-1])
+        data = tuning_data(data, root, size=image_side_of(original) or USUAL_SIDE)
     if isinstance(data, ImageData):
         data = data if normalisation is None else replace(data, normalisation=normalisation)
         return DataSetImages(data, batch_size, root=str(root), workers=workers)

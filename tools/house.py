@@ -49,7 +49,7 @@ ROOT = Path(__file__).parents[1]
 ROOMS = (
     (
         *("errors", "values", "typed", "notes", "showing", "plugins", "files", "seeds", "progress"),
-        *("sources", "attributes", "identity"),
+        *("sources", "attributes", "identity", "given"),
     ),
     ("masking",),
     ("data",),

@@ -63,6 +63,22 @@ def areas(folder):
     return {name: each.area for name, each in fpa.load_result(folder).fidelity.items()}
 
 
+@pytest.mark.filterwarnings("ignore:labels unknown")
+def test_photos_have_the_size_of_the_models_own_images(here, capsys):
+    """A shipped model takes 32 px: from Python as in the command, for an evaluation and for an audit."""
+    model = fpa.load_model("shapes-none")
+    photos = ("--data", "folder:photos", "--workers", "0")
+    code, _, err = run(capsys, "shapes-none", *photos, *SMALL, "--output", "own")
+    assert code == 0, err
+    how = {"settings": Settings(ig_steps=2), "points": 3, "examples": 2, "progress": False}
+    result = fpa.evaluate(model, "folder:photos", ["ig_sum", "vg_abs"], **how)
+    assert result.examples.images.shape[2:] == (32, 32)
+    assert {name: each.area for name, each in result.fidelity.items()} == areas("own")
+    quick = {"maskings": ["constant"], "points": 3, "progress": False}
+    audit = fpa.audit(model, "folder:photos", ["vgx_sum", "vg_abs"], **quick)
+    assert audit.made_with["images"] == "32 x 32 pixels"
+
+
 def test_a_model_and_photos_of_ones_own(here, capsys):
     code, out, err = run(capsys, "--model", "mine:model", "--output", "own", *QUICK)
     assert code == 0, err

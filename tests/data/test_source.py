@@ -190,7 +190,7 @@ def test_numbers_that_a_loader_brings_are_kept_by_count():
 
 def test_more_images_than_are_usual_can_be_had_by_name(monkeypatch):
     data = load_data("shapes", evaluation_images=50)
-    monkeypatch.setattr("fpa.data.source.load_evaluation_data", lambda name: data)
+    monkeypatch.setattr("fpa.data.source.load_evaluation_data", lambda name, size: data)
     assert image_source("shapes", count=60).numbers == commands_choice(60, 1000)
 
 

@@ -16,7 +16,7 @@ import fpa
 from fpa.data.normalisation import Normalisation
 from fpa.errors import InputError
 from fpa.models import build_model, load_model, open_model
-from fpa.models.hubs import normalisation_of
+from fpa.models.hubs import image_side_of, normalisation_of
 
 NAMES = ["zero", "one", "two"]
 
@@ -50,6 +50,7 @@ def test_a_model_of_timm_says_how_its_images_are_normalised():
     model = timm.create_model("vit_tiny_patch16_224", num_classes=3)  # in -1..1, not as is usual
     config = timm.data.resolve_model_data_config(model)
     assert normalisation_of(model) == Normalisation(config["mean"], config["std"])
+    assert image_side_of(timm.create_model("test_vit.r160_in1k")) == 160
 
 
 class Processor:
@@ -169,6 +170,8 @@ def test_the_size_of_its_images_and_whether_they_are_normalised(processor, size,
     transformers.processor = processor
     opened = open_model("hf:mine")
     assert (opened.size, opened.normalisation) == (size, None)
+    assert image_side_of(opened.model) == size
+    assert image_side_of(transformers.trained) == 8
 
 
 def test_layers_have_the_names_that_the_user_knows(transformers):

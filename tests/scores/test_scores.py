@@ -14,6 +14,7 @@ from fpa.engine import Work
 from fpa.explanation import Settings
 from fpa.masking import Constant
 from fpa.scores import SCORES, Score, get_scores, register
+from fpa.scores.max_sensitivity import MaxSensitivity
 
 FEW = Settings(ig_steps=3, sg_samples=2)
 
@@ -257,3 +258,20 @@ def test_values_of_a_wrong_shape_are_refused(net):
 
     with pytest.raises(fpa.InputError, match=r"the score kept must give \[12\] values for ig_sum"):
         evaluated(net, [Wrong()], masking=Constant())
+
+
+def test_two_scores_of_one_kind_need_two_names():
+    wide = MaxSensitivity(0.1, samples=2)
+    both = [MaxSensitivity(0.02, samples=2), wide.named("max_sensitivity at 0.1")]
+    assert wide.name == "max_sensitivity"
+    assert [score.radius for score in get_scores(both)] == [0.02, 0.1]
+    assert len(get_scores(["max_sensitivity", MaxSensitivity()])) == 1
+    # `all` has none that was asked for: another in its place is meant
+    assert wide in get_scores(["all", wide])
+    for twice in ([*both[:1], wide], ["max_sensitivity", wide]):
+        with pytest.raises(fpa.InputError, match=r"are called max_sensitivity .*\(\.\.\.\)\.named\("):
+            get_scores(twice)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 4))
+    how = {"scores": both, "points": 3, "ig_steps": 2, "progress": False}
+    result = fpa.evaluate(net, torch.randn(2, 3, 8, 8), ["vg_abs", "ig_sum"], **how)
+    assert [*result.evaluation.values] == ["A", "max_sensitivity", "max_sensitivity at 0.1"]

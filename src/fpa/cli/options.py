@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 LARGEST_SIDE = 4096
 """Of an image, in pixels: larger ones fill the memory."""
 
-USUAL_SIDE = 224
-"""Of an image, in pixels, where neither the model nor the person says it."""
-
 
 @dataclass(kw_only=True)
 class RunOptions:
@@ -97,6 +94,8 @@ class ModelOptions:
 
     def open(self, model: str) -> NamedModel:
         """The model of this name, or the error that says what else must be given."""
+        from fpa.data.splits import USUAL_SIDE
+
         normalisation = None
         if self.mean is not None and self.std is not None:
             normalisation = fpa.Normalisation(tuple(self.mean), tuple(self.std))

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from fpa.data import photos
-from fpa.data.splits import ArraySplit, DataRequest, ImageData, array_data
+from fpa.data.splits import USUAL_SIDE, ArraySplit, DataRequest, ImageData, array_data
 from fpa.errors import InputError, first_line, unknown
 from fpa.plugins import call_object
 from fpa.values import checked
@@ -57,7 +57,7 @@ def load_data(
     root: Path | str = "data",
     *,
     evaluation_images: int | None = None,
-    size: int = 224,
+    size: int = USUAL_SIDE,
     check: bool = True,
 ) -> ImageData:
     """A data set by name: `shapes`, `digits`, `cifar10`, `food101`, `imagenet`, `folder:PATH` or your own.
@@ -80,7 +80,7 @@ def load_data(
 
 @checked
 def load_evaluation_data(
-    name: str, root: Path | str = "data", *, evaluation_images: int | None = None, size: int = 224
+    name: str, root: Path | str = "data", *, evaluation_images: int | None = None, size: int = USUAL_SIDE
 ) -> ImageData:
     """A data set for a model that is trained already: as `load_data`, but a folder needs no training images.
 
@@ -92,7 +92,7 @@ def load_evaluation_data(
 
 
 @checked
-def tuning_data(name: str, root: Path | str = "data", *, size: int = 224) -> ImageData:
+def tuning_data(name: str, root: Path | str = "data", *, size: int = USUAL_SIDE) -> ImageData:
     """A data set by name to fine-tune on: as `load_data`, but a folder needs no images for a test.
 
     `folder:PATH` may hold `train/` alone, a subfolder for each class, or only images, whose labels are then

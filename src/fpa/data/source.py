@@ -16,7 +16,7 @@ from fpa.data.brought import BatchedSource, StreamSource
 from fpa.data.loaders import ImageBatches, Normaliser, in_order, single_images
 from fpa.data.normalisation import Normalisation
 from fpa.data.sets import check_normalised, load_evaluation_data
-from fpa.data.splits import UNREADABLE, ImageData, fixed_choice, read_batches, unreadable
+from fpa.data.splits import UNREADABLE, USUAL_SIDE, ImageData, fixed_choice, read_batches, unreadable
 from fpa.errors import InputError, at_least
 from fpa.values import checked
 
@@ -33,6 +33,7 @@ def image_source(
     count: int | None = None,
     workers: int = 0,
     masks: Any = None,
+    size: int = USUAL_SIDE,
 ) -> ImageSource:
     """The images of `data` in numbered blocks, normalised for a model.
 
@@ -52,7 +53,8 @@ def image_source(
     commands; a stream gives its first ones.
 
     The name of a folder or of published files says nothing about a model: with those a `normalisation` must
-    be given. `shapes`, `digits` and data sets of your own have theirs.
+    be given. `shapes`, `digits` and data sets of your own have theirs. `size` is the side of the images that
+    are read from files so named.
 
     >>> source = image_source("shapes", count=100)
     >>> [(block.number, len(block.images)) for block in source.blocks(32, lambda number: number > 1)]
@@ -63,10 +65,22 @@ def image_source(
         if (count, labels, masks) != (None, None, None):
             raise InputError("an image source has its own labels, count and masks: pass them to image_source")
         return data
+    if isinstance(data, str | Path):
+        data = _named(str(data), normalisation, count, size)
     source = _opened(data, normalisation, channels, labels=labels, count=count, workers=workers)
     if masks is not None:
         source.bring_masks(masks)
     return source
+
+
+def _named(name: str, normalisation: Normalisation | None, count: int | None, size: int) -> ImageData:
+    """The data set of this name."""
+    if normalisation is None:
+        check_normalised(name)
+    data = load_evaluation_data(name, size=size)
+    if count is not None and len(data.evaluation) < count <= len(data.test):  # 5,000 may be usual
+        data = replace(data, evaluation=fixed_choice(range(len(data.test)), count))
+    return data
 
 
 def _opened(
@@ -78,12 +92,6 @@ def _opened(
     count: int | None,
     workers: int,
 ) -> ImageSource:
-    if isinstance(data, str | Path):
-        if normalisation is None:
-            check_normalised(str(data))
-        data = load_evaluation_data(str(data))
-        if count is not None and len(data.evaluation) < count <= len(data.test):  # 5,000 may be usual
-            data = replace(data, evaluation=fixed_choice(range(len(data.test)), count))
     outputs = None if labels is None else torch.tensor([*labels, -1])
     if isinstance(data, ImageData):
         if labels is not None and data.classes and len(labels) != len(data.classes):

@@ -158,6 +158,10 @@ class ImageData:
     flip: bool = False
 
 
+USUAL_SIDE = 224
+"""Of the images of sets that are files, in pixels, where nobody says it."""
+
+
 @dataclass(frozen=True)
 class DataRequest:
     """What `load_data` asks a data set for."""
@@ -166,7 +170,7 @@ class DataRequest:
     """The name the data set was asked for by: `cifar10`, `folder:PATH`, `module:function`."""
     root: Path = Path("data")
     """The folder where the files of data sets are."""
-    size: int = 224
+    size: int = USUAL_SIDE
     """The side of the images of sets that are files."""
     evaluation_images: int | None = None
     """How many test images to evaluate on; None: as many as is usual for the set."""

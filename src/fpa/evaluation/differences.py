@@ -4,31 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from fpa.errors import shortened
-
-_VALUES = {
-    "arguments": "argument", "attributes": "attribute", "closure": "closure value", "defaults": "default",
-    "globals": "global value", "packages": "package", "wrapped": "wrapped",
-}  # fmt: skip
-"""What the values in an identity of user code are called, by their group."""
+from fpa.given import identity_differences, short_value
 
 _SINGLE = {"masking": "the masking", "model": "the model", "judge": "the judge"}
 """How code is called that a plan has once."""
 
 _BY_NAME = ("estimators", "scores")
 """Parts of a plan that hold several things, each by its name."""
-
-
-def unseen(code: Mapping[str, Any]) -> dict[str, str]:
-    """Why code could not be seen, by its name, in the identities of a plan.
-
-    >>> unseen({"outputs": {"mine": {"name": "m:mine", "code": None, "unseen": {"m:mine": "no source"}}}})
-    {'m:mine': 'no source'}
-    """
-    found = dict(code.get("unseen", {}))
-    for part in code.values():
-        if isinstance(part, Mapping):
-            found |= unseen(part)
-    return found
 
 
 def plan_differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> str:
@@ -60,9 +42,9 @@ def _collect(old: Any, new: Any, path: tuple[str, ...], changes: dict[str, list[
         changes.setdefault(f"{part}: {'with' if old is None else 'without'} {{}}", []).append(name)
     elif old != new and path[0] == "estimators":
         setting = ".".join(path[2:]).removeprefix("raw.")
-        changes.setdefault(f"{setting} of {{}}: {_short(old)} -> {_short(new)}", []).append(path[1])
+        changes.setdefault(f"{setting} of {{}}: {short_value(old)} -> {short_value(new)}", []).append(path[1])
     elif old != new:
-        changes.setdefault(f"{'.'.join(path)}: {_short(old)} -> {_short(new)}", []).append("")
+        changes.setdefault(f"{'.'.join(path)}: {short_value(old)} -> {short_value(new)}", []).append("")
 
 
 def _code_differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, list[str]]:
@@ -76,7 +58,7 @@ def _code_differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> dict
         for name in old | new:
             single = kind in ("masking", "networks")
             if name in old and name in new:
-                found = _identity_differences(old[name], new[name])
+                found = identity_differences(old[name], new[name])
             elif single or name in stored.get(kind, {}):
                 found = [f"the code of {{}} {'is another' if name in old else 'was not stored with it'}"]
             else:  # it was not there at all, as other differences say
@@ -89,24 +71,3 @@ def _code_differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> dict
 def _together(names: list[str]) -> str:
     *most, last = names
     return f"{', '.join(most)} and {last}" if most else last
-
-
-def _identity_differences(old: Any, new: Any, *path: str) -> list[str]:
-    """The differences of two identities, with a place for the name of what they are of."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        found = [_identity_differences(old.get(key), new.get(key), *path, key) for key in old | new]
-        return list(dict.fromkeys(line for lines in found for line in lines))
-    if old == new:
-        return []
-    if path and path[-1] in ("code", "definition"):
-        return ["the code of {} has changed"]
-    group, *inner = path or ("identity",)
-    what = " ".join([_VALUES.get(group, group), *inner])
-    return [f"{what} of {{}}: {_short(old)} -> {_short(new)}"]
-
-
-def _short(value: Any) -> str:
-    """A value of a plan in a few characters."""
-    if isinstance(value, list) and len(value) > 4:
-        return f"{len(value)} values"
-    return "none" if value is None else shortened(str(value), 40)

@@ -1,19 +1,17 @@
 """The user's own code in a plan: its identities, taken before it is first called."""
 
-import types
-import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fpa.engine.engine import Engine
 from fpa.engine.outputs import OUTPUTS
 from fpa.errors import warn
-from fpa.evaluation.differences import unseen
 from fpa.evaluation.stored_plan import StoredPlan
 from fpa.explanation.maps import Function, Maps, Quantus
 from fpa.explanation.raw_maps import RawMap
-from fpa.identity import identity, network_identity
-from fpa.masking import FunctionMasking, Masking
+from fpa.given import identity_as_given, note_calls_of, unseen
+from fpa.identity import network_identity
+from fpa.masking import Masking, code_of
 from fpa.scores.score import Score
 
 if TYPE_CHECKING:
@@ -81,9 +79,7 @@ def _settings(plan_json: dict[str, Any], kind: str, name: str, value: Any) -> di
 def note_calls(plan: "Plan") -> None:
     """What calls have changed since the plan was made is their work: the user's code is the same."""
     for _, _, value in _parts(plan):
-        place = _place(value)
-        if place in _GIVEN:
-            _remember(value, _GIVEN[place][1], identity(value))
+        note_calls_of(value)
 
 
 def warn_of_unseen(plan: StoredPlan) -> None:
@@ -98,9 +94,9 @@ def _parts(plan: "Plan") -> Iterator[tuple[str, str, Any]]:
     for name, estimator in plan.estimators.items():
         if not isinstance(estimator.raw, Maps):  # arrays, which the plan knows by their values
             yield "estimators", name, _of_raw_map(estimator.raw)
-    yield "masking", "masking", _of_masking(plan.masking)
+    yield "masking", "masking", code_of(plan.masking)
     for name, masking in plan.maskings.items():
-        yield "maskings", name, _of_masking(masking)
+        yield "maskings", name, code_of(masking)
     for score in plan.scores:
         yield "scores", score.name, score
     for name in dict.fromkeys([*plan.followed, plan.maps_of]):
@@ -111,39 +107,3 @@ def _of_raw_map(raw_map: RawMap) -> Any:
     # Quantus' function is called with these arguments: they determine its maps too.
     whole = isinstance(raw_map, Quantus) and raw_map.arguments
     return raw_map.function if isinstance(raw_map, Function) and not whole else raw_map
-
-
-def _of_masking(masking: Masking) -> Any:
-    return masking.function if isinstance(masking, FunctionMasking) else masking
-
-
-_GIVEN: dict[tuple[int, str], tuple[Callable[[], Any], Any, Any]] = {}
-"""By object and method: the object, its identity before it was first called, and after it last was."""
-
-
-def identity_as_given(value: Any) -> dict[str, Any] | None:
-    """The identity that an object had before it was called, if nothing but calls has changed it since.
-
-    A counter or stored activations must not make another method of it when a notebook evaluates it again;
-    what the user sets must.
-    """
-    now = identity(value)
-    _, before, after = _GIVEN.get(_place(value), (None, now, now))
-    before = before if now == after else now
-    _remember(value, before, now)
-    return before
-
-
-def _place(value: Any) -> tuple[int, str]:
-    # A bound method is made anew whenever it is asked for: it is the object that stays.
-    method = isinstance(value, types.MethodType)
-    return (id(value.__self__), value.__name__) if method else (id(value), "")
-
-
-def _remember(value: Any, before: Any, after: Any) -> None:
-    place = _place(value)
-    kept = value.__self__ if isinstance(value, types.MethodType) else value
-    try:
-        _GIVEN[place] = (weakref.ref(kept, lambda _: _GIVEN.pop(place, None)), before, after)
-    except TypeError:  # it cannot be watched, and its place may be another's later
-        _GIVEN.pop(place, None)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from fpa.errors import DamagedError, InputError, first_line, printable, same_format, shortened
 from fpa.evaluation.assembly import assembled
 from fpa.evaluation.description import FORMAT, Description, Origin
-from fpa.evaluation.differences import plan_differences, unseen
+from fpa.evaluation.differences import plan_differences
 from fpa.evaluation.evaluation import Evaluation
 from fpa.evaluation.examples import EXAMPLES, read_examples, write_examples
 from fpa.evaluation.result import Result
@@ -35,6 +35,7 @@ from fpa.evaluation.stored_block import (
     scores_of,
 )
 from fpa.files import open_table, read_json, refuse_links, writable_folder, write_json, write_table
+from fpa.given import unseen
 from fpa.values import checked
 
 T = TypeVar("T")

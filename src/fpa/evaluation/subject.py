@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fpa.data.labels import labels_for, other_classes, read_class_index
 from fpa.data.normalisation import Normalisation
 from fpa.data.source import EvaluationSource, ImageSource, image_source
-from fpa.data.splits import ImageData
+from fpa.data.splits import USUAL_SIDE, ImageData
 from fpa.engine.arithmetic import Precision
 from fpa.engine.engine import Engine
 from fpa.errors import InputError
@@ -21,7 +21,7 @@ from fpa.evaluation.options import SubjectOptions
 from fpa.evaluation.own_code import warn_of_unseen
 from fpa.evaluation.plan import Plan
 from fpa.masking import get_masking, masking_json
-from fpa.models.hubs import class_names, normalisation_of
+from fpa.models.hubs import class_names, image_side_of, normalisation_of
 from fpa.models.saved import ModelCard
 from fpa.models.wrap import check_head, classifier, input_channels, unwrapped
 from fpa.notes import Kind, Note, Severity
@@ -124,6 +124,7 @@ def prepare(
         count=options.count,
         workers=workers,
         masks=masks,
+        size=image_side_of(network) or USUAL_SIDE,
     )
     if options.folder is not None and source.drawn:
         remedy = "use shuffle=False, without a sampler"

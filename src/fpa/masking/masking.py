@@ -65,6 +65,11 @@ class FunctionMasking(Masking):
         return {"name": name_of(self.function), **as_json(getattr(self.function, "keywords", {}))}
 
 
+def code_of(masking: Masking) -> Any:
+    """The function or object whose code a masking runs."""
+    return masking.function if isinstance(masking, FunctionMasking) else masking
+
+
 def check_mask(images: Tensor, mask: Tensor) -> None:
     """Refuse images that are not [N, C, H, W] and masks that are not bool [N, H, W] of the same sizes."""
     for name, value in (("images", images), ("mask", mask)):

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from fpa.errors import InputError, unknown
+from fpa.given import identity_as_given
 from fpa.masking.fills import Blur, Bokeh, Constant, Fill, Maximum, Mean, Minimum, Uniform, black
-from fpa.masking.masking import Channels, FunctionMasking, Masking, MaskingLike
+from fpa.masking.masking import Channels, FunctionMasking, Masking, MaskingLike, code_of
 from fpa.masking.road import Road
 from fpa.plugins import load_object
 from fpa.seeds import Stream, generator
@@ -87,6 +88,26 @@ def masking_json(masking: MaskingLike | None) -> dict[str, Any]:
         return dict(masking.described())
     name = next((name for name, kind in MASKINGS.items() if kind is type(masking)), name_of(masking))
     return {"name": name, **(fields_as_json(masking) if hasattr(masking, "__dataclass_fields__") else {})}
+
+
+def masking_code(masking: Masking) -> dict[str, Any] | None:
+    """The identity of the user's own code in a masking, see `fpa.identity`; None for a masking of fpa's.
+
+    The settings that `masking_json` tells are left out.
+
+    >>> masking_code(Blur()) is None
+    True
+    """
+    found = identity_as_given(code_of(masking))
+    if found is None:
+        return None
+    told = masking_json(masking)
+    for group in ("arguments", "attributes"):
+        others = {key: value for key, value in found.get(group, {}).items() if key not in told}
+        found = {key: value for key, value in found.items() if key != group}
+        if others:
+            found[group] = others
+    return found
 
 
 def fully_masked(masking: MaskingLike, images: Tensor, noise: Tensor | None = None) -> Tensor:

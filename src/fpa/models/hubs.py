@@ -153,12 +153,15 @@ def class_names(model: nn.Module) -> list[str]:
 
 
 _NORMALISATION = "fpa_normalisation"
+_SIDE = "fpa_image_side"
 
 
-def remember_normalisation(model: nn.Module, normalisation: Normalisation | None) -> None:
-    """Let a model itself say how its images are normalised, for whoever gets only the model."""
+def remember_images(model: nn.Module, normalisation: Normalisation | None, side: int | None) -> None:
+    """Let a model itself say what images it takes, for whoever gets only the model."""
     if normalisation is not None:
         setattr(model, _NORMALISATION, normalisation)
+    if side is not None:
+        setattr(model, _SIDE, side)
 
 
 def normalisation_of(model: nn.Module) -> Normalisation | None:
@@ -169,9 +172,7 @@ def normalisation_of(model: nn.Module) -> Normalisation | None:
     >>> normalisation_of(nn.Flatten()) is None
     True
     """
-    network: Any = unwrapped(model)
-    inside = [network.model] if isinstance(network, Logits) else []
-    for part in (network, *inside):
+    for part in _parts(model):
         if (known := getattr(part, _NORMALISATION, None)) is not None:
             return as_normalisation(known)
         if (card := getattr(part, "card", None)) is not None and hasattr(card, "mean"):
@@ -180,3 +181,33 @@ def normalisation_of(model: nn.Module) -> Normalisation | None:
         if isinstance(config, Mapping) and {"mean", "std"} <= config.keys():
             return as_normalisation((config["mean"], config["std"]))
     return None
+
+
+def image_side_of(model: nn.Module) -> int | None:
+    """The side of a model's images in pixels, where the model says it, as in `normalisation_of`.
+
+    Of Hugging Face's own models the configuration says it.
+
+    >>> image_side_of(nn.Flatten()) is None
+    True
+    """
+    for part in _parts(model):
+        known = getattr(part, _SIDE, None)
+        if known is not None:
+            return int(known)
+        card = getattr(part, "card", None)
+        if card is not None and hasattr(card, "input_shape"):
+            return int(card.input_shape[-1])
+        config = getattr(part, "pretrained_cfg", None)  # timm
+        if isinstance(config, Mapping) and "input_size" in config:
+            return int(config["input_size"][-1])
+        side = _processor_size({}, getattr(part, "config", None))
+        if side is not None:
+            return side
+    return None
+
+
+def _parts(model: nn.Module) -> list[Any]:
+    """A model and, where it only picks the logits of another, that one."""
+    network: Any = unwrapped(model)
+    return [network, network.model] if isinstance(network, Logits) else [network]

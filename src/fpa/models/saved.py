@@ -27,7 +27,7 @@ from fpa.models.hubs import (
     open_hugging_face,
     open_published,
     published,
-    remember_normalisation,
+    remember_images,
 )
 from fpa.models.wrap import placed
 from fpa.plugins import load_object
@@ -275,7 +275,7 @@ def open_model(
     else:
         opened = _with_weights(name, Path(weights), classes)
     known = normalisation or opened.normalisation
-    remember_normalisation(opened.model, known)
+    remember_images(opened.model, known, opened.size)
     return replace(opened, model=opened.model.eval(), normalisation=known)
 
 

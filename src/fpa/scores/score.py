@@ -4,11 +4,12 @@ A score is a class in a file of its own and one line in `SCORES`. It says what i
 supplies that; scores that only read the curves cost no passes.
 """
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -177,6 +178,12 @@ class Score(ABC):
         """The masking of curves of its own, if it makes some under another than the plan's."""
         return None
 
+    def named(self, name: str) -> Self:
+        """The same score by another name, so that it can stand beside one of its kind."""
+        score: Any = copy.copy(self)
+        score.name = name
+        return score  # type: ignore[no-any-return]
+
     @abstractmethod
     def __call__(self, block: Block) -> Mapping[str, Tensor]:
         """The values [N] of every estimator; NaN where there is none for an image."""
@@ -224,6 +231,8 @@ def register(score: Score) -> Score:
 def get_scores(scores: "str | Score | Iterable[str | Score]" = ("A",)) -> tuple[Score, ...]:
     """Scores by name, `all` of them, `module:NAME` for one's own, or themselves; each once.
 
+    Two of one kind with different settings need two names, see `Score.named`.
+
     >>> [score.name for score in get_scores(["srg", "deletion"])]
     ['A', 'deletion']
     """
@@ -231,6 +240,9 @@ def get_scores(scores: "str | Score | Iterable[str | Score]" = ("A",)) -> tuple[
 
     room.SCORES  # noqa: B018 (all scores that come with fpa are known from here on)
     chosen: dict[str, Score] = {}
+    asked: dict[
+        str, Score
+    ] = {}  # without those that `all` stands for, of which one may be given in its place
     for entry in [scores] if isinstance(scores, (str, Score)) else scores:
         if isinstance(entry, str) and entry == ALL:
             chosen = SCORES | chosen
@@ -246,7 +258,17 @@ def get_scores(scores: "str | Score | Iterable[str | Score]" = ("A",)) -> tuple[
             raise InputError(f"a score must be a name or an fpa.scores.Score, got {type(score).__name__}")
         if missing := [name for name in _REQUIRED if not hasattr(score, name)]:
             raise InputError(f"the score {type(score).__name__} does not define its {', '.join(missing)}")
+        _check_name(score, asked.setdefault(score.name, score))
         chosen[score.name] = score
     if not chosen:
         raise InputError("no scores were given")
     return tuple(chosen.values())
+
+
+def _check_name(score: Score, other: Score) -> None:
+    """Refuse two different scores of one name: the numbers of one would take the place of the other's."""
+    if type(score) is type(other) and score.described() == other.described():
+        return
+    kinds = " and ".join(dict.fromkeys(type(each).__name__ for each in (other, score)))
+    remedy = f"give one another name: {type(score).__name__}(...).named('{score.name} 2')"
+    raise InputError(f"two different scores are called {score.name} ({kinds}): {remedy}")

@@ -34,7 +34,7 @@ from fpa.files import (
 )
 from fpa.progress import Display
 from fpa.study.recipe import AUGMENTATIONS, Recipe, load_recipe
-from fpa.training.differences import differences
+from fpa.training.differences import differences, without_code
 
 FORMAT = 2
 """Version of the folder's layout."""
@@ -150,7 +150,7 @@ class StudyFolder:
                 if card.get("variant", "") not in ("", name):
                     found[model] = f"it is the model of the training {card['variant']}"
                 elif card:
-                    others[model] = differences(recipe.description(variant), card["recipe"])
+                    others[model] = differences(recipe.description(variant), without_code(card["recipe"]))
             with suppress(DamagedError):
                 evaluation = EvaluationFolder(description.parent).description()
                 if evaluation is None:

@@ -1,16 +1,18 @@
 """The trainings of a study: from a recipe to the jobs that the trainer runs."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
 from fpa.data import ImageData, Normalisation, load_data
 from fpa.data.splits import first_images
-from fpa.masking import get_masking
+from fpa.masking import get_masking, masking_code
 from fpa.models import ModelCard, build_model
 from fpa.progress import Display
 from fpa.seeds import Stream, derive
@@ -74,7 +76,7 @@ def recipe_jobs(
             settings=recipe.training,
             seed=seed,
             model=nn.Module,
-            description=recipe.description(variant),
+            description=recipe.description(variant) | _own_code(recipe, variant),
             folder=folder / name,
             locked=folder,
         )
@@ -121,6 +123,16 @@ def make_augment(recipe: Recipe, variant: Variant, normalisation: Normalisation)
             masking=masking,
         )
     return None
+
+
+def _own_code(recipe: Recipe, variant: Variant) -> dict[str, Any]:
+    """The code of the user's own masking, by which a training is continued; empty without any."""
+    masking = recipe.masking
+    name = masking if isinstance(masking, str) else masking.get("name")
+    if variant.augmentation == "none" or name == "black":  # black needs images, and is fpa's
+        return {}
+    code = masking_code(get_masking(masking))
+    return {} if code is None else {"code": {"masking": json.loads(json.dumps(code))}}
 
 
 def load_recipe_data(recipe: Recipe) -> ImageData:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from fpa.given import identity_differences
+
 NO_MATTER = (
     "data.root", "data.workers", "training.compile", "training.test_every", "training.checkpoint_seconds",
 )  # fmt: skip
@@ -32,3 +34,27 @@ def differing(ours: dict[str, Any], theirs: dict[str, Any], prefix: str = "") ->
         elif mine != other and f"{prefix}{key}" not in NO_MATTER:
             found[f"{prefix}{key}"] = (mine, other)
     return found
+
+
+def without_code(description: dict[str, Any]) -> dict[str, Any]:
+    """What a recipe alone says of a training: all but the code of the user's own masking."""
+    return {key: value for key, value in description.items() if key != "code"}
+
+
+def training_differences(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
+    """As `differences`, of two descriptions of trainings, with those of the user's own code in words.
+
+    >>> theirs = {"epochs": 1, "code": {"masking": {"name": "mine:Grey", "code": "1f"}}}
+    >>> training_differences(theirs | {"code": {"masking": {"name": "mine:Grey", "code": "2e"}}}, theirs)
+    ['the code of the masking has changed']
+    """
+    lines = differences(without_code(ours), without_code(theirs))
+    now = ours.get("code", {}).get("masking")
+    before = theirs.get("code", {}).get("masking")
+    if now is not None and before is not None:
+        code = [line.replace("{}", "the masking", 1) for line in identity_differences(before, now)]
+        return lines + code
+    # Another masking is told by its name; one whose code is missing was trained by an earlier version.
+    if now != before and not lines:
+        lines.append("the code of the masking was not stored with it")
+    return lines

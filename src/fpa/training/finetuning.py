@@ -28,12 +28,13 @@ from torch import Tensor, nn
 
 from fpa.data.normalisation import Normalisation, as_normalisation
 from fpa.data.sets import check_normalised, tuning_data
-from fpa.data.splits import ImageData
+from fpa.data.splits import USUAL_SIDE, ImageData
 from fpa.engine.devices import check_device, chosen_device
 from fpa.engine.engine import Engine
 from fpa.errors import InputError, at_least, unknown
-from fpa.masking import get_masking, masking_json
-from fpa.models.hubs import normalisation_of
+from fpa.given import note_calls_of
+from fpa.masking import code_of, get_masking, masking_code, masking_json
+from fpa.models.hubs import image_side_of, normalisation_of
 from fpa.models.saved import ModelCard, fingerprint
 from fpa.models.wrap import input_channels, tried_classifier, unwrapped
 from fpa.progress import Display
@@ -131,7 +132,9 @@ def finetune(
     index = _learned_classes(targets, class_index, images, start)
     settings = _settings(images, index is None, epochs, learning_rate)
     augment = _augmentation(fpa, images, index is None)
-    job = _job(start, images, settings, augment, seed=seed, index=index, output=output)
+    code = masking_code(augment.masking)
+    augment.check(images.first)
+    job = _job(start, images, settings, augment, code=code, seed=seed, index=index, output=output)
 
     display = display or Display(quiet=True)
     learned = "the model's own predictions" if index is None else "the labels"
@@ -140,9 +143,12 @@ def finetune(
         learned_from = images.taught(start.network, start.names, chosen_device(device), workers)
     else:
         learned_from = images.labelled(index, start.names)
-    (trained,) = train_jobs(
-        [job], learned_from, device=device, display=display, workers=workers, overwrite=overwrite
-    )
+    try:
+        (trained,) = train_jobs(
+            [job], learned_from, device=device, display=display, workers=workers, overwrite=overwrite
+        )
+    finally:
+        note_calls_of(code_of(augment.masking))
     result = original if inplace else copy.deepcopy(original)
     _fill(result, start, job, trained)
     return (model if inplace else result).eval()
@@ -184,7 +190,7 @@ def _opened(
     if isinstance(data, str):
         if normalisation is None:
             check_normalised(data)
-        data = tuning_data(data, root, size=224 if card is None else card.input_shape[-1])
+        data = tuning_data(data, root, size=image_side_of(original) or USUAL_SIDE)
     if isinstance(data, ImageData):
         data = data if normalisation is None else replace(data, normalisation=normalisation)
         return DataSetImages(data, batch_size, root=str(root), workers=workers)
@@ -258,7 +264,6 @@ def _augmentation(
 ) -> FPA | Cell:
     """The perturbation: the user's own, or the usual one for the size of the images with what differs."""
     if isinstance(fpa, FPA | Cell):
-        fpa.check(images.first)
         return fpa
     _, height, width = images.shape
     usual = suggested_fpa(height, width, "model" if own_predictions else "labels")
@@ -267,7 +272,7 @@ def _augmentation(
     for name in given:
         if name not in known:
             raise unknown("setting of fpa", str(name), known)
-    augment = FPA(
+    return FPA(
         p=given.get("p", usual.p),
         p1_max=given.get("p1_max", usual.p1_max),
         p2=given.get("p2", usual.p2),
@@ -275,8 +280,6 @@ def _augmentation(
         squares=given.get("squares", usual.squares),
         masking=given.get("masking"),
     )
-    augment.check(images.first)
-    return augment
 
 
 def _job(
@@ -285,6 +288,7 @@ def _job(
     settings: TrainingSettings,
     augment: FPA | Cell,
     *,
+    code: dict[str, Any] | None,
     seed: int,
     index: list[int] | None,
     output: Path | str | None,
@@ -298,7 +302,7 @@ def _job(
         settings,
         seed,
         model=images.copies(start.network),
-        description=_description(start, images.origin, settings, augment, seed=seed, index=index),
+        description=_description(start, images.origin, settings, augment, code=code, seed=seed, index=index),
         augment=augment,
         teacher=start.network if index is None else None,
         folder=None if output is None else Path(output),
@@ -312,6 +316,7 @@ def _description(
     settings: TrainingSettings,
     augment: FPA | Cell,
     *,
+    code: dict[str, Any] | None,
     seed: int,
     index: list[int] | None,
 ) -> dict[str, Any]:
@@ -331,6 +336,7 @@ def _description(
         "targets": "model" if index is None else "labels",
         "optimizer": "adamw" if index is None else "sgd",
         "class_index": None if index == list(range(start.outputs)) else index,
+        **({} if code is None else {"code": {"masking": code}}),
     }
     # As it will be read from the file, so that a description made again compares equal to it.
     plain: dict[str, Any] = json.loads(json.dumps(description))

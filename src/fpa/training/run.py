@@ -13,12 +13,13 @@ from torch import Tensor, nn
 from fpa.data.splits import ImageData
 from fpa.errors import InputError, first_line
 from fpa.files import read_tensors, tensors_and_texts, write_tensors, write_text
+from fpa.given import unseen
 from fpa.models.saved import ModelCard, check_same_tensors
 from fpa.progress import training_stage
 from fpa.seeds import Stream, derive
 from fpa.training.augment import FPA, Cell, Rectangle
 from fpa.training.batches import LoaderBatches
-from fpa.training.differences import differences
+from fpa.training.differences import training_differences
 from fpa.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -117,8 +118,10 @@ class Job:
 
     def refuse_other(self, description: dict[str, Any], path: Path) -> None:
         """Refuse to continue what was trained with other settings, and show the difference."""
-        if changed := differences(self.description, description):
-            remedy = "choose another --output, or --overwrite to start again"
+        remedy = "choose another --output, or --overwrite to start again"
+        for name, reason in unseen(self.description.get("code", {})).items():
+            raise InputError(f"{path} cannot be continued with {name} ({reason}): {remedy}")
+        if changed := training_differences(self.description, description):
             raise InputError(f"{path} was trained with other settings ({'; '.join(changed)}): {remedy}")
 
 

@@ -4,6 +4,7 @@ import csv
 import io
 import re
 from dataclasses import replace
+from html import unescape
 from itertools import combinations, groupby
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,8 +16,8 @@ from fpa.evaluation.rankings import best, worse_than_best
 from fpa.evaluation.result import Results
 from fpa.explanation import Label
 from fpa.notes import Kind, Note, Severity
-from fpa.show import STAGES, scope, show_all, summary, tables, write_comparison
-from fpa.show.names import estimator_name, model_name
+from fpa.show import STAGES, rivals, scope, show_all, summary, tables, words, write_comparison
+from fpa.show.names import estimator_name, estimator_names, model_name
 from fpa.show.summary import opposite_pairs
 from fpa.show.tables import (
     column_of,
@@ -100,16 +101,21 @@ def test_the_matrix_holds_the_paired_tests(images, seen):
 
 
 def test_a_terminal_shows_the_matrix_and_which_comparisons_hold():
-    shown = printed(terminal(made_up_evaluation()))
+    one = made_up_evaluation()
+    shown = printed(terminal(one))
     assert max(map(len, shown.splitlines())) <= 80
-    assert "A of the row minus A of the column" in shown
     said = " ".join(shown.split())
-    _, _, wrong = said.partition("Not consistent: ")
-    assert "signed-unsigned (11 of 18 in opposite order, 11 significantly)" in wrong
-    assert "Neither kind of pair can be ordered." in said
-    unordered = "Cannot be ordered, because MIF and LIF contradict each other: "
+    assert scope.TITLE in said
+    assert scope.MARKS in said
+    facts = {note.kind: note for note in one.first.reliability.facts(most=6)}
+    mixed = one.first.reliability.counts("signed-unsigned")
+    assert (mixed.pairs, mixed.opposite, mixed.significant) == (18, 11, 11)
+    assert {Kind.NOT_CONSISTENT, Kind.CONTRADICTIONS} <= set(facts)
+    reader = words.Reader(estimator_names(one))
+    assert words.sentence(facts[Kind.NOT_CONSISTENT], reader) in said
+    unordered = words.sentence(facts[Kind.CONTRADICTIONS], reader)
     assert unordered not in said  # the matrix shows them; table.md names them
-    assert unordered in markdown(made_up_evaluation())
+    assert unordered in markdown(one)
 
 
 def test_a_terminal_has_few_notes_where_files_have_all(study):
@@ -125,14 +131,15 @@ def test_a_terminal_has_few_notes_where_files_have_all(study):
 def test_heads_that_are_not_centred_share_a_line_in_a_terminal(study):
     values = {"offset": 0.24, "estimator": "ig_sum", "areas": (1.0, 2.0), "opposite": (3.0, 4.0)}
     note = Note(Kind.OFFSET_MATTERS, Severity.WARNING, values)
-    warning = "the mean of all logits is 24 % of the centred logit"
     off = replace(study, models={name: replace(model) for name, model in study.models.items()})
     for model in off.models.values():
         vars(model)["head"] = SimpleNamespace(facts=(note,), offset=0.24)
     said = " ".join(printed(off).split())
-    assert "note: none, rectangle, fpa: A depends on a number added to all logits" in said
-    assert warning not in said
-    assert warning in notebook(off.models["fpa"])
+    (line,) = summary.doubts(off, brief=True)
+    assert line.startswith("none, rectangle, fpa: ")
+    assert f"note: {line}" in said
+    assert words.clause(note) not in said
+    assert words.clause(note) in unescape(notebook(off.models["fpa"]))
 
 
 def test_the_headline_counts_contradictions(study):
@@ -227,15 +234,20 @@ def test_the_footnote_follows_the_plan(study):
     estimators = study.first.plan["estimators"]
     raw = {"name": "ig", "steps": 200, "reference": "black"}
     black = {name: each | ({"raw": raw} if "raw" in each else {}) for name, each in estimators.items()}
-    assert "start from black, as in the paper" in markdown(with_plan(study, estimators=black))
-    raw["reference"] = {"name": "fpa.masking:Constant", "value": -1.0}  # how a plan stores it
-    other = with_plan(study, estimators=black)
-    assert "start from constant (value -1.0)." in markdown(other)
+    by_name = with_plan(study, estimators=black)
+    (start,) = summary.references(by_name)
+    raw = raw | {"reference": {"name": "fpa.masking:Constant", "value": -1.0}}  # how a plan stores it
+    filled = {name: each | ({"raw": raw} if "raw" in each else {}) for name, each in estimators.items()}
+    other = with_plan(study, estimators=filled)
+    (constant,) = summary.references(other)
     recipe = study.recipe | {"evaluation": {"reference": "black"}}
-    assert "start from black, as in the paper" in markdown(replace(other, recipe=recipe))
-    assert "fully masked image" in markdown(study)
+    assert summary.references(replace(other, recipe=recipe)) == [start]
+    (masked,) = summary.references(study)
+    for results, line in ((by_name, start), (other, constant), (study, masked)):
+        assert [each in markdown(results) for each in (start, constant, masked)].count(True) == 1
+        assert line in markdown(results)
     none = {name: {key: each[key] for key in ("sign", "label")} for name, each in estimators.items()}
-    assert "Integrated gradients" not in markdown(with_plan(study, estimators=none))
+    assert summary.references(with_plan(study, estimators=none)) == []
 
 
 def test_a_zero_has_no_sign(study):
@@ -328,8 +340,11 @@ class TestEvaluations:
         assert f"{odd.first.fidelity['ig_sum'].area:.1f} ±" in html
 
     def test_says_when_patches_were_removed(self):
-        assert "Patches of 8 x 8 pixels are removed" in printed(made_up_evaluation(features=8))
-        assert "atches" not in printed(made_up_evaluation())
+        patches = made_up_evaluation(features=8)
+        (line,) = summary.removed(patches)
+        assert "8 x 8" in line
+        assert line in " ".join(printed(patches).split())
+        assert summary.removed(made_up_evaluation()) == []
 
 
 def test_everything_is_written_or_only_some(tmp_path):
@@ -374,14 +389,16 @@ class TestRivals:
 
     @pytest.mark.parametrize("form", [markdown, latex, lambda results: notebook(results.first)])
     def test_in_every_table(self, challenged, form):
-        shown = " ".join(form(challenged).replace("\\_", "_").split())
+        shown = " ".join(unescape(form(challenged)).replace("\\_", "_").split())
         found = challenged.first.beats.model_free
         beaten = sum(rival.beaten for rival in found.values())
         assert 0 < beaten < 9
-        assert f"{beaten or 'None'} of 9 estimators beat every model-free map (Random, Centre); not " in shown
-        assert f"SG_abs (Centre: p = {found['sg_abs'].p:.2g})" in shown
-        assert "None of 1 estimators beat the blurred twin of their own map; not IG_sum (p = " in shown
-        assert "the largest p of one-sided paired tests over images, Holm-corrected" in shown
+        assert (found["sg_abs"].name, found["sg_abs"].beaten) == ("centre", False)
+        assert not challenged.first.beats.twin["ig_sum"].beaten
+        free = challenged.first.description.plan.model_free
+        lines = rivals.sentences(challenged.first.beats, free, estimator_names(challenged))
+        assert len(lines) == 3
+        assert all(line in shown for line in lines)
 
     def test_in_the_csv(self, challenged):
         rows = results_table(challenged).set_index(["model", "estimator"])
@@ -399,7 +416,8 @@ class TestRivals:
         assert not any("Centre" in line or "blurred" in line for line in bold)
 
     def test_in_a_comparison_and_the_report(self, challenged, tmp_path):
-        assert "every model-free map (Random, Centre)" in " ".join(printed(comparison([challenged])).split())
+        shown = " ".join(printed(comparison([challenged])).split())
+        assert all(line in shown for line in rivals.brief(challenged))
         page = challenged.first.report(tmp_path / "report.html").read_text(encoding="utf-8")
         assert "every model-free map (Random, Centre)" in page
 
@@ -413,8 +431,11 @@ class TestRivals:
 
     def test_random_alone_is_called_a_weak_rival(self, study):
         shown = " ".join(markdown(study).split())
-        assert "All 9 estimators beat every model-free map (Random)." in shown
-        assert shown.count("Random is a weak rival") == 1
+        assert all(rival.beaten for rival in study.first.beats.model_free.values())
+        free = study.first.description.plan.model_free
+        *_, weak = rivals.rules(study.first.beats, free)
+        assert shown.count(weak) == 1
+        assert weak not in rivals.rules(study.first.beats, [*free, "centre"])
 
 
 HOSTILE = "=cmd|'/c'!A1\\input{x} <img src=x>|\x1b]0;owned\x07\n$q %"

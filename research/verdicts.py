@@ -8,9 +8,9 @@ Every case (a model that was trained, fine-tuned, published or shipped) becomes 
 under the MIF and LIF curves and what random masking leaves of the centred and of the raw logit, of every
 image, as `fpa audit` stores them. `--judge` judges these files by the rule as it is now, without any model,
 beside the verdict that the pages show. The most important case comes first; one that is there is left out, so
-the same command continues. With `--minutes` no case is begun that would end later, and one that takes three
-times as long as expected is given up. `--only` takes beginnings of names, `--list` shows all. Models stay in
-`--work`. `--tiny` does every case very small on a CPU, to see that it works.
+the same command continues. With `--minutes` no case is begun that would end later, and one that takes
+`--patience` (3) times as long as expected of a GPU is given up. `--only` takes beginnings of names, `--list`
+shows all. Models stay in `--work`. `--tiny` does every case very small on a CPU, to see that it works.
 """
 
 import argparse
@@ -375,7 +375,7 @@ def run(chosen: Sequence[Case], options: argparse.Namespace) -> None:
             print(f"{case.name}: left out, {left:.0f} s are left of about {case.seconds}", flush=True)
             continue
         try:
-            with at_most(min(left, 3 * case.seconds)):
+            with at_most(min(left, options.patience * case.seconds)):
                 verdict = audited(case, bench)
         except (TimeoutError, OSError, RuntimeError, ValueError) as error:  # the others may still go well
             print(f"{case.name}: given up, {type(error).__name__}: {error}", flush=True)
@@ -406,6 +406,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--photos", type=Path, help="photos of ImageNet, a subfolder a class")
     parser.add_argument("--only", nargs="+", default=[""], help="beginnings of the names of cases")
     parser.add_argument("--minutes", type=float, default=1e4)
+    parser.add_argument("--patience", type=float, default=3.0)
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--work", type=Path, default=Path("runs/verdicts"))
     parser.add_argument("--output", type=Path, default=Path("docs/results/areas"))

@@ -795,13 +795,21 @@ class TestCommand:
         before = {path.name for path in folder.iterdir()}
         assert main(["audit", str(folder)]) == 4
         assert "The rule: raw logit" in capsys.readouterr().out
-        assert {path.name for path in folder.iterdir()} - before == {"audit.json", "audit.html"}
+        assert {path.name for path in folder.iterdir()} - before == {
+            "audit.json",
+            "audit.html",
+            "areas.parquet",
+        }
         assert before <= {path.name for path in folder.iterdir()}
         for other in (["--count", "3"], ["--device", "cpu"], ["--overwrite"]):
             assert main(["audit", str(folder), *other]) == 2
             assert "judged as it was made: give no other settings" in capsys.readouterr().err
         assert main(["audit", str(folder), "--output", "elsewhere", "--quiet"]) == 4
-        assert {path.name for path in Path("elsewhere").iterdir()} == {"audit.json", "audit.html"}
+        assert {path.name for path in Path("elsewhere").iterdir()} == {
+            "audit.json",
+            "audit.html",
+            "areas.parquet",
+        }
         few = ["--estimators", "vg_abs,vgx_sum", "--points", "3", "--maskings", "constant"]
         assert main(["audit", "shapes-fpa", *quick, *few]) == 4
         assert f"which fpa audit {folder} judges in seconds" in capsys.readouterr().err
@@ -827,7 +835,7 @@ class TestCommand:
         assert out.startswith("Cannot tell: ")
         assert "Too few images: 6 could be used, at least 100 are needed." in out
         left = sorted(path.name for path in tmp_path.iterdir())
-        assert left == ["audit.html", "audit.json", "blocks", "evaluation.json"]
+        assert left == ["areas.parquet", "audit.html", "audit.json", "blocks", "evaluation.json"]
         page = (tmp_path / "audit.html").read_text(encoding="utf-8")
         assert unescape(re.search(r"To repeat it</h3>\s*<pre[^>]*>(.*?)</pre>", page)[1]) == shlex.join(
             ["fpa", *command]

@@ -59,7 +59,7 @@ def _measured(result: Result, judged: str, accuracy: Evaluation | None) -> Findi
     if baseline is None:
         raise InputError("an audit compares with random masking: its plan needs the estimator random")
     under = {judged: evaluation, **evaluation.under}
-    random = {masking: _random_curves(part, baseline, fractions) for masking, part in under.items()}
+    random = {masking: random_curves(part, baseline, fractions) for masking, part in under.items()}
     usable = usable_images(evaluation)
     known = evaluation.labels >= 0
     evidence = Evidence(
@@ -81,7 +81,7 @@ def _measured(result: Result, judged: str, accuracy: Evaluation | None) -> Findi
     # Where no label is known, the share of images predicted as before stands in for the accuracy.
     labelled = usable & known if known.any() else usable
     if labelled.sum() > 1 and accuracy is not None:
-        curves = _random_curves(accuracy, baseline, fractions)
+        curves = random_curves(accuracy, baseline, fractions)
         right = share_kept(curves[labelled], np.ones(labelled.sum()))
     elsewhere = {
         masking: {
@@ -164,7 +164,7 @@ def _rises(result: Result, usable: Bools, last: int) -> dict[str, Estimate]:
     return rises
 
 
-def _random_curves(part: Evaluation, baseline: str, fractions: Sequence[float]) -> Curves:
+def random_curves(part: Evaluation, baseline: str, fractions: Sequence[float]) -> Curves:
     """Curves [N, K] of random masking: MIF and LIF of a random map are two draws."""
     sides = [_curves(part, side, baseline, fractions) for side in ("mif", "lif")]
     return np.asarray(np.mean(sides, axis=0))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fpa import showing
 from fpa.auditing import rule
+from fpa.auditing.areas import write_areas
 from fpa.auditing.rule import Evidence, Verdict
 from fpa.evaluation.result import Result
 from fpa.explanation.facts import Label
@@ -150,6 +151,10 @@ class Audit:
         target = Path(path)
         writable_folder(target.parent)
         return write_text(target, json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n")
+
+    def save_areas(self, path: Path | str) -> Path:
+        """Write what was measured of every image, small enough to keep: `fpa.auditing.areas` reads it."""
+        return write_areas(path, self.result, name=self.name)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values, as in audit.json."""

@@ -114,8 +114,9 @@ def _advised(
 
 
 def write(verdict: "fpa.Audit", folder: Path) -> Path:
-    """Leave a verdict in a folder; returns its page."""
+    """Leave a verdict in a folder, and what it rests on, image by image; returns its page."""
     verdict.save(folder / "audit.json")
+    verdict.save_areas(folder / "areas.parquet")
     return verdict.report(folder / "audit.html")
 
 

@@ -45,7 +45,7 @@ def remove_shown(folder: Path) -> None:
     from fpa.study.folder import SHOWN_FILES
 
     refuse_links(folder, ["figures"])
-    for name in (*SHOWN_FILES, "audit.json", "audit.html"):
+    for name in (*SHOWN_FILES, "audit.json", "audit.html", "areas.parquet"):
         (folder / name).unlink(missing_ok=True)
 
 

@@ -29,8 +29,19 @@ class StoredTable(NamedTuple):
             raise DamagedError({self.path: first_line(error)}) from error
 
 
-def write_table(path: Path, table: Any, notes: Mapping[str, Any], key: str, texts: Sequence[str]) -> None:
-    """Write a `pyarrow.Table` in one piece; `texts`: its columns of few texts, each often repeated."""
+def write_table(
+    path: Path,
+    table: Any,
+    notes: Mapping[str, Any],
+    key: str,
+    texts: Sequence[str],
+    *,
+    split: Sequence[str] = (),
+) -> None:
+    """Write a `pyarrow.Table` in one piece; `texts`: its columns of few texts, each often repeated.
+
+    `split`: columns of numbers of which the first bytes, or the last ones, resemble each other.
+    """
     import pyarrow.parquet as pq
 
     text = json.dumps(notes)
@@ -41,6 +52,7 @@ def write_table(path: Path, table: Any, notes: Mapping[str, Any], key: str, text
             table.replace_schema_metadata(metadata),
             temporary,
             use_dictionary=list(texts),  # numbers hardly repeat: their dictionaries would be as long
+            column_encoding=dict.fromkeys(split, "BYTE_STREAM_SPLIT") or None,
             compression="zstd",
             write_page_checksum=True,
         )

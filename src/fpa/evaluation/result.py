@@ -163,12 +163,12 @@ class Result:
 
     def asked_for(self, score: str) -> NDArray[np.bool_]:
         """The images, bool [N], that a score is computed for, whether they have a value or not."""
-        values = [*self.evaluation.values[score].values()]
         asked = self.description.plan.scores[score].images
         count = len(self.evaluation.indices)
         if asked is None or asked >= count:
             return np.ones(count, dtype=bool)
-        valued = np.isfinite(values).any(axis=0)
+        values = np.stack([*self.evaluation.values[score].values()])
+        valued: NDArray[np.bool_] = np.isfinite(values).any(axis=0)
         # Of data whose length was not known these are the first; of an unfinished evaluation, or of one
         # that was cut, the places are not known any more.
         for places in (evenly(asked, count), evenly(asked, None)):

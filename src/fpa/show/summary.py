@@ -118,8 +118,8 @@ def removed(results: Results) -> list[str]:
     features = str(results.first.description.plan.features)
     unit = removed_unit(results)
     if unit == "segments":
-        what = f"about {features.partition(':')[2]} segments (SLIC superpixels)"
-        return [f"The features removed are not single pixels but {what} of each image."]
+        what = f"about {features.partition(':')[2]} segments (SLIC superpixels) of each image"
+        return [f"The features removed are not single pixels but {what}; small ones have far fewer."]
     return (
         [f"Patches of {features} x {features} pixels are removed, not single pixels."]
         if unit == "patches"

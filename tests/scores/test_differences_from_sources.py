@@ -96,6 +96,6 @@ def test_small_images_have_the_segments_that_the_tutorial_says():
     text = (DOCS / "tutorial/own-model.md").read_text()
     low, high = map(int, re.search(r"`\"segments:30\"` gives (\d+) to (\d+) at 32 px", text).groups())
     shapes = load_data("shapes")
-    counts = features_of("segments:30", shapes.normalisation(shapes.test.images[:100])).counts
+    counts = features_of("segments:30", shapes.normalisation(shapes.test.images[:200])).counts
     assert counts.min() >= low
     assert counts.max() <= high < 30

@@ -72,7 +72,7 @@ class CurveOptions(Options):
         points: Points of a perturbation curve, evenly spaced from 0 to 100 % of the features.
         features: What is removed together: pixels, the side of square patches in pixels (16 for most vision
             transformers), or segments (about 100 superpixels of each image; segments:50 for about so many; at
-            32 px far fewer, segments:30 gives 5 to 20).
+            32 px far fewer, segments:30 gives 4 to 20).
         precision: Arithmetic of gradients and forward passes: auto (what suits the device), float32, tf32 or
             bfloat16.
         outputs: What is followed while pixels are removed: logit, centred, margin, log_odds, probability or

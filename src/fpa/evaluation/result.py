@@ -168,7 +168,7 @@ class Result:
         if asked is None or asked >= count:
             return np.ones(count, dtype=bool)
         values = np.stack([*self.evaluation.values[score].values()])
-        valued: NDArray[np.bool_] = np.isfinite(values).any(axis=0)
+        valued = np.asarray(np.isfinite(values).any(axis=0), dtype=np.bool_)
         # Of data whose length was not known these are the first; of an unfinished evaluation, or of one
         # that was cut, the places are not known any more.
         for places in (evenly(asked, count), evenly(asked, None)):

@@ -24,6 +24,7 @@ from fpa.evaluation.rankings import best, goodness
 from fpa.evaluation.result import Result, Results
 from fpa.show.figures import save, score_agreement
 from fpa.show.names import estimator_names, model_name
+from fpa.show.summary import over_unit
 from fpa.show.tables import column_of
 
 
@@ -49,7 +50,8 @@ def table(results: Results, name: str) -> str:
     names = estimator_names(results)
     keys = ["A", *results.score_titles]
     columns = {key: column_of(results, name, key).cells for key in keys}
-    lines = ["| estimator | " + " | ".join(keys) + " |", "|---" * (len(keys) + 1) + "|"]
+    titles = [key + over_unit([results], key) for key in keys]
+    lines = ["| estimator | " + " | ".join(titles) + " |", "|---" * (len(keys) + 1) + "|"]
     for estimator in results.estimators:
         cells = (columns[key][estimator] for key in keys)
         texts = (f"**{cell.text}**" if cell.best else cell.text for cell in cells)

@@ -13,7 +13,7 @@ from fpa.scores import SCORES, Given, Score
 from fpa.scores.correlation import falls, random_subsets
 from fpa.scores.explaining import noisy, spans
 from fpa.scores.max_sensitivity import MaxSensitivity
-from fpa.scores.parameter_randomisation import SmoothMprt, entropy, randomised
+from fpa.scores.parameter_randomisation import SmoothMprt, entropy, layers_in_use, randomised
 
 NAMES = ("max_sensitivity", "mprt_smooth", "mprt_efficient")
 
@@ -76,23 +76,124 @@ def test_smooth_randomisation_equals_a_plain_loop(net, batch):
         return torch.stack(maps).mean(0)
 
     before, engine = smoothed(net), block.task.engine
-    after = [smoothed(randomised(engine, stage / 3)) for stage in (1, 2, 3)]
+    after = [smoothed(randomised(engine, batch, stage / 3)) for stage in (1, 2, 3)]
     for row, value in enumerate(values):
         each = [stats.spearmanr(before[row].flatten(), maps[row].flatten()).statistic for maps in after]
         assert value == pytest.approx(np.mean(each), abs=1e-9)
 
 
-def test_layers_are_randomised_from_the_image_on_and_the_model_stays(net):
+def test_layers_are_randomised_from_the_image_on_and_the_model_stays(net, batch):
     engine, state = fpa.Engine(net), {key: value.clone() for key, value in net.state_dict().items()}
     generator = torch.get_rng_state()
-    some = randomised(engine, 1 / 3).model.state_dict()
+    some = randomised(engine, batch, 1 / 3).model.state_dict()
     assert not torch.equal(some["0.weight"], state["0.weight"])
     assert torch.equal(some["4.weight"], state["4.weight"])
-    whole = randomised(engine).model.state_dict()
+    whole = randomised(engine, batch).model.state_dict()
     assert not torch.equal(whole["4.weight"], state["4.weight"])
-    assert torch.equal(randomised(fpa.Engine(net)).model.state_dict()["4.weight"], whole["4.weight"])
+    again = randomised(fpa.Engine(net), batch).model.state_dict()
+    assert torch.equal(again["4.weight"], whole["4.weight"])
     assert all(torch.equal(value, state[key]) for key, value in net.state_dict().items())
     assert torch.equal(torch.get_rng_state(), generator)
+
+
+class Declared(nn.Module):
+    """A network that uses its layers in one order and may declare them in another."""
+
+    def __init__(self, order):
+        super().__init__()
+        torch.manual_seed(3)
+        layers = {"stem": nn.Conv2d(2, 4, 3, padding=1), "head": nn.Linear(4 * 36, 3)}
+        for name in order:
+            setattr(self, name, layers[name])
+
+    def forward(self, images):
+        return self.head(self.stem(images).tanh().flatten(1))
+
+
+@pytest.mark.parametrize("score", ["mprt_smooth", "mprt_efficient"])
+def test_layers_are_randomised_in_the_order_of_use_not_of_declaration(batch, score):
+    values = []
+    for order in (["stem", "head"], ["head", "stem"]):
+        block = block_of(Declared(order).double().eval(), batch, estimators=["vg_sum"])
+        values.append(scored(score, block)["vg_sum"])
+    assert values[0] == pytest.approx(values[1], rel=1e-9)
+
+
+def test_layers_whose_weights_others_read_come_with_what_was_declared_before_them():
+    """As the last layer of PyTorch's attention, which is never called."""
+
+    class Transformer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(4, 2)
+            self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
+
+        def forward(self, images):
+            tokens = images.flatten(2).transpose(1, 2)
+            return self.head(self.attention(tokens, tokens, tokens)[0].mean(1))
+
+    model = Transformer().eval()
+    attention = model.attention
+    layers = layers_in_use(model, torch.zeros(1, 4, 3, 3))
+    assert layers == [attention, attention.out_proj, model.head]
+
+
+def test_a_map_that_becomes_zero_leaves_the_other_stages(net, batch):
+    """The image whose map changed most is not left out: its mean is over the stages that are defined."""
+    learned = net[0].weight.clone()
+
+    def vanishing(model, images, targets):
+        images = images.detach().requires_grad_()
+        raw = torch.autograd.grad(model(images).gather(1, targets[:, None]).sum(), images)[0]
+        first_lost = not torch.equal(model[0].weight, learned)
+        last_lost = not torch.equal(model[4].weight, net[4].weight)
+        return 0 * raw if first_lost and not last_lost else raw
+
+    block = block_of(net, batch, estimators=[vanishing])
+    copies = batch + noisy(block, 2, "normal") * 0.1 * spans(batch)
+
+    def smoothed(model):
+        return sum(vanishing(model, copy, block.task.targets).sum(1) for copy in copies)
+
+    engine = block.task.engine
+    values = SmoothMprt(stages=3, samples=2, sigma=0.1)(block)["vanishing"]
+    last = smoothed(randomised(engine, batch).model)
+    for row, value in enumerate(values):
+        expected = stats.spearmanr(smoothed(net)[row].flatten(), last[row].flatten()).statistic
+        assert value == pytest.approx(expected, abs=1e-9)
+
+
+class Hollow(Score):
+    """A score that explains again and has no value for every other image that it is asked for."""
+
+    name = "hollow"
+    title = "nothing much"
+    source = "these tests"
+    higher_is_better = True
+    needs = frozenset({"explain"})
+
+    def __call__(self, block):
+        numbers = torch.tensor(block.task.indices)
+        values = numbers.double().where(numbers % 2 == 0, torch.nan)
+        return dict.fromkeys(block.maps, values)
+
+
+def test_images_without_a_value_are_counted_where_scores_explain_again(net):
+    many = images(10, channels=2, side=6).float()
+    how = {"points": 3, "examples": 0, "progress": False}
+    result = fpa.evaluate(
+        net.float(), many, ["vg_sum", "vg_abs"], scores=[Hollow()], score_images=4, targets=0, **how
+    )
+    net.double()
+    kept = result.fidelity["vg_sum"].kept  # the rest has no positive logit, and is left out anyway
+    asked = np.isin(np.arange(10), [0, 3, 6, 9])
+    assert result.asked_for("hollow").tolist() == asked.tolist()
+    lost = int((kept & asked & (np.arange(10) % 2 == 1)).sum())
+    assert lost > 0
+    text = fpa.show.tables.markdown(result.results)
+    assert "hollow is computed for 4 images, evenly over the data." in text
+    left_out = f"hollow has no value for up to {lost} image{'s' * (lost > 1)}, which it leaves out."
+    assert left_out in text
 
 
 def test_entropy_equals_scipys():

@@ -5,12 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from captum.attr import IntegratedGradients, NoiseTunnel, Saliency
 from captum.metrics import infidelity as captum_infidelity
 from scipy import stats
 from torch import nn
 
 import fpa
 from blocks import block_of, images, linear, scored
+from fpa.evaluation.result import Results
+from fpa.explanation import Captum, captum_methods
 from fpa.masking import Blur
 from fpa.scores import SCORES, Given
 from fpa.scores.correlation import random_subsets, spearman
@@ -63,6 +66,18 @@ def test_insertion_equals_a_plain_loop(net, batch, maps):
         assert value == pytest.approx(np.trapezoid(curve, dx=1 / 8), rel=1e-9)
 
 
+def test_insertion_under_a_masking_that_ends_early_goes_to_the_end(net, batch, maps):
+    fractions = [step / 20 for step in range(21)]
+    whole = scored("insertion", block_of(net, batch, {"map": maps}, fractions=fractions))
+    block = block_of(net, batch, {"map": maps}, fractions=fractions[:-1], masking="road")
+    np.testing.assert_allclose(scored("insertion", block)["map"], whole["map"], rtol=1e-9)
+    told = {"estimators": block.estimators, "masking": block.task.masking, "fractions": fractions[:-1]}
+    assert SCORES["insertion"].passes(Given(**told)).forwards == 19 + 1
+    # Curves that somebody ends earlier are taken as they are.
+    early = scored("insertion", block_of(net, batch, {"map": maps}, fractions=[0, 0.25, 0.5], masking="road"))
+    assert max(early["map"]) <= 0.5
+
+
 def test_road_is_a_with_imputed_pixels_up_to_95_percent(net, batch, maps):
     fractions = [0, 0.3, 0.6, 0.95, 1]
     block = block_of(net, batch, {"map": maps, "negated": -maps}, fractions=fractions)
@@ -106,6 +121,17 @@ def test_correlations_equal_scipys(net, batch, maps, score):
             correlation = stats.spearmanr if score == "sds" else stats.pearsonr
             parts.append(correlation(told, seen).statistic)
         assert value == pytest.approx(np.mean(parts), abs=1e-9)
+
+
+@pytest.mark.parametrize("name", ["vg_abs", "vgx_abs~2", "sqsg_sum", "edges", "cam:gradcam"])
+def test_single_deletion_scores_maps_without_a_sign_as_their_authors_do(net, batch, name):
+    """The authors' formula: scipy's rank correlation of sums over cells and falls, whatever the sign."""
+    block = block_of(net, batch, estimators=[name])
+    cells = subsets(block, "sds")[0]
+    for row, value in enumerate(scored("sds", block)[name]):
+        told = [float(block.maps[name][row][cell].sum()) for cell in cells[row]]
+        seen = [fall(net, batch[row], cell) for cell in cells[row]]
+        assert value == pytest.approx(stats.spearmanr(told, seen).statistic, abs=1e-9)
 
 
 def test_random_sets_have_their_size_and_differ(net, batch, maps):
@@ -155,6 +181,146 @@ def test_infidelity_equals_captums(net, batch, scaled):
     assert np.isnan(values["sqsg_sum"]).all()  # squares of gradients have no sign
 
 
+def gradient(model, images, targets):
+    """The gradient of the logit, as people write it."""
+    images = images.detach().requires_grad_()
+    return torch.autograd.grad(model(images).gather(1, targets[:, None]).sum(), images)[0]
+
+
+def gradient_times_input(model, images, targets):
+    return gradient(model, images, targets) * images
+
+
+def normalised(model, images, targets):
+    """Contributions that are brought to a largest one of 1."""
+    values = gradient_times_input(model, images, targets)
+    return values / values.abs().amax((1, 2, 3), keepdim=True)
+
+
+def occluded(model, images, targets):
+    """What the logit loses without each column."""
+    columns = torch.arange(images.shape[-1])
+    logits = model(images).gather(1, targets[:, None])
+    falls = [logits - model(images * (columns != each)).gather(1, targets[:, None]) for each in columns]
+    return (torch.stack(falls, 2) / images.shape[2])[:, :, None, :].expand_as(images) / images.shape[1]
+
+
+@pytest.mark.parametrize("masking", ["zero", "mean"])
+def test_gradients_and_contributions_from_elsewhere_score_as_the_same_maps_by_name(net, batch, masking):
+    """Equal maps have equal infidelity, whoever made them, and whether they say what they are or not."""
+    declared = {contains: fpa.Estimator(gradient, contains_input=contains) for contains in (False, True)}
+    estimators = {
+        "vg_sum": "vg_sum",
+        "vgx_sum": "vgx_sum",
+        "Captum's gradient": "captum:Saliency_sum",
+        "Captum's contribution": "captum:InputXGradient_sum",
+        "gradient": gradient,
+        "gradient, absolute": fpa.Estimator(gradient, "abs"),
+        "gradient, said": declared[False],
+        "contribution": gradient_times_input,
+        "contribution, made here": fpa.Estimator(gradient, times_input=True),
+        "normalised": normalised,
+        "occluded": occluded,
+        "occluded, said": fpa.Estimator(occluded, contains_input=True),
+        "path": IntegratedGradients(net),
+        "path without the input": IntegratedGradients(net, multiply_by_inputs=False),
+    }
+    result = fpa.evaluate(
+        net,
+        batch,
+        estimators,
+        masking=masking,
+        scores=["infidelity", "infidelity_scaled"],
+        points=3,
+        progress=False,
+    )
+    same = {
+        "vg_sum": ["Captum's gradient", "gradient", "gradient, absolute", "gradient, said"],
+        "vgx_sum": ["Captum's contribution", "contribution", "contribution, made here"],
+        "occluded, said": ["occluded"],
+        "path": ["path without the input"] if masking == "zero" else [],
+    }
+    for score, values in result.evaluation.values.items():
+        for name, others in same.items():
+            for other in others if score != "A" else ():
+                np.testing.assert_allclose(values[other], values[name], rtol=1e-6, err_msg=other)
+    scaled = result.evaluation.values["infidelity_scaled"]
+    np.testing.assert_allclose(scaled["normalised"], scaled["vgx_sum"], rtol=1e-6)
+    assert not np.allclose(scaled["vg_sum"], scaled["vgx_sum"]) or masking == "zero"
+
+
+def test_which_of_captums_methods_are_gradients_is_what_captum_says():
+    """Of those that explain the input, by name and as objects; windows and layers have no gradient of it."""
+    from captum.attr import GradientAttribution, LayerAttribution
+
+    conv = nn.Conv2d(1, 1, 1)
+    model = nn.Sequential(conv, nn.Flatten())
+    for method in captum_methods():
+        by_name = Captum(method)
+        explainer = by_name._class(model, conv) if by_name._takes_layer else by_name._class(model)
+        of_input = isinstance(explainer, GradientAttribution) and not isinstance(explainer, LayerAttribution)
+        expected = of_input and not explainer.multiplies_by_inputs
+        assert by_name.is_gradient == fpa.Estimator(explainer).is_gradient == expected, method
+    assert fpa.Estimator(NoiseTunnel(Saliency(model))).is_gradient
+
+
+def test_the_best_scale_is_not_negative(net, batch):
+    """A map and its negative do not score the same: the negative is no better than no map at all."""
+    block = block_of(net, batch, estimators=["ig_sum"])
+    negated = replace(block, known_raw_maps={"ig_sum": -block.raw_maps["ig_sum"]}, _shared={})
+    nothing = replace(block, known_raw_maps={"ig_sum": 0 * block.raw_maps["ig_sum"]}, _shared={})
+    right, wrong, zero = (scored("infidelity_scaled", each)["ig_sum"] for each in (block, negated, nothing))
+    assert (np.array(right) < wrong).all()
+    np.testing.assert_allclose(wrong, zero, rtol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(12, 12), (9, 16)])
+def test_every_pixel_is_as_often_in_a_square(shape):
+    batch = images(4, side=16)[..., : shape[0], : shape[1]]
+    model = nn.Sequential(nn.Flatten(), nn.Linear(shape[0] * shape[1], 2)).double()
+    masks = random_squares(block_of(model, batch), 20_000)
+    sides = range(1, min(shape) // 2 + 1)
+    expected = np.mean([np.prod([side / (length + side - 1) for length in shape]) for side in sides])
+    np.testing.assert_allclose(masks.double().mean((0, 1)), expected, rtol=0.05)
+    assert masks.any(3).any(2).all()  # each removes something
+
+
+def test_models_are_compared_by_infidelity_over_the_mean_squared_fall(net, batch, tmp_path):
+    """Logits twice as large explain nothing better or worse, and change no prediction."""
+    twice = nn.Sequential(net, Twice())
+    estimators = ["vg_sum", "vgx_sum", "sqsg_sum"]
+    how = {"scores": ["infidelity", "infidelity_scaled"], "points": 3, "progress": False}
+    models = {
+        name: fpa.evaluate(each, batch, estimators, name=name, **how)
+        for name, each in {"net": net, "twice": twice}.items()
+    }
+    first = models["net"].save(tmp_path / "net")
+    models["net"] = fpa.load_result(first)
+    for score in ("infidelity", "infidelity_scaled"):
+        ours, theirs = (model.scores[score]["vg_sum"] for model in models.values())
+        assert theirs.mean == pytest.approx(4 * ours.mean, rel=1e-4)
+        shown = fpa.show.tables.markdown(Results("both", models)).split(f"{score} over the mean squared fall")
+        rows = [line.split("|")[2:4] for line in shown[1].splitlines() if line.startswith("| VG")][:2]
+        assert len(rows) == 2
+        assert all(mine.strip() == other.strip() != "" for mine, other in rows)
+    # A map of zeros has 1, and the best scale of at least 0 is never worse than that.
+    scaled = models["net"].comparable("infidelity_scaled")
+    falls = [
+        np.mean([fall(net, image, mask) ** 2 for mask in masks])
+        for image, masks in zip(batch, random_squares(block_of(net, batch), 100), strict=True)
+    ]
+    mean = models["net"].scores["infidelity_scaled"]["vg_sum"].mean
+    assert scaled["vg_sum"].mean == pytest.approx(mean / np.mean(falls), rel=1e-5)
+    assert scaled["vg_sum"].mean <= 1
+    assert np.isnan(scaled["sqsg_sum"].mean)
+    assert " over the mean squared fall" not in fpa.show.tables.markdown(models["net"].results)
+
+
+class Twice(nn.Module):
+    def forward(self, logits):
+        return 2 * logits
+
+
 def test_on_a_linear_model_gradients_and_contributions_have_no_infidelity():
     net, batch = linear(side=SIDE), images(2, side=SIDE)
     block = block_of(net, batch, estimators=["vg_sum", "vg_abs", "ig_sum", "vgx_sum"])
@@ -178,10 +344,8 @@ def test_every_batch_size_and_every_part_of_the_images_gives_the_same(net, batch
 
 def test_blurred_twins_have_the_sign_of_their_original(net, batch):
     block = block_of(net, batch, estimators=["vgx_sum~2", "vgx_abs~2", "vg_abs"])
-    known = {}
-    for score in ("sds", "infidelity"):
-        known[score] = np.isfinite([*scored(score, block).values()]).all(1).tolist()
-    assert known == {"sds": [True, False, False], "infidelity": [True, False, True]}
+    known = np.isfinite([*scored("infidelity", block).values()]).all(1).tolist()
+    assert known == [True, False, True]
 
 
 def test_passes_that_scores_share_are_counted_once():
@@ -227,7 +391,8 @@ def test_ties_share_their_mean_rank():
 @pytest.mark.parametrize(
     ("score", "estimators", "about", "reason"),
     [
-        ("sds", ["vg_abs", "random"], {}, "needs signed maps"),
+        ("sds", ["vg_abs", "random"], {}, None),
+        ("idsds", ["cam:gradcam"], {"augmentation": "cell"}, None),
         ("idsds", ["ig_sum"], {"augmentation": "fpa"}, "needs a model fine-tuned with deleted cells"),
         ("idsds", ["ig_sum"], {"augmentation": "cell"}, None),
         ("infidelity", ["sqsg_sum", "random"], {}, "needs signed raw maps"),

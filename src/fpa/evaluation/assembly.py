@@ -7,7 +7,7 @@ import numpy as np
 
 from fpa.evaluation.description import Description
 from fpa.evaluation.evaluation import Evaluation
-from fpa.evaluation.stored_block import SIDES, Array, StoredBlock, curve_column, share_column
+from fpa.evaluation.stored_block import SIDES, Array, StoredBlock, curve_column, share_column, unit_column
 
 
 def assembled(description: Description, blocks: Sequence[StoredBlock]) -> Evaluation:
@@ -18,6 +18,11 @@ def assembled(description: Description, blocks: Sequence[StoredBlock]) -> Evalua
         stored.curves("", plan.output),
         values={
             score: {name: stored.score(score, name) for name in plan.estimators} for score in plan.scores
+        },
+        units={
+            score: unit
+            for score in plan.scores
+            if (unit := stored.column_if_everywhere(unit_column(score))) is not None
         },
         importance=_importance(blocks),
         others={output: stored.curves("", output) for output in plan.outputs[1:]},

@@ -18,7 +18,7 @@ from fpa.engine.engine import Engine
 from fpa.engine.tasks import Task, problems
 from fpa.errors import InputError
 from fpa.evaluation.plan import Plan
-from fpa.evaluation.stored_block import BlockNotes, StoredBlock, curve_columns
+from fpa.evaluation.stored_block import BlockNotes, StoredBlock, curve_columns, unit_column
 from fpa.evaluation.targets import Classes, classes_of
 from fpa.explanation import maps_of, raw_maps_of
 from fpa.models.saved import fingerprint
@@ -148,9 +148,10 @@ def compute_block(
     scores = _scores(plan, known, rows_explained_again)
     curves = {output: followed[output] for output in plan.outputs}
     scored_curves = curves[plan.outputs[0]]
+    columns = _columns(images, classes, plan) | curve_columns(curves, under) | _units(plan, known)
     return ComputedBlock(
         images=block,
-        columns=_leaving(_columns(images, classes, plan) | curve_columns(curves, under)),
+        columns=_leaving(columns),
         scores=_leaving(scores),
         importance=_leaving({name: _sorted_sum(values) for name, values in maps.items()}),
         not_finite=_leaving(not_finite(images, maps, scored_curves)),
@@ -280,6 +281,12 @@ def _columns(images: Tensor, classes: Classes, plan: Plan) -> dict[str, Tensor]:
     }
     # Where the class predicted is explained, the column would be stored twice.
     return columns if plan.targets == "predicted" else {**columns, "predicted": classes.predicted}
+
+
+def _units(plan: Plan, block: Block) -> dict[str, Tensor]:
+    """What the values of scores are in, where that differs between models."""
+    units = {unit_column(score.name): score.unit(block) for score in plan.scores}
+    return {column: unit.double() for column, unit in units.items() if unit is not None}
 
 
 def _leaving(tensors: Mapping[K, Tensor]) -> dict[K, Tensor]:

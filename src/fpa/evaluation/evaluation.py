@@ -42,6 +42,8 @@ class Evaluation:
     shares_lif: dict[str, Floats] | None = None
     values: dict[str, dict[str, Floats]] = field(default_factory=dict)
     """By score and estimator: the value of every image, [N]."""
+    units: dict[str, Floats] = field(default_factory=dict)
+    """By score: what its values are in, [N], where that differs between models."""
     importance: dict[str, Floats] = field(default_factory=dict)
     """For every estimator the mean over images of the image's importance scores sorted in LIF order, at
     evenly spaced places from the first pixel removed to the last, [P] with P at most 201."""

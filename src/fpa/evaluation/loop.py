@@ -27,8 +27,9 @@ from fpa.errors import InputError, at_least, warn
 from fpa.evaluation.computing import ComputedBlock, Engines, compute_block
 from fpa.evaluation.description import Description, Origin, SubjectFacts
 from fpa.evaluation.own_code import note_calls
+from fpa.evaluation.places import evenly
 from fpa.evaluation.plan import Plan
-from fpa.evaluation.selection import ExamplePicker, evenly
+from fpa.evaluation.selection import ExamplePicker
 from fpa.evaluation.shards import DESCRIPTION, EvaluationFolder
 from fpa.evaluation.targets import classes_of, with_signs
 from fpa.files import clear_temporaries, folder_lock

@@ -18,6 +18,7 @@ from fpa.evaluation.description import Description
 from fpa.evaluation.evaluation import Evaluation, Floats
 from fpa.evaluation.examples import Examples
 from fpa.evaluation.offset import LogitOffset, logit_offset
+from fpa.evaluation.places import evenly
 from fpa.evaluation.stored_plan import ScoreFacts
 from fpa.notes import Kind, Note, Severity
 from fpa.scores.fidelity import Fidelity
@@ -159,6 +160,42 @@ class Result:
             score: {name: summary(each, values[name]) for name, each in self.fidelity.items()}
             for score, values in self.evaluation.values.items()
         }
+
+    def asked_for(self, score: str) -> NDArray[np.bool_]:
+        """The images, bool [N], that a score is computed for, whether they have a value or not."""
+        asked = self.description.plan.scores[score].images
+        count = len(self.evaluation.indices)
+        if asked is None or asked >= count:
+            return np.ones(count, dtype=bool)
+        values = np.stack([*self.evaluation.values[score].values()])
+        valued = np.asarray(np.isfinite(values).any(axis=0), dtype=np.bool_)
+        # Of data whose length was not known these are the first; of an unfinished evaluation, or of one
+        # that was cut, the places are not known any more.
+        for places in (evenly(asked, count), evenly(asked, None)):
+            chosen = np.isin(np.arange(count), [*places])
+            if not (valued & ~chosen).any():
+                return chosen
+        return valued
+
+    def comparable(self, score: str) -> dict[str, Summary]:
+        """A score by estimator as models are compared by it: over its unit, where it has one.
+
+        That is the mean over the mean unit of the same images, so that images whose unit is next to 0 do not
+        count more than others; the interval is that of the ratio.
+        """
+        unit = self.evaluation.units.get(score)
+        if unit is None:
+            return self.scores[score]
+        found = {}
+        for name, summary in self.scores[score].items():
+            values = rankings.values_of(self, name, score)
+            used = np.isfinite(values)
+            scale = float(unit[used].mean()) if used.any() else float("nan")
+            ratio = summary.mean / scale
+            # The delta method, as for the mean that is divided afterwards.
+            half = half_width(values[used] - ratio * unit[used]) / scale
+            found[name] = Summary(ratio, half, summary.used)
+        return found
 
     def paired_test(self, first: str, second: str, score: str = "A") -> PairedTest:
         """Is a score of one estimator really larger than that of another, image by image?"""

@@ -15,23 +15,13 @@ from fpa.engine.engine import Engine
 from fpa.errors import DamagedError
 from fpa.evaluation.description import Origin
 from fpa.evaluation.examples import Examples, read_examples, write_examples
+from fpa.evaluation.places import evenly
 from fpa.evaluation.plan import Plan
 from fpa.evaluation.targets import classes_of
 from fpa.explanation import maps_of
 from fpa.masking import fully_masked, noise_by_image
 from fpa.perturbation import features_of, ranks
 from fpa.perturbation.features import Pixels
-
-
-def evenly(count: int, total: int | None) -> set[int]:
-    """So many places, evenly over the data; the first ones where it is not known how many there are.
-
-    >>> sorted(evenly(3, 11)), sorted(evenly(3, None)), sorted(evenly(3, 2))
-    ([0, 5, 10], [0, 1, 2], [0, 1])
-    """
-    total = count if total is None else total
-    places = np.linspace(0, max(total - 1, 0), min(count, total)).round().astype(int)
-    return set(places.tolist())
 
 
 @dataclass(frozen=True)

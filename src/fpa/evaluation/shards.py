@@ -33,6 +33,7 @@ from fpa.evaluation.stored_block import (
     curve_columns,
     needed_columns,
     scores_of,
+    unit_column,
 )
 from fpa.files import open_table, read_json, refuse_links, writable_folder, write_json, write_table
 from fpa.given import unseen
@@ -224,6 +225,7 @@ def write_result(result: Result, folder: Path) -> Path:
         columns["predicted"] = evaluation.predicted
     outputs = {result.description.plan.output: evaluation, **evaluation.others}
     columns |= curve_columns(outputs, evaluation.under)
+    columns |= {unit_column(score): unit for score, unit in evaluation.units.items()}
     notes = BlockNotes(
         left_out=evaluation.left_out,
         fractions=evaluation.fractions.tolist(),

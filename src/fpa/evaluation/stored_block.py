@@ -128,6 +128,11 @@ def share_column(masking: str, side: str, estimator: str) -> str:
     return f"{masking}{'|' if masking else ''}share/{side}/{estimator}"
 
 
+def unit_column(score: str) -> str:
+    """The name of the column of what the values of a score are in."""
+    return f"unit/{score}"
+
+
 def curve_columns(
     outputs: Mapping[str, CurvesLike[Values]], under: Mapping[str, CurvesLike[Values]]
 ) -> dict[str, Values]:

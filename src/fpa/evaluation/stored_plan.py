@@ -20,6 +20,8 @@ class ScoreFacts:
     higher_is_better: bool
     images: int | None = None
     """How many images it is computed for; None: for all."""
+    unit: str | None = None
+    """What its means are divided by where models are compared; None: by nothing."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Its own attributes."""
 
@@ -27,7 +29,8 @@ class ScoreFacts:
         """As a plan stores it."""
         facts = {"title": self.title, "source": self.source, "higher_is_better": self.higher_is_better}
         few = {} if self.images is None else {"images": self.images}
-        return {**facts, **self.settings, **few}
+        unit = {} if self.unit is None else {"unit": self.unit}
+        return {**facts, **unit, **self.settings, **few}
 
     @classmethod
     def from_json(cls, name: str, parts: Any) -> "ScoreFacts":
@@ -38,6 +41,7 @@ class ScoreFacts:
             source=part_of(parts, "source", str, of=f"the score {name}"),
             higher_is_better=part_of(parts, "higher_is_better", bool, of=f"the score {name}"),
             images=part_of(parts, "images", int | None, of=f"the score {name}"),
+            unit=part_of(parts, "unit", str | None, of=f"the score {name}"),
             settings=besides(parts, cls),
         )
 

@@ -12,7 +12,7 @@ from fpa.engine.devices import sent
 from fpa.engine.engine import Engine
 from fpa.errors import InputError
 from fpa.evaluation.plan import Plan
-from fpa.explanation import maps_of
+from fpa.explanation import contributions, maps_of
 
 _IMAGES_FOR_SIGNS = 4
 """Images whose maps tell the sign of a function, which may be slow."""
@@ -66,13 +66,16 @@ def _chosen_classes(
 def with_signs(plan: Plan, engine: Engine, source: ImageSource) -> tuple[Plan, list[str]]:
     """The plan with a sign for every function among its estimators, and the names of the unsigned ones.
 
-    A function does not say whether its maps can be negative, so those of the first images are looked at.
-    Classes to be explained that the model, or the images, do not have are refused.
+    A function does not say whether its maps can be negative, so those of the first images are looked at; nor
+    whether they contain the input, where a score reads raw maps. Classes to be explained that the model, or
+    the images, do not have are refused.
     """
     if plan.targets == "label" and not source.has_labels:
         raise InputError("the labels are to be explained, but none is known")
     undecided = {name: each for name, each in plan.estimators.items() if each.undecided}
-    if not undecided and plan.targets in ("predicted", "label"):
+    reads_raw_maps = any("raw maps" in score.needs for score in plan.scores)
+    unclear = contributions.unclear(plan.estimators) if reads_raw_maps else {}
+    if not undecided and not unclear and plan.targets in ("predicted", "label"):
         return plan, []
     images = engine.images(source.first[:_IMAGES_FOR_SIGNS])
     indices = range(len(images))
@@ -82,13 +85,16 @@ def with_signs(plan: Plan, engine: Engine, source: ImageSource) -> tuple[Plan, l
     classes = _chosen_classes(engine, engine.predict(images), unlabelled, targets, indices)
     # A function may draw random numbers: those of the evaluation itself must not depend on this look.
     with torch.random.fork_rng([engine.device] if engine.device.type == "cuda" else []):
-        maps = maps_of(plan.task(engine, images, classes, indices), undecided)
+        task = plan.task(engine, images, classes, indices)
+        maps = maps_of(task, undecided)
+        contain = contributions.contain_input(task, unclear) if unclear else {}
     unsigned = [name for name, values in maps.items() if _only_positive(values)]
-    decided = {
-        name: replace(each, kind="unsigned" if name in unsigned else "signed")
-        for name, each in undecided.items()
-    }
-    return replace(plan, estimators={**plan.estimators, **decided}), unsigned
+    estimators = dict(plan.estimators)
+    for name in undecided:
+        estimators[name] = replace(estimators[name], kind="unsigned" if name in unsigned else "signed")
+    for name, contains in contain.items():
+        estimators[name] = replace(estimators[name], contains_input=contains)
+    return replace(plan, estimators=estimators), unsigned
 
 
 def _only_positive(maps: Tensor) -> bool:

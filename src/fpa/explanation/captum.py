@@ -38,6 +38,11 @@ _UNFIT = {
 _RULES = {"DeepLift": ACTIVATIONS, "GuidedBackprop": (nn.ReLU,), "Deconvolution": (nn.ReLU,)}
 
 
+# The methods of Captum that are gradients of the input. Its own word for that, `multiplies_by_inputs`,
+# is False for Lime and KernelShap too, which tell what a window contributes, and for layers.
+_GRADIENTS = ("Saliency", "GuidedBackprop", "Deconvolution", "GuidedGradCam")
+
+
 @register
 @dataclass(frozen=True)
 class Captum(RawMap):
@@ -79,6 +84,11 @@ class Captum(RawMap):
         method, _, layer = argument.partition("@")
         reduction = next((each for each in get_args(Reduction) if method.endswith(f"_{each}")), None)
         return cls(method.removesuffix(f"_{reduction}"), layer or None), reduction
+
+    @property
+    def is_gradient(self) -> bool:
+        """Whether it is one of Captum's gradients."""
+        return self.method in _GRADIENTS
 
     @property
     def label(self) -> str:

@@ -45,6 +45,9 @@ class Estimator:
     twin_of: str | None = field(default=None, compare=False, repr=False)
     """Of the twin of a function: the name of the estimator, among those it was made with, whose twin it is.
     Other maps are known by their description; that of two functions may be the same."""
+    contains_input: bool | None = None
+    """Whether values are what pixels contribute, as input times gradient is, and not gradients: `infidelity`
+    asks. None: as the raw map says; evaluations look at what functions do."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "raw", as_raw_map(self.raw))
@@ -86,6 +89,16 @@ class Estimator:
         return self.sign == "signed"
 
     @property
+    def is_gradient(self) -> bool:
+        """Whether values are what a change of the image by 1 does, and not what a pixel contributes.
+
+        >>> by_name("vg_sum").is_gradient, by_name("vgx_sum").is_gradient, by_name("ig_sum").is_gradient
+        (True, False, False)
+        """
+        gradient = self.raw.is_gradient if self.contains_input is None else not self.contains_input
+        return gradient and not self.times_input
+
+    @property
     def undecided(self) -> bool:
         """Whether only its maps can tell its sign: a function counts as signed until they are looked at."""
         return self.signed and self.kind is None and isinstance(self.raw, Function)
@@ -122,6 +135,8 @@ class Estimator:
         """JSON that differs where the maps would; of functions it has the names, the plan has their code."""
         raw = self.raw.configured(Settings()).described()
         described = {"raw": raw, "reduction": self.reduction, "times_input": self.times_input}
+        if self.contains_input is not None:
+            described["contains_input"] = self.contains_input
         return described if self.blur is None else {**described, "blur": self.blur}
 
     def facts(self, name: str) -> EstimatorFacts:

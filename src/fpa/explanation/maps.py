@@ -178,11 +178,20 @@ class CaptumObject(Function):
     def attributions(self, model: nn.Module, rows: Tensor, targets: Tensor) -> Any:  # noqa: D102
         return self.function.attribute(rows.requires_grad_(), target=targets)
 
+    @property
+    def _method(self) -> Any:
+        """Captum's method: a NoiseTunnel holds another object."""
+        return getattr(self.function, "attribution_method", self.function)
+
+    @property
+    def is_gradient(self) -> bool:
+        """What Captum says of its gradient methods; those of layers and of removed windows are none."""
+        of_input = hasattr(self._method, "gradient_func") and not hasattr(self._method, "layer")
+        return of_input and not getattr(self._method, "multiplies_by_inputs", True)
+
     def raw_map(self, name: str, task: Task) -> Tensor:
         """What the object returns; the model it was made with is as it was, too."""
-        # A NoiseTunnel holds another object.
-        inner = getattr(self.function, "attribution_method", self.function)
-        model = getattr(inner, "forward_func", None)
+        model = getattr(self._method, "forward_func", None)
         with untouched(model if isinstance(model, nn.Module) else task.engine.model):
             return super().raw_map(name, task)
 

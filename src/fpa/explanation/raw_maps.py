@@ -137,6 +137,11 @@ class RawMap:
         return False
 
     @property
+    def is_gradient(self) -> bool:
+        """Whether its values are what a change of the image by 1 does, and not what a pixel contributes."""
+        return False
+
+    @property
     def label(self) -> str:
         """A short name for people."""
         return self.family or type(self).__name__
@@ -187,6 +192,11 @@ class GradientMap(RawMap):
 
     A subclass of `SmoothGrad`, say, with another `each` shares the points of SmoothGrad.
     """
+
+    @property
+    def is_gradient(self) -> bool:
+        """Whether the input does not come in: a sum over gradients is one."""
+        return not self.input_inside
 
     @property
     def points(self) -> Hashable:

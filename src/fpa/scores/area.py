@@ -46,7 +46,11 @@ def areas_between(curves: Curves, block: Block) -> dict[str, Tensor]:
 
 
 class Area(Score):
-    r"""$A = 100 \int (l_i - m_i)\,dx / u_i$, with $u_i$ the unmasked output (1 where it is not divided)."""
+    r"""$A = 100 \int (l_i - m_i)\,dx / u_i$, with $u_i$ the unmasked output (1 where it is not divided).
+
+    In percent where it is divided, as the logit and the centred logit are. Of the margin and the log-odds it
+    is 100 times logits, not percent.
+    """
 
     name = "A"
     title = "area between the LIF and the MIF curve, in percent"

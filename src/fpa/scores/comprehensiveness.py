@@ -22,7 +22,11 @@ def mean_fall(curve: Tensor, places: Sequence[int]) -> Tensor:
 
 
 class Comprehensiveness(Score):
-    r"""Mean over shares $q$ of $p(x) - p(x \text{ without its most important } q)$, of the probability."""
+    r"""Mean over shares $q$ of $p(x) - p(x \text{ without its most important } q)$, of the probability.
+
+    Its authors average over 1, 5, 10, 20 and 50 %. The 1 % bin is left out: a curve of 21 points has none
+    there.
+    """
 
     name = "comprehensiveness"
     title = "mean fall of the probability without the most important 5, 10, 20 and 50 % of the pixels"
@@ -50,7 +54,7 @@ class Comprehensiveness(Score):
 
 
 class Sufficiency(Comprehensiveness):
-    r"""Mean over shares $q$ of $p(x) - p(\text{only the most important } q \text{ of } x)$."""
+    r"""Mean over shares $q$ of $p(x) - p(\text{only the most important } q \text{ of } x)$, likewise."""
 
     name = "sufficiency"
     title = "mean fall of the probability with only the most important 5, 10, 20 and 50 % of the pixels"

@@ -29,8 +29,9 @@ class MaxSensitivity(Explaining):
     r"""$\max_j \lVert a(x_j) - a(x) \rVert_2 / \lVert a(x) \rVert_2$ over copies $x_j$ near the image $x$.
 
     Every value of a copy differs from the image's by at most `radius` times the image's range (max - min),
-    uniformly; the class explained, and what an estimator draws itself, stay the same. It says nothing about
-    whether a map is right: a map that is always the same has 0.
+    uniformly; the class explained, and what an estimator draws itself, stay the same. $a$ is the map reduced
+    to one number a pixel; the source takes the attributions of all channels. It says nothing about whether a
+    map is right: a map that is always the same has 0.
     """
 
     name = "max_sensitivity"

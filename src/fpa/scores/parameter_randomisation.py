@@ -1,10 +1,11 @@
 """Sanity checks: does the map change when what the model has learned is lost? (MPRT)"""
 
 from collections.abc import Mapping
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fpa.engine import Engine
 from fpa.errors import at_least
@@ -17,15 +18,50 @@ from fpa.seeds import Stream, derive
 _RANDOMISED: WeakKeyDictionary[Engine, dict[tuple[int, float], Engine]] = WeakKeyDictionary()
 
 
-def randomised(engine: Engine, share: float = 1.0, seed: int = 0) -> Engine:
+def layers_in_use(model: nn.Module, images: Tensor) -> list[nn.Module]:
+    """The layers with parameters of their own, in the order in which images [N, C, H, W] come to them.
+
+    >>> head_first = nn.Module()
+    >>> head_first.head, head_first.stem = nn.Linear(2, 2), nn.Conv2d(1, 2, 1)
+    >>> head_first.forward = lambda images: head_first.head(head_first.stem(images).mean((2, 3)))
+    >>> layers_in_use(head_first, torch.zeros(1, 1, 4, 4)) == [head_first.stem, head_first.head]
+    True
+    """
+    came: dict[nn.Module, int] = {}
+
+    def note(layer: nn.Module, _: Any) -> None:
+        came.setdefault(layer, len(came))
+
+    # Hooks before the layers: a block that has parameters besides its layers comes before these, as it does
+    # in the order of registration.
+    hooks = [layer.register_forward_pre_hook(note) for layer in model.modules()]
+    try:
+        with torch.no_grad():
+            model(images)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    places: dict[nn.Module, int] = {}
+    latest = 0
+    for layer in model.modules():
+        # Some are never called, as the last layer of PyTorch's attention, whose weights its block reads: they
+        # come with what was registered before them.
+        latest = came.get(layer, latest)
+        places[layer] = latest
+    own = [layer for layer in places if [*layer.parameters(recurse=False)]]
+    return sorted(own, key=places.__getitem__)
+
+
+def randomised(engine: Engine, images: Tensor, share: float = 1.0, seed: int = 0) -> Engine:
     """The model with the first `share` of its layers as if untrained, the layers nearest to the image first.
 
+    These are the first that images [N, C, H, W] come to, in whatever order the model declares its layers.
     Layers are initialised as PyTorch does it; parameters that belong to no such layer are shuffled.
     """
     kept = _RANDOMISED.setdefault(engine, {})
     if (seed, share) not in kept:
         model = engine.copy().cpu()  # the same numbers on every device
-        layers = [layer for layer in model.modules() if [*layer.parameters(recurse=False)]]
+        layers = layers_in_use(model, images[:1].cpu().to(engine.dtype))
         for place, layer in enumerate(layers[: round(share * len(layers))]):
             # A seed for each layer: the first layers are the same in every stage, so stages differ by what
             # is randomised in addition and not by another draw. `reset_parameters` takes no generator.
@@ -63,11 +99,12 @@ class SmoothMprt(Explaining):
 
     The layers are randomised in four stages, from the image upwards until all are. Before maps are compared,
     each is averaged over noisy copies of the image (normal, `sigma` times the image's range): shattered
-    gradients would make any two maps differ.
+    gradients would make any two maps differ. A stage at which a map is constant has no correlation: the mean
+    is over the others, and an image without any has no value.
     """
 
     name = "mprt_smooth"
-    title = "rank correlation of the smoothed map with those of models with randomised layers"
+    title = "mean rank correlation of the smoothed map with those of models with randomised layers"
     source = "Adebayo et al. 2018; Hedström et al. 2024 (sMPRT)"
     higher_is_better = False
     other_model = True
@@ -95,12 +132,14 @@ class SmoothMprt(Explaining):
             return {name: sum(each[name] for each in maps) for name in block.maps}  # type: ignore[misc]
 
         first = smoothed(engine)
-        totals = {name: images.new_zeros(len(images)) for name in block.maps}
+        stages: dict[str, list[Tensor]] = {name: [] for name in block.maps}
         for stage in range(1, self.stages + 1):
-            others = smoothed(randomised(engine, stage / self.stages, block.task.seed))
+            others = smoothed(randomised(engine, images, stage / self.stages, block.task.seed))
             for name, maps in others.items():
-                totals[name] = totals[name] + spearman(first[name].flatten(1), maps.flatten(1)) / self.stages
-        return totals
+                stages[name].append(spearman(first[name].flatten(1), maps.flatten(1)))
+        # Without a value at one stage an image still has the others. Leaving it out would leave out those
+        # whose map changed most: it has become zero.
+        return {name: torch.stack(each).nanmean(0) for name, each in stages.items()}
 
 
 class EfficientMprt(Explaining):
@@ -118,7 +157,8 @@ class EfficientMprt(Explaining):
     explanations = 1
 
     def values(self, block: Block) -> Mapping[str, Tensor]:  # noqa: D102
-        other = block.explain(model=randomised((block.explained or block.task).engine, seed=block.task.seed))
+        engine = (block.explained or block.task).engine
+        other = block.explain(model=randomised(engine, block.task.images, seed=block.task.seed))
         before = {name: entropy(maps) for name, maps in block.maps.items()}
         return {
             name: (entropy(maps) - before[name]) / before[name].where(before[name] > 0, torch.nan)

@@ -18,7 +18,7 @@ def pointing_game(maps: Tensor, masks: Tensor) -> Tensor:
 
 
 class PointingGame(Localisation):
-    """`pointing_game`, without a margin around the object."""
+    """`pointing_game`, without a margin: its authors also count a pixel up to 15 px from the object."""
 
     name = "pointing_game"
     title = "share of images whose most important pixel lies on the object"

@@ -167,6 +167,8 @@ class Score(ABC):
     source: ClassVar[str]
     """Where it was published."""
     higher_is_better: ClassVar[bool]
+    unit_title: ClassVar[str] = ""
+    """What `unit` is, for people; empty where there is none."""
     outputs: ClassVar[tuple[str, ...]] = ()
     """What its curves must follow, besides what is followed anyway; it costs no passes."""
     needs: ClassVar[frozenset[Need]] = frozenset({"curves"})
@@ -188,6 +190,13 @@ class Score(ABC):
     def __call__(self, block: Block) -> Mapping[str, Tensor]:
         """The values [N] of every estimator; NaN where there is none for an image."""
 
+    def unit(self, block: Block) -> Tensor | None:
+        """What the values are in, [N], where that differs between models: these compare means over its mean.
+
+        It is asked for after the values; None where values of different models can be compared as they are.
+        """
+        return None
+
     def missing(self, given: Given) -> str | None:
         """Why it cannot be computed, as the end of a sentence that begins with its name; None if it can."""
         if "masks" in self.needs and not given.masks:
@@ -207,6 +216,8 @@ class Score(ABC):
     def described(self) -> dict[str, Any]:
         """What tables and reports say about it; read back without the score."""
         facts = {name: getattr(self, name) for name in ("title", "source", "higher_is_better")}
+        if self.unit_title:
+            facts["unit"] = self.unit_title
         return facts | {key: as_json(value) for key, value in vars(self).items() if not key.startswith("_")}
 
 

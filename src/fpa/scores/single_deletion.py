@@ -17,19 +17,15 @@ class SingleDeletion(Score):
     r"""Spearman's correlation over the cells of a grid of 4 x 4.
 
     $\rho_s\left(\sum_{c} a, f(x) - f(x \setminus c)\right)$, with the map $a$ summed over each cell $c$ and
-    the output $f$ that is scored. The deletions are the same for all estimators: 16 passes an image.
+    the output $f$ that is scored. The deletions are the same for all estimators: 16 passes an image. Maps
+    without a sign are scored too, as their authors do: only the order of the sums counts.
     """
 
     name = "sds"
-    title = "rank correlation of the sums over 16 cells with the fall of the output without each"
+    title = "rank correlation of the map's sums over 16 cells with the fall of the output without each"
     source = "Hesse et al. 2024"
     higher_is_better = True
     needs = frozenset({"forwards"})
-
-    def missing(self, given: Given) -> str | None:  # noqa: D102
-        if not any(each.sign == "signed" for each in given.estimators.values()):
-            return "needs signed maps, and all estimators are unsigned"
-        return super().missing(given)
 
     def only_by_name(self, given: Given) -> str | None:  # noqa: D102
         return "is called idsds on this model" if given.augmentation == "cell" else None
@@ -42,18 +38,14 @@ class SingleDeletion(Score):
         numbers = cell_numbers(images.shape[2], images.shape[3], GRID, images.device)
         masks = (numbers == torch.arange(GRID**2, device=images.device)[:, None, None])[None]
         fall = block.shared(("cells", GRID), lambda: falls(block, masks, self.name))
-        # sums mean something of signed maps and their twins; baselines are what these are compared with
-        means = {name: each.raw.baseline or each.can_be_negative() for name, each in block.estimators.items()}
-        signed = {name: maps for name, maps in block.maps.items() if means[name]}
-        values = {name: spearman(total, fall) for name, total in sums(signed, masks).items()}
-        return block.all_of(values)
+        return {name: spearman(total, fall) for name, total in sums(block.maps, masks).items()}
 
 
 class InDomainSingleDeletion(SingleDeletion):
     """The same on a model that was fine-tuned with deletions of such cells, so that it knows them."""
 
     name = "idsds"
-    title = "single deletion on a model fine-tuned with it: rank correlation over 16 cells"
+    title = "single deletion on a model fine-tuned with it: rank correlation of the map over 16 cells"
 
     def missing(self, given: Given) -> str | None:  # noqa: D102
         if given.augmentation != "cell":

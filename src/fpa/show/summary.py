@@ -25,11 +25,27 @@ def groups(*several: Results) -> dict[str, list[str]]:
     return {title: names for title, names in grouped.items() if names}
 
 
-def measured(model: Result, score: str) -> dict[str, tuple[float, float]]:
-    """The mean of a score, which may be "A", and half its interval, by estimator."""
+def measured(model: Result, score: str, *, compared: bool = False) -> dict[str, tuple[float, float]]:
+    """The mean of a score, which may be "A", and half its interval, by estimator.
+
+    Where models are `compared`, scores that have a unit are divided by it.
+    """
     if score == "A":
         return {name: (fidelity.area, fidelity.interval) for name, fidelity in model.fidelity.items()}
-    return {name: (summary.mean, summary.interval) for name, summary in model.scores[score].items()}
+    summaries = model.comparable(score) if compared else model.scores[score]
+    return {name: (each.mean, each.interval) for name, each in summaries.items()}
+
+
+def over_unit(several: Sequence[Results], score: str) -> str:
+    """What a score is divided by where models are compared, in words.
+
+    Empty where it is not: it needs no unit, a single model is shown, or one was stored without it.
+    """
+    having = [results for results in several if score in results.score_titles]
+    models = [model for results in having for model in results.models.values()]
+    if len(models) < 2 or not all(score in model.evaluation.units for model in models):
+        return ""
+    return f" over {having[0].score_titles[score].unit}"
 
 
 def without_value(results: Results, names: Mapping[str, str]) -> list[str]:
@@ -47,13 +63,17 @@ def without_value(results: Results, names: Mapping[str, str]) -> list[str]:
                 continue
             if none := [names.get(name, name) for name, each in by.items() if not each.used]:
                 lines[f"{score} has no value for {', '.join(none)}."] = None
-            lacking = [model.fidelity[name].used - each.used for name, each in by.items() if each.used]
-            most = max(lacking, default=0)
-            asked = results.score_titles[score].images
-            if most and asked is None:
+            asked_for = model.asked_for(score)
+            if not asked_for.all():
+                count = counted(int(asked_for.sum()))
+                lines[f"{score} is computed for {count}, evenly over the data."] = None
+            lacking = [
+                int((model.fidelity[name].kept & asked_for).sum()) - each.used
+                for name, each in by.items()
+                if each.used
+            ]
+            if most := max(lacking, default=0):
                 lost[score] = max(most, lost.get(score, 0))
-            elif most:
-                lines[f"{score} is computed for {asked} images, evenly over the data."] = None
     for most in sorted(set(lost.values())):
         scores = [score for score, count in lost.items() if count == most]
         have, they = ("has", "it leaves") if len(scores) == 1 else ("have", "they leave")
@@ -98,8 +118,8 @@ def removed(results: Results) -> list[str]:
     features = str(results.first.description.plan.features)
     unit = removed_unit(results)
     if unit == "segments":
-        what = f"about {features.partition(':')[2]} segments (SLIC superpixels)"
-        return [f"The features removed are not single pixels but {what} of each image."]
+        what = f"about {features.partition(':')[2]} segments (SLIC superpixels) of each image"
+        return [f"The features removed are not single pixels but {what}; small ones have far fewer."]
     return (
         [f"Patches of {features} x {features} pixels are removed, not single pixels."]
         if unit == "patches"

@@ -124,6 +124,8 @@ def results_table(results: Results) -> "pd.DataFrame":
             for score, values in scores.items():
                 row[f"score_{score}"], row[f"score_{score}_interval"] = values[estimator]
                 row[f"score_{score}_p"] = worse[score].get(estimator)
+                if score in model.evaluation.units:
+                    row[f"score_{score}_over_unit"] = model.comparable(score)[estimator].mean
             rows.append(row)
     return pd.DataFrame(rows)
 
@@ -224,9 +226,12 @@ def comparison(several: Sequence[Results]) -> Group:
         if training or len(trainings) > 1:
             table.add_row(Text(model_name(training) or "Other models", style="bold"))
         for score in scores:
-            columns = [column_of(each, names.get(training), score, interval=few) for each, names in matched]
+            columns = [
+                column_of(each, names.get(training), score, interval=few, beside=several)
+                for each, names in matched
+            ]
             if score != "A" and any(column.cells for column in columns):
-                table.add_row(Text(score, style="bold"))
+                table.add_row(Text(score + summary.over_unit(several, score), style="bold"))
             _add_rows(table, several, columns)
     parts: list[Table | Text] = [Text("\n".join([f"{COUNTED}:", *lines]), style="bold"), table]
     for title, results in zip(titles, several, strict=True):
@@ -293,7 +298,10 @@ def _sheets(results: Results) -> list[tuple[str, list[Column]]]:
     titles = results.score_titles
     scores = {score: [column_of(results, name, score) for name in results.models] for score in titles}
     if len(results.models) > 1 or not scores:
-        further = [(f"{key} ({summary.direction(titles[key])})", columns) for key, columns in scores.items()]
+        further = [
+            (f"{key}{summary.over_unit([results], key)} ({summary.direction(titles[key])})", columns)
+            for key, columns in scores.items()
+        ]
         return [("A" if scores else "", areas), *further]
     areas[0] = areas[0]._replace(title="A")
     areas += [column._replace(title=score) for score, (column,) in scores.items()]
@@ -307,8 +315,18 @@ def _narrow(sheets: list[tuple[str, list[Column]]]) -> Iterator[tuple[str, list[
             yield "" if start else heading, columns[start : start + 4]
 
 
-def column_of(results: Results, name: str | None, score: str = "A", *, interval: bool = True) -> Column:
-    """A score of every estimator of a model, the best one marked; empty where there is none."""
+def column_of(
+    results: Results,
+    name: str | None,
+    score: str = "A",
+    *,
+    interval: bool = True,
+    beside: Sequence[Results] = (),
+) -> Column:
+    """A score of every estimator of a model, the best one marked; empty where there is none.
+
+    Where several models are shown, here or `beside`, it is over its unit.
+    """
     if name is None or score not in ("A", *results.score_titles):
         return Column("", {}, {})
     model = results.models[name]
@@ -320,7 +338,8 @@ def column_of(results: Results, name: str | None, score: str = "A", *, interval:
             facts["trained with"] = model_name(trainings[name]) or "unknown"
     leading = tied(model, score)
     cells = {}
-    for key, values in summary.measured(model, score).items():
+    compared = bool(summary.over_unit(beside or [results], score))
+    for key, values in summary.measured(model, score, compared=compared).items():
         value, half = summary.with_interval(*values, digits=1 if score == "A" else None)
         best = key in leading
         alone = len(leading) == 1

@@ -251,7 +251,7 @@ def paired_test(first: Areas, second: Areas, of: Literal["area", "mif", "lif"] =
 
 
 def holm(p: npt.ArrayLike) -> Floats:
-    r"""Holm's correction of p-values: reject where the result is under the level of all tests together.
+    r"""Holm's correction of p-values [..., m]: reject where the result is under the level of all m together.
 
     With $p_{(1)} \le \dots \le p_{(m)}$: $\tilde p_{(k)} = \max_{j \le k} \min(1, (m - j + 1) p_{(j)})$.
 
@@ -259,9 +259,10 @@ def holm(p: npt.ArrayLike) -> Floats:
     [0.03, 0.06, 0.06]
     """
     values = np.asarray(p, dtype=np.float64)
-    order = np.argsort(values)
+    order = np.argsort(values, axis=-1)
+    scaled = np.take_along_axis(values, order, axis=-1) * np.arange(values.shape[-1], 0, -1)
     adjusted = np.empty_like(values)
-    adjusted[order] = np.minimum(1, np.maximum.accumulate(values[order] * np.arange(values.size, 0, -1)))
+    np.put_along_axis(adjusted, order, np.minimum(1, np.maximum.accumulate(scaled, axis=-1)), axis=-1)
     return adjusted
 
 

@@ -12,6 +12,9 @@ import numpy.typing as npt
 
 from fpa.statistics.intervals import Bools, Floats, holm
 
+ALPHA = 0.05
+"""The level of all tests of a family together."""
+
 
 class Orders(NamedTuple):
     """Of every pair of estimators: the differences of the mean areas, first minus second, and how sure."""
@@ -49,7 +52,7 @@ class Orders(NamedTuple):
         ]
         return np.asarray(np.minimum(*corrected))
 
-    def bounds(self, alpha: float) -> tuple[Floats, Floats]:
+    def bounds(self, alpha: float = ALPHA) -> tuple[Floats, Floats]:
         """[...] The least and the most pairs in opposite order, O and P - G, at the level of all tests."""
         sure = self.p < alpha
         surely_opposite = (sure & self.opposite).sum(axis=-1)

@@ -1,6 +1,6 @@
 """Populations of images in which it is known how MIF and LIF order the paper's nine estimators.
 
-Made up, or taken from the areas that the studies have stored; for `verdict.py`.
+Made up, or taken from the areas that the studies have stored; for `verdict_errors.py`.
 """
 
 from collections.abc import Callable, Iterator

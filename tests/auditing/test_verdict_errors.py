@@ -1,4 +1,4 @@
-"""How often a verdict on the contradictions is wrong: a short form of research/verdict.py."""
+"""How often a verdict on the contradictions is wrong: a short form of research/verdict_errors.py."""
 
 import numpy as np
 import pytest

@@ -125,7 +125,10 @@ def test_the_pages_of_fine_tuning_show_the_stored_tables(stored, monkeypatch, tm
     assert (tmp_path / "table.md").read_text() in page
 
 
-def test_the_page_of_audits_shows_the_stored_audits_of_imagenet_networks():
+def test_the_page_of_audits_shows_the_stored_audits_of_imagenet_networks(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "research"))
+    from audit_table import judged_again
+
     folder = ROOT / "docs" / "results"
     page = (folder / "audit.md").read_text(encoding="utf-8")
     paths = list((folder / "imagenet" / "audits").glob("*.json"))
@@ -135,7 +138,12 @@ def test_the_page_of_audits_shows_the_stored_audits_of_imagenet_networks():
         opposite = stored["evidence"]["opposite"]
         kept = stored["evidence"]["kept"]["10"]["value"]
         pairs = f"{opposite['value']:.0f} of 18 | {opposite['low']:.0f} to {opposite['high']:.0f}"
-        assert f"| {path.stem} | {stored['verdict']} | {pairs} | {100 * kept:.0f} |" in page
+        again, sure = judged_again(stored)
+        row = f"| {path.stem} | {stored['verdict']} | {pairs} | {100 * kept:.0f} | {again} | {sure} |"
+        assert row in page
+        interval = f"{opposite['low']:.0f} to {opposite['high']:.0f}"
+        moved = f"| {path.stem} | {stored['verdict']} | {interval} | {again} | {sure} |"
+        assert (moved in page) is (again != stored["verdict"])
 
 
 def test_the_defaults_of_now_stand_beside_the_earlier_ones_as_they_are_stored():

@@ -67,6 +67,7 @@ class Kind(StrEnum):
     TOO_FEW_IMAGES = "too few images"
     TOO_FEW_ESTIMATORS = "too few estimators"
     OPPOSITE_PAIRS = "opposite pairs"
+    AGREEING_BY_CHANCE = "agreeing by chance"
     OUTPUT_KEPT = "output kept"
     CHANCE_UNKNOWN = "chance unknown"
     OTHER_OUTPUT = "other output"

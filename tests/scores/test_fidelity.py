@@ -17,9 +17,10 @@ from fpa.explanation.estimator import PAPER
 from fpa.notes import Kind, Note, Severity
 from fpa.scores.fidelity import Fidelity, common_images
 from fpa.statistics.baselines import beats
-from fpa.statistics.contradictions import KINDS, Reliability, ranking_agreement
+from fpa.statistics.contradictions import KINDS, Reliability
 from fpa.statistics.contradictions import reliability as reliability_of
 from fpa.statistics.intervals import holm, paired_test, share_kept, spearman
+from fpa.statistics.rank_agreement import ranking_agreement, reordered
 
 SIGNED = {name: estimator.signed for name, estimator in PAPER.items() if name != "random"}
 TEN = ["random", *SIGNED]
@@ -130,7 +131,7 @@ def test_curves_that_end_early_cover_only_their_part():
 
 
 def test_equal_curves_have_area_zero_and_an_unpaired_interval_that_is_not():
-    mif, _, x = random_curves(0)
+    mif, _, x = random_curves(0, images=100)
     fidelity = Fidelity.from_curves(mif, mif, x)
     assert (fidelity.area, fidelity.interval, fidelity.bootstrap()) == (0, 0, (0, 0))
     assert fidelity.interval_unpaired > 1
@@ -243,8 +244,7 @@ def test_a_single_image_has_an_area_but_no_interval():
     assert math.isnan(fidelity.interval_unpaired)
     assert fidelity.facts == (Note(Kind.SINGLE_IMAGE, Severity.WARNING),)
     assert fidelity.notes == ("a single image is used: there is no interval",)
-    with pytest.raises(InputError, match="a bootstrap needs at least 2 images, got 1"):
-        fidelity.bootstrap()
+    assert all(map(math.isnan, fidelity.bootstrap()))
     with pytest.raises(InputError, match="at least 2 images used by all, got 1"):
         paired_test(fidelity, fidelity)
 
@@ -448,23 +448,35 @@ def test_contradictions_equal_plain_loops(seed, count):
         for side in ("mif_areas", "lif_areas")
         for pair in pairs
     }
-    p = holm_by_loops([stats.ttest_1samp(values, 0).pvalue for values in differences.values()])
-    p = dict(zip(differences, p, strict=True))
-    opposite, contradictions = dict.fromkeys(KINDS, 0), []
+    p = {key: stats.ttest_1samp(values, 0).pvalue for key, values in differences.items()}
+    kinds = {}
+    opposite = {}
     for pair in pairs:
         number_signed = sum(name in ("ig_sum", "vgx_sum", "sgx_sum") for name in pair)
-        kind = ["unsigned-unsigned", "signed-unsigned", "signed-signed"][number_signed]
+        kinds[pair] = ["unsigned-unsigned", "signed-unsigned", "signed-signed"][number_signed]
         mif, lif = differences["mif_areas", pair].mean(), differences["lif_areas", pair].mean()
-        mif_prefers, lif_prefers = pair[int(mif > 0)], pair[int(lif < 0)]
-        opposite[kind] += mif_prefers != lif_prefers
-        significant = p["mif_areas", pair] < 0.05 and p["lif_areas", pair] < 0.05
-        if mif_prefers != lif_prefers and significant:
-            contradictions.append((*pair, kind))
-    assert [(c.first, c.second, c.kind) for c in result.contradictions] == contradictions
-    assert {kind: result.opposite[kind].value for kind in KINDS} == opposite
+        opposite[pair] = pair[int(mif > 0)] != pair[int(lif < 0)]
+    found = {(pair.first, pair.second): pair for pair in result.pairs}
+    assert list(found) == pairs
+    for kind in KINDS:
+        of = [pair for pair in pairs if kinds[pair] == kind]
+        # The pairs that seem opposite and those that seem to agree, each corrected over all of the kind.
+        for claim in (True, False):
+            seeming = [max(p["mif_areas", pair], p["lif_areas", pair]) for pair in of]
+            claimed = [each if opposite[pair] is claim else 1 for pair, each in zip(of, seeming, strict=True)]
+            for pair, corrected in zip(of, holm_by_loops(claimed), strict=True):
+                if opposite[pair] is claim:
+                    assert found[pair].p == pytest.approx(corrected)
+        for side in ("mif", "lif"):
+            corrected = holm_by_loops([p[f"{side}_areas", pair] for pair in of])
+            assert [getattr(found[pair], f"p_{side}") for pair in of] == pytest.approx(corrected)
+        number = sum(opposite[pair] for pair in of)
+        surely = sum(found[pair].p < 0.05 and opposite[pair] for pair in of)
+        agree = sum(found[pair].p < 0.05 and not opposite[pair] for pair in of)
+        assert result.opposite[kind] == (number, surely, len(of) - agree)
+        assert surely == sum(pair.contradiction for pair in result.pairs if pair.kind == kind)
+        assert agree == sum(pair.agreeing for pair in result.pairs if pair.kind == kind)
     assert result.opposite["all"].value == sum(opposite.values())
-    assert [pair.p_mif for pair in result.pairs] == pytest.approx([p["mif_areas", pair] for pair in pairs])
-    assert [pair.p_lif for pair in result.pairs] == pytest.approx([p["lif_areas", pair] for pair in pairs])
 
 
 def test_rankings_and_correlations_leave_random_out():
@@ -518,7 +530,7 @@ def test_a_contradiction_is_found_and_one_within_the_noise_is_not():
 def test_agreement_has_no_contradictions():
     rng = np.random.default_rng(0)
     fidelities = {
-        name: straight(0.5 - 0.04 * k + rng.normal(0, 0.01, 50), 0.5 + 0.04 * k + rng.normal(0, 0.01, 50))
+        name: straight(0.5 - 0.04 * k + rng.normal(0, 0.01, 100), 0.5 + 0.04 * k + rng.normal(0, 0.01, 100))
         for k, name in enumerate(SIGNED)
     }
     result = reliability(fidelities)
@@ -534,21 +546,66 @@ def test_without_a_difference_a_contradiction_is_as_rare_as_alpha_promises():
     assert any(run.opposite["all"].value > 5 for run in runs)
 
 
+def in_sure_order(images=120, seed=2, noise=0.05):
+    """Five estimators far apart, by MIF in another order than by LIF."""
+    rng = np.random.default_rng(seed)
+    names = ["ig_sum", "vgx_sum", "sgx_sum", "vg_abs", "sg_abs"]
+    return {
+        name: straight(0.1 * place + rng.normal(0, noise, images), 0.1 * end + rng.normal(0, noise, images))
+        for place, (name, end) in enumerate(zip(names, (5, 3, 0, 2, 4), strict=True))
+    }
+
+
 def test_bootstrap_of_the_reliability_equals_plain_resampling():
-    fidelities = random_fidelities(2, images=30)
+    fidelities = in_sure_order()
     result = reliability(fidelities, draws=200, seed=5)
-    names, rng = [name for name in TEN if name != "random"], np.random.default_rng(5)
-    correlations, counts = [], []
+    rng = np.random.default_rng(5)
+    correlations = []
     for _ in range(200):
-        images = rng.integers(30, size=30)  # one draw for all estimators
-        mif = [fidelities[name].mif_areas[images].mean() for name in names]
-        lif = [fidelities[name].lif_areas[images].mean() for name in names]
+        images = rng.integers(120, size=120)  # one draw for all estimators
+        mif = [each.mif_areas[images].mean() for each in fidelities.values()]
+        lif = [each.lif_areas[images].mean() for each in fidelities.values()]
         correlations.append(stats.spearmanr([-area for area in mif], lif).statistic)
-        pairs = combinations(range(len(names)), 2)
-        counts.append(sum((mif[i] < mif[j]) != (lif[i] > lif[j]) for i, j in pairs))
-    correlations, counts = sorted(correlations), sorted(counts)
+    correlations.sort()
     assert result.correlation["all"][1:] == pytest.approx((correlations[5], correlations[194]))
-    assert result.opposite["all"][1:] == (counts[5], counts[194])
+
+
+def test_a_rank_correlation_has_no_interval_among_ties_nor_of_few_images():
+    sure = in_sure_order()
+    assert all(map(math.isfinite, reliability(sure).correlation["all"]))
+    few = in_sure_order(images=99)
+    assert reliability(few).correlation["all"].value == reliability(sure).correlation["all"].value
+    assert math.isnan(reliability(few).correlation["all"].low)
+    with_a_tie = sure | {"vg_abs": sure["sg_abs"]}
+    assert math.isnan(reliability(with_a_tie).correlation["all"].low)
+    assert math.isfinite(reliability(with_a_tie).correlation["signed"].low)
+    assert math.isnan(ranking_agreement(with_a_tie, sure).low)
+    assert math.isnan(ranking_agreement(few, few).low)
+    assert math.isfinite(ranking_agreement(sure, sure).low)
+
+
+def test_pairs_in_another_order_are_counted_from_the_sure_ones_to_all_but_the_surely_alike():
+    sure = in_sure_order()
+    assert reordered(sure, sure) == (0, 0, 0)
+    swapped = sure | {"ig_sum": sure["sgx_sum"], "sgx_sum": sure["ig_sum"]}
+    first, second = ({name: each.area for name, each in by.items()} for by in (sure, swapped))
+    pairs = list(combinations(sure, 2))
+    number = sum((first[i] > first[j]) != (second[i] > second[j]) for i, j in pairs)
+    assert reordered(sure, swapped) == (number, number, number)
+    assert number > 0
+    tied = dict.fromkeys(sure, sure["ig_sum"])
+    assert reordered(sure, tied) == (0, 0, len(pairs))
+
+
+def test_under_100_images_there_is_no_bootstrap_interval():
+    many, few = (random_fidelities(0, images=images)["ig_sum"] for images in (100, 99))
+    assert all(map(math.isfinite, many.bootstrap()))
+    assert all(map(math.isnan, few.bootstrap()))
+    assert math.isfinite(few.interval)
+    ones = np.ones((100, 1))
+    assert share_kept(ones, ones[:, 0])[0] == (1, 1, 1)
+    value, low, high = share_kept(ones[1:], ones[1:, 0])[0]
+    assert (value, math.isnan(low), math.isnan(high)) == (1, True, True)
 
 
 def test_a_group_too_small_for_a_correlation_has_none():
@@ -596,14 +653,14 @@ def test_reliability_refuses_what_makes_no_sense():
 
 
 def test_ranking_agreement_is_spearmans_of_the_areas_with_a_bootstrap_over_images():
-    first, second = random_fidelities(0, names=list(SIGNED)), random_fidelities(1, names=list(SIGNED))
-    areas = [np.array([by[name].lif_areas - by[name].mif_areas for name in SIGNED]) for by in (first, second)]
+    first, second = in_sure_order(seed=0), in_sure_order(seed=1)
+    areas = [np.array([each.lif_areas - each.mif_areas for each in by.values()]) for by in (first, second)]
     found = ranking_agreement(first, second, draws=200)
     assert found.value == pytest.approx(stats.spearmanr(*(each.mean(1) for each in areas)).statistic)
     rng = np.random.default_rng(7)
     drawn = []
     for _ in range(400):
-        images = rng.integers(40, size=40)
+        images = rng.integers(120, size=120)
         drawn.append(stats.spearmanr(*(each[:, images].mean(1) for each in areas)).statistic)
     np.testing.assert_allclose(found[1:], np.percentile(drawn, [2.5, 97.5]), atol=0.15)
     same = ranking_agreement(first, first, draws=20)

@@ -1,10 +1,11 @@
 """Every kind of note has its words: here they are, all of them."""
 
 import json
+import math
 
 import pytest
 
-from fpa.notes import Kind, Note
+from fpa.notes import Kind, Note, Severity
 from fpa.show.words import PHRASES, Reader, clause, sentence, sentences
 from fpa.show.words.verdicts import MEANINGS, headline
 
@@ -147,18 +148,18 @@ WORDS = [
     (
         Kind.CONSISTENT,
         {"images": 1200, "kinds": {"signed-signed": (3, 1, 0), "signed-unsigned": (18, 4, 0)}},
-        "no significant contradiction in 1,200 images: signed-signed (1 of 3 in opposite order, 0"
-        " significantly), signed-unsigned (4 of 18 in opposite order, 0 significantly)",
+        "no pair is surely in opposite order, by 1,200 images: signed-signed (1 of 3 in opposite order, 0"
+        " surely), signed-unsigned (4 of 18 in opposite order, 0 surely)",
     ),
     (
         Kind.NOT_CONSISTENT,
         {"kinds": {"signed-signed": (3, 3, 2)}},
-        "not consistent: signed-signed (3 of 3 in opposite order, 2 significantly)",
+        "some pairs are surely in opposite order: signed-signed (3 of 3 in opposite order, 2 surely)",
     ),
     (
         Kind.CONTRADICTIONS,
         {"pairs": [("ig_sum", "vg_sum"), ("a", "b")], "more": 0},
-        "cannot be ordered, because MIF and LIF contradict each other: ig_sum and VG_sum; a and b",
+        "cannot be ordered, because they are surely in opposite order: ig_sum and VG_sum; a and b",
     ),
     (
         Kind.TIES,
@@ -214,27 +215,29 @@ WORDS = [
         {
             "opposite": (16, 15, 17),
             "pairs": 18,
-            "significant": 14,
+            "allowed": 3,
             "side": "above",
-            "limit": 3.5,
-            "by_chance": 0.024,
         },
-        "MIF and LIF rank 16 of 18 pairs of a signed and an unsigned estimator in opposite order (95 %"
-        " interval 15 to 17, 14 significantly; above the limit of 3.5, under which unrelated rankings fall in"
-        " 2.4 % of cases)",
+        "MIF and LIF rank 16 of 18 pairs of a signed and an unsigned estimator in opposite order (by paired"
+        " tests 15 to 17, more than the 3 allowed)",
     ),
     (
         Kind.OPPOSITE_PAIRS,
         {
-            "opposite": (2, 1, 2),
-            "pairs": 2,
-            "significant": 1,
-            "side": "above",
-            "limit": None,
-            "by_chance": 0.28,
+            "opposite": (2, 0, 5),
+            "pairs": 18,
+            "allowed": 3,
+            "side": "across",
         },
-        "MIF and LIF rank 2 of 2 pairs of a signed and an unsigned estimator in opposite order (95 % interval"
-        " 1 to 2, 1 significantly; too few for a limit)",
+        "MIF and LIF rank 2 of 18 pairs of a signed and an unsigned estimator in opposite order (by paired"
+        " tests 0 to 5, on both sides of the 3 allowed)",
+    ),
+    (
+        Kind.AGREEING_BY_CHANCE,
+        {"pairs": 18, "allowed": 3, "alike": 0.024, "groups": 0.304, "apart": 4.0},
+        "what no number of images excludes: rankings that have nothing to do with each other have at most 3"
+        " of 18 pairs in opposite order in 2.4 % of cases, in 30.4 % where signed and unsigned estimators are"
+        " two groups 4 standard deviations apart",
     ),
     (
         Kind.OUTPUT_KEPT,
@@ -330,3 +333,15 @@ def test_a_sentence_of_an_earlier_version_is_kept_as_it_is():
     note = Note.from_json("the model was trained with another masking")
     assert note.kind is Kind.EARLIER_WORDS
     assert sentence(note) == "The model was trained with another masking."
+
+
+def test_what_is_kept_of_too_few_images_has_no_interval():
+    values = {"output": "logit", "masked": 10, "kept": (0.95, math.nan, math.nan), "side": "across"}
+    said = clause(Note(Kind.OUTPUT_KEPT, Severity.WARNING, values | {"limit": 0.8}))
+    assert said.endswith("keeps 95.0 % of its size (too few images for an interval; the limit is 80.0 %)")
+
+
+def test_no_page_says_consistent_above_inconsistent():
+    """One vocabulary: pairs are in opposite order, surely or not; verdicts have their own three words."""
+    texts = [words for _, _, words in WORDS] + [headline(verdict) for verdict in MEANINGS]
+    assert not [text for text in texts if "onsisten" in text]

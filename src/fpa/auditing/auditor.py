@@ -16,10 +16,10 @@ from fpa.auditing.evidence import Findings, gather
 from fpa.auditing.rule import (
     FEWEST_IMAGES,
     MASKED,
-    SAME_RANKING,
     Evidence,
     Verdict,
     judge,
+    ranking_kept,
     stops,
 )
 from fpa.auditing.verdict import Audit
@@ -310,7 +310,8 @@ def _beside(verdict: Verdict, evidence: Evidence) -> list[Note]:
 
 def _reach(verdict: Verdict, evidence: Evidence, judged: str) -> list[Note]:
     """For which maskings a good verdict does not hold."""
-    differ = [name for name, same in evidence.agreement.items() if not same.low > SAME_RANKING]
+    survives = {name: ranking_kept(evidence, name) == "good" for name in evidence.reordered}
+    differ = [name for name, kept in survives.items() if not kept]
     if verdict != "reliable" or not differ:
         return []
     return [Note(Kind.OTHER_MASKINGS_DIFFER, Severity.WARNING, {"judged": judged, "others": differ})]

@@ -13,8 +13,9 @@ from fpa.evaluation.evaluation import Evaluation
 from fpa.evaluation.offset import mean_offset
 from fpa.evaluation.result import Result
 from fpa.scores.fidelity import Fidelity
-from fpa.statistics import Estimate, ranking_agreement, share_kept
+from fpa.statistics import Estimate, ranking_agreement, reordered, share_kept
 from fpa.statistics.intervals import Bools
+from fpa.statistics.proportions import wilson
 
 Curves = NDArray[Any]
 
@@ -82,7 +83,9 @@ def _measured(result: Result, judged: str, accuracy: Evaluation | None) -> Findi
     labelled = usable & known if known.any() else usable
     if labelled.sum() > 1 and accuracy is not None:
         curves = random_curves(accuracy, baseline, fractions)
-        right = share_kept(curves[labelled], np.ones(labelled.sum()))
+        # Wilson's: resampling images that are nearly all right, or all wrong, gives too narrow an interval.
+        shares = curves[labelled].mean(axis=0).tolist()
+        right = [Estimate(share, *wilson(share, int(labelled.sum()))) for share in shares]
     elsewhere = {
         masking: {
             name: part.fidelity(name, keep=usable) for name in part.mif if name not in evaluation.never_finite
@@ -134,17 +137,22 @@ def _with_agreement(
     signed = result.description.plan.signed
     explanations = [name for name in signed if name in result.fidelity]
     # Where too little is left to compare, the names are those of all estimators.
-    compared = [signed[name] for name in agreement.by_area if name in signed]
+    compared = [name for name in agreement.by_area if name in signed]
+    are_signed = [signed[name] for name in compared]
     ours = {name: result.fidelity[name] for name in explanations}
     return replace(
         evidence,
-        signed=sum(compared),
-        unsigned=len(compared) - sum(compared),
+        signed=sum(are_signed),
+        unsigned=len(are_signed) - sum(are_signed),
         opposite=agreement.opposite["signed-unsigned"],
         contradictions=agreement.counts("signed-unsigned").significant,
         correlation=agreement.correlation["all"],
         agreement={
             masking: ranking_agreement(ours, {name: theirs[name] for name in explanations})
+            for masking, theirs in elsewhere.items()
+        },
+        reordered={
+            masking: reordered({name: ours[name] for name in compared}, theirs)
             for masking, theirs in elsewhere.items()
         },
     )

@@ -1,12 +1,14 @@
 """The rule that turns evidence into a verdict."""
 
+import math
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Literal, NamedTuple
 
 from fpa.notes import Kind, Note, Plain, Severity
-from fpa.statistics.contradictions import opposite_by_chance
+from fpa.statistics.chance import opposite_by_chance
 from fpa.statistics.intervals import Estimate, above_chance
+from fpa.statistics.orders import ALPHA
 
 Verdict = Literal["reliable", "unreliable", "cannot tell"]
 
@@ -21,8 +23,21 @@ FEWEST_IMAGES = 100
 """Fewer images that can be used: cannot tell."""
 
 
-ERROR_RATE = 0.05
-"""How often MIF and LIF that have nothing to do with each other may pass as consistent, at most."""
+ERROR_RATE = ALPHA
+"""How often a verdict on the contradictions may be wrong, at most: the level of the tests of the pairs."""
+
+
+OPPOSITE_SHARE = 6
+"""One pair in so many may be in opposite order, rounded down."""
+
+
+BY_CHANCE = 0.05
+"""How often full agreement may come up by chance, at most: where it is more, there are too few estimators."""
+
+
+GROUPS_APART = 4.0
+"""How far signed and unsigned estimators lie apart as groups where that is asked for beside a verdict, in
+standard deviations within a group: about what was seen of models without FPA."""
 
 
 LEAST_KEPT = 0.8
@@ -33,17 +48,17 @@ LEAST_CHANGE = 0.1
 """Masking everything must take away more than this share of the centred logit; else nothing is explained."""
 
 
-SAME_RANKING = 0.7
-"""Spearman's correlation of A with that under another masking: above it, the ranking survives."""
-
-
 MASKED = (10, 25, 50)
 """Percent of the pixels masked at random at which logit and accuracy are reported; the first is judged."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Everything the rule sees, and what supports it; intervals are 95 %, from resampling images."""
+    """Everything the rule sees, and what supports it; intervals are 95 %.
+
+    That of the opposite pairs comes from the tests of the pairs, Wilson's is that of accuracies, all others
+    from resampling images.
+    """
 
     images: int
     """Images given."""
@@ -64,10 +79,10 @@ class Evidence:
     unsigned: int = 0
     """Unsigned estimators compared."""
     opposite: Estimate | None = None
-    """Of the pairs of a signed and an unsigned one those that MIF and LIF rank in opposite order; None where
-    fewer than two images can be used."""
+    """Of the pairs of a signed and an unsigned one those that MIF and LIF rank in opposite order, from those
+    that surely are to all but those that surely agree; None where fewer than two images can be used."""
     contradictions: int = 0
-    """Of these, those where both differences are significant."""
+    """Those that surely are in opposite order."""
     correlation: Estimate | None = None
     """Spearman's correlation of the ranking by MIF with that by LIF, over all estimators."""
     kept: dict[int, Estimate] = field(default_factory=dict)
@@ -81,6 +96,9 @@ class Evidence:
     """By masking: the share of the output kept with 10 % of the pixels masked at random."""
     agreement: dict[str, Estimate] = field(default_factory=dict)
     """By other masking: Spearman's correlation of A with that under the masking judged."""
+    reordered: dict[str, Estimate] = field(default_factory=dict)
+    """By other masking: the pairs of estimators that A orders oppositely there, by the tests of the pairs.
+    The ranking survives where surely no more than a sixth of the pairs do."""
     output: str = "centred"
     """What it is about."""
     offset: float = 0.0
@@ -95,19 +113,26 @@ class Evidence:
         return self.signed * self.unsigned
 
 
-@cache
-def most_opposite(signed: int, unsigned: int) -> tuple[int, float]:
-    """How many pairs in opposite order are allowed, and how often as few come up by chance.
+def most_opposite(pairs: int) -> int:
+    """How many of so many pairs may be in opposite order: a sixth of them, rounded down.
 
-    The most with which two rankings that have nothing to do with each other pass in no more than
-    `ERROR_RATE` of cases; -1 where even none at all comes up more often.
-
-    >>> most_opposite(3, 6)[0], most_opposite(1, 2)[0]
-    (3, -1)
+    >>> most_opposite(18), most_opposite(5)
+    (3, 0)
     """
-    rates = opposite_by_chance(signed, unsigned) if signed and unsigned else [1.0]
-    allowed = int(sum(rate <= ERROR_RATE for rate in rates)) - 1
-    return allowed, float(rates[max(allowed, 0)])
+    return pairs // OPPOSITE_SHARE
+
+
+@cache
+def agreeing_by_chance(signed: int, unsigned: int, *, group_effect: float = 0.0) -> float:
+    """How often two rankings that have nothing to do with each other agree as far as *reliable* asks.
+
+    It is no error rate, since no number of images can lower it, but a limit of the method.
+
+    >>> round(agreeing_by_chance(3, 6), 3), round(agreeing_by_chance(3, 6, group_effect=4), 2)
+    (0.024, 0.3)
+    """
+    rates = opposite_by_chance(signed, unsigned, group_effect=group_effect)
+    return float(rates[most_opposite(signed * unsigned)])
 
 
 class Criterion(NamedTuple):
@@ -134,11 +159,16 @@ def criteria(evidence: Evidence) -> dict[str, Criterion]:
     if evidence.opposite is None:
         return {}
     return {
-        "opposite": Criterion(
-            evidence.opposite, most_opposite(evidence.signed, evidence.unsigned)[0] + 0.5, "below"
-        ),
+        "opposite": Criterion(evidence.opposite, most_opposite(evidence.pairs) + 0.5, "below"),
         "kept": Criterion(evidence.kept[MASKED[0]], LEAST_KEPT, "above"),
     }
+
+
+def ranking_kept(evidence: Evidence, masking: str) -> State:
+    """Whether the ranking by A surely survives under another masking ("good"), or surely does not ("bad")."""
+    estimators = evidence.signed + evidence.unsigned
+    allowed = most_opposite(estimators * (estimators - 1) // 2)
+    return Criterion(evidence.reordered[masking], allowed + 0.5, "below").state
 
 
 def judge(evidence: Evidence) -> tuple[Verdict, tuple[Note, ...]]:
@@ -152,6 +182,9 @@ def judge(evidence: Evidence) -> tuple[Verdict, tuple[Note, ...]]:
     2. A criterion's whole interval on the bad side of its limit: unreliable.
     3. Every criterion's whole interval on the good side: reliable.
     4. Otherwise an interval lies across a limit: cannot tell.
+
+    The interval of the opposite pairs is O to n - G, with O of the n pairs surely opposite and G surely
+    agreeing, and its limit a sixth of them: so it is unreliable if O is more, reliable if n - G is not.
 
     >>> from dataclasses import replace
     >>> evidence = Evidence(
@@ -174,6 +207,8 @@ def judge(evidence: Evidence) -> tuple[Verdict, tuple[Note, ...]]:
         verdict = "reliable"
     worst_first = sorted(judged, key=lambda name: ("bad", "unclear", "good").index(judged[name].state))
     notes = [*reasons, *(_compared(name, judged[name], evidence) for name in worst_first)]
+    if verdict == "reliable":
+        notes.append(_by_chance(evidence))
     if evidence.chance is None:
         notes.append(Note(Kind.CHANCE_UNKNOWN, Severity.INFO, {"labels": evidence.labels}))
     return verdict, tuple(notes)
@@ -188,10 +223,12 @@ def stops(evidence: Evidence) -> list[Note]:
     tested = labels >= FEWEST_IMAGES  # few labels say little about the accuracy
     if tested and accuracy is not None and chance is not None and not above_chance(accuracy, labels, chance):
         found[Kind.NOT_ABOVE_CHANCE] = {"accuracy": accuracy, "labels": labels, "chance": chance}
-    if evidence.change is not None and not evidence.change.low > LEAST_CHANGE:
+    # Under `FEWEST_IMAGES` images there is no interval to judge by, and that is said already.
+    change = evidence.change
+    if change is not None and math.isfinite(change.low) and not change.low > LEAST_CHANGE:
         found[Kind.LITTLE_CHANGE] = {
             "output": evidence.output,
-            "change": evidence.change,
+            "change": change,
             "needed": LEAST_CHANGE,
             "masked": evidence.most_masked,
         }
@@ -201,27 +238,48 @@ def stops(evidence: Evidence) -> list[Note]:
             "used": evidence.used,
             "needed": FEWEST_IMAGES,
         }
-    allowed, by_chance = most_opposite(evidence.signed, evidence.unsigned)
-    if evidence.opposite is not None and allowed < 0:
-        found[Kind.TOO_FEW_ESTIMATORS] = {"pairs": evidence.pairs, "by_chance": by_chance}
+    if evidence.opposite is not None:
+        full_agreement = _full_agreement(evidence.signed, evidence.unsigned)
+        if full_agreement > BY_CHANCE:
+            found[Kind.TOO_FEW_ESTIMATORS] = {"pairs": evidence.pairs, "by_chance": full_agreement}
     return [Note(kind, Severity.BLOCKING, values) for kind, values in found.items()]
+
+
+@cache
+def _full_agreement(signed: int, unsigned: int) -> float:
+    """How often unrelated rankings order every pair alike; always where there is none."""
+    return float(opposite_by_chance(signed, unsigned)[0]) if signed and unsigned else 1.0
+
+
+def _by_chance(evidence: Evidence) -> Note:
+    """What a verdict on the contradictions cannot exclude."""
+    signed = evidence.signed
+    unsigned = evidence.unsigned
+    return Note(
+        Kind.AGREEING_BY_CHANCE,
+        Severity.INFO,
+        {
+            "pairs": evidence.pairs,
+            "allowed": most_opposite(evidence.pairs),
+            "alike": agreeing_by_chance(signed, unsigned),
+            "groups": agreeing_by_chance(signed, unsigned, group_effect=GROUPS_APART),
+            "apart": GROUPS_APART,
+        },
+    )
 
 
 def _compared(name: str, criterion: Criterion, evidence: Evidence) -> Note:
     """On which side of its limit a criterion lies."""
     severity = Severity.INFO if criterion.state == "good" else Severity.WARNING
     if name == "opposite":
-        allowed, by_chance = most_opposite(evidence.signed, evidence.unsigned)
         return Note(
             Kind.OPPOSITE_PAIRS,
             severity,
             {
                 "opposite": criterion.estimate,
                 "pairs": evidence.pairs,
-                "significant": evidence.contradictions,
+                "allowed": most_opposite(evidence.pairs),
                 "side": criterion.side,
-                "limit": criterion.limit if allowed >= 0 else None,
-                "by_chance": by_chance,
             },
         )
     return Note(

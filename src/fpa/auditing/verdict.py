@@ -25,7 +25,18 @@ if TYPE_CHECKING:
 
     from fpa.show.audits import Row
 
-_LIMITS = ("FEWEST_IMAGES", "ERROR_RATE", "LEAST_KEPT", "LEAST_CHANGE", "SAME_RANKING")
+_LIMITS = (
+    "FEWEST_IMAGES",
+    "ERROR_RATE",
+    "OPPOSITE_SHARE",
+    "BY_CHANCE",
+    "LEAST_KEPT",
+    "LEAST_CHANGE",
+)
+
+FORMAT = 3
+"""Of audit.json. Its rule, by format: 1 judged the raw logit, 2 the centred one, both the interval of the
+opposite pairs from resampling images; 3 judges that from the tests of the pairs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +172,7 @@ class Audit:
         beside = self.evidence.raw
         which = "raw_logit" if beside is None or beside.output == "logit" else "centred_logit"
         values = {
-            "format": 2,
+            "format": FORMAT,
             "name": self.name,
             "verdict": self.verdict,
             "exit_code": self.exit_code,

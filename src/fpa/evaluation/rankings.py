@@ -1,13 +1,17 @@
 """The scores of one model: which explanation is best, how surely, and which scores agree."""
 
 import math
-from contextlib import suppress
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fpa.errors import InputError, one_of
+from fpa.statistics.contradictions import area_tests
 from fpa.statistics.intervals import Floats, PairedTest, critical, holm, spearman, t_test
+from fpa.statistics.orders import ALPHA
+from fpa.statistics.proportions import is_binary as _binary
+from fpa.statistics.proportions import mcnemar
 
 if TYPE_CHECKING:
     from fpa.evaluation.result import Result
@@ -38,13 +42,22 @@ def mean_curve(result: "Result", side: str, estimator: str) -> tuple[Floats, Flo
     return curves.mean(axis=0), critical(len(curves)) * deviation / math.sqrt(len(curves))
 
 
+def is_binary(result: "Result", score: str) -> bool:
+    """Whether a score is 0 or 1 for every image, as that of the pointing game."""
+    values = result.evaluation.values.get(score, {}) if score != "A" else {}
+    return bool(values) and _binary(np.concatenate([values[name] for name in result.fidelity]))
+
+
 def paired_test(result: "Result", first: str, second: str, score: str = "A") -> PairedTest:
-    """Is a score of one estimator really larger than that of another, over the images that both have?"""
+    """Is a score of one estimator really larger than that of another, over the images that both have?
+
+    Student's t of the differences; of a score that is 0 or 1 McNemar's exact test.
+    """
     differences = values_of(result, first, score) - values_of(result, second, score)
     known = differences[np.isfinite(differences)]
     if known.size < 2:
         raise InputError(f"a paired comparison needs at least 2 images with both values, got {known.size}")
-    return t_test(known)
+    return mcnemar(known) if is_binary(result, score) else t_test(known)
 
 
 def higher_is_better(result: "Result", score: str) -> bool:
@@ -52,57 +65,91 @@ def higher_is_better(result: "Result", score: str) -> bool:
     return score == "A" or result.description.plan.scores[score].higher_is_better
 
 
-def goodness(result: "Result", score: str) -> dict[str, float]:
-    """The mean of a score by estimator, negated where lower is better; those without a value are left out."""
-    sign = 1 if higher_is_better(result, score) else -1
+def common_values(result: "Result", score: str) -> dict[str, Floats]:
+    """By estimator: its values of the images that all explanations with any value have in common, [n].
+
+    Means over different images cannot be ranked: the images that one estimator lacks may be the hard ones.
+    Baselines have those of these images that they know. Empty where the explanations share no image.
+    """
     values = {name: values_of(result, name, score) for name in result.fidelity}
-    known = {name: each[np.isfinite(each)] for name, each in values.items()}
-    return {name: sign * float(each.mean()) for name, each in known.items() if each.size}
+    known = {name: each for name, each in values.items() if np.isfinite(each).any()}
+    compared = [known[name] for name in known if name in result.signed] or [*known.values()]
+    shared = np.isfinite(compared).all(axis=0) if compared else np.zeros(0, dtype=bool)
+    if not shared.any():
+        return {}
+    among = {name: each[shared] for name, each in known.items()}
+    return {name: each[np.isfinite(each)] for name, each in among.items() if np.isfinite(each).any()}
+
+
+def goodness(result: "Result", score: str) -> dict[str, float]:
+    """The mean of a score by estimator over common images, negated where lower is better.
+
+    Those without a value are left out.
+    """
+    sign = 1 if higher_is_better(result, score) else -1
+    return {name: sign * float(each.mean()) for name, each in common_values(result, score).items()}
 
 
 def best(result: "Result", score: str = "A") -> str:
-    """The explanation with the best mean of a score; baselines take no part, unless there is nothing else."""
-    return _best(result, goodness(result, score))
+    """The explanation with the best mean of a score over common images; empty where there are none.
 
-
-def _best(result: "Result", means: dict[str, float]) -> str:
-    """The same by means that are known."""
+    Baselines take no part, unless there is nothing else.
+    """
+    means = goodness(result, score)
     names = [name for name in means if name in result.signed] or [*means]
     return max(names, key=means.__getitem__, default="")
 
 
-def worse_than_best(result: "Result", score: str = "A") -> dict[str, float]:
-    """For every other explanation the p-value, Holm-corrected over them, that it is as good as the best one.
+def pair_tests(result: "Result", score: str = "A") -> dict[tuple[str, str], PairedTest]:
+    """A test of every pair of explanations, over common images, with p Holm-corrected over all pairs.
 
-    Two-sided paired t-tests over images; those without two images in common with the best are left out.
+    A is tested as in `Result.reliability`, whose pairs have the same p. Empty for fewer than two images.
     """
-    return _against_best(result, score)[1]
+    if score == "A":
+        return area_tests({name: result.fidelity[name] for name in result.signed})
+    among = common_values(result, score)
+    names = [name for name in among if name in result.signed]
+    if len(names) < 2 or among[names[0]].size < 2:
+        return {}
+    test = mcnemar if is_binary(result, score) else t_test
+    tests = {(one, two): test(among[one] - among[two]) for one, two in combinations(names, 2)}
+    corrected = holm([each.p for each in tests.values()]).tolist()
+    return {pair: each._replace(p=p) for (pair, each), p in zip(tests.items(), corrected, strict=True)}
 
 
-def _against_best(result: "Result", score: str) -> tuple[str, dict[str, float]]:
-    """The best explanation, and for every other one the p-value that it is as good."""
-    means = goodness(result, score)
-    champion = _best(result, means)
-    p_values: dict[str, float] = {}
-    for name in means:
-        if name != champion and name in result.signed:
-            with suppress(InputError):  # fewer than two images in common
-                p_values[name] = paired_test(result, champion, name, score).p
-    corrected = holm(list(p_values.values())).tolist()
-    return champion, dict(zip(p_values, corrected, strict=True))
+def worse_than_best(result: "Result", score: str = "A") -> dict[str, float]:
+    """For every other explanation the p-value, from the tests of all pairs, that it is as good as the best.
+
+    The correction is over all pairs, because which one is best is not known before.
+    """
+    champion = best(result, score)
+    tests = pair_tests(result, score)
+    others = {(set(pair) - {champion}).pop(): each.p for pair, each in tests.items() if champion in pair}
+    return {name: others[name] for name in result.signed if name in others}
 
 
-def tied(result: "Result", score: str = "A", alpha: float = 0.05) -> list[str]:
-    """The best explanation and those that are not significantly worse; alone, it is surely the best."""
-    champion, worse = _against_best(result, score)
-    return [champion, *(name for name, p in worse.items() if not p < alpha)]
+def tied(result: "Result", score: str = "A", alpha: float = ALPHA) -> list[str]:
+    """The best explanation and those that cannot be ordered against it; alone, it is surely the best.
+
+    They cannot where the difference is not significant, nor where MIF and LIF surely contradict each other.
+    """
+    champion = best(result, score)
+    contradicted = {
+        name
+        for pair in (result.reliability.contradictions if score == "A" else ())
+        if champion in (pair.first, pair.second)
+        for name in (pair.first, pair.second)
+    }
+    worse = worse_than_best(result, score)
+    return [champion, *(name for name, p in worse.items() if not p < alpha or name in contradicted)]
 
 
 def rank_correlations(result: "Result") -> tuple[list[str], Floats]:
     """The scores, and Spearman's correlation [S, S] of the orders in which they put the explanations.
 
-    1 where two scores put them in the same order, best to worst, whichever way each score is good. A pair is
-    over the explanations that have both; NaN where these are fewer than three, or all tie.
+    1 where two scores put them in the same order, best to worst, whichever way each score is good; each order
+    is over the images that all explanations have in common. A pair is over the explanations that have both;
+    NaN where these are fewer than three, or all tie.
     """
     names = ["A", *(name for name in result.evaluation.values if name != "A")]
     means = [goodness(result, name) for name in names]

@@ -3,6 +3,7 @@
 Read from a folder without torch and without the model.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -25,6 +26,7 @@ from fpa.scores.fidelity import Fidelity
 from fpa.statistics.baselines import Beats, beats
 from fpa.statistics.contradictions import Reliability, reliability
 from fpa.statistics.intervals import ENOUGH_IMAGES, PairedTest, above_chance, half_width
+from fpa.statistics.proportions import wilson
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,6 +39,9 @@ class Summary(NamedTuple):
     mean: float
     interval: float
     used: int
+    low: float = math.nan
+    """The ends of the interval; of a score that is 0 or 1 Wilson's, not symmetric about the mean."""
+    high: float = math.nan
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -151,15 +156,22 @@ class Result:
     def scores(self) -> dict[str, dict[str, Summary]]:
         """By score and estimator: mean and interval over the images that A is over."""
 
-        def summary(fidelity: Fidelity, values: Floats) -> Summary:
+        def summary(fidelity: Fidelity, values: Floats, *, binary: bool) -> Summary:
             kept = np.asarray(values[fidelity.kept & np.isfinite(values)], dtype=np.float64)
             mean = float(kept.mean()) if kept.size else float("nan")
-            return Summary(mean, half_width(kept), kept.size)
+            if binary and kept.size:
+                low, high = wilson(mean, kept.size)
+                return Summary(mean, (high - low) / 2, kept.size, low, high)
+            half = half_width(kept)
+            return Summary(mean, half, kept.size, mean - half, mean + half)
 
-        return {
-            score: {name: summary(each, values[name]) for name, each in self.fidelity.items()}
-            for score, values in self.evaluation.values.items()
-        }
+        found = {}
+        for score, values in self.evaluation.values.items():
+            binary = rankings.is_binary(self, score)
+            found[score] = {
+                name: summary(each, values[name], binary=binary) for name, each in self.fidelity.items()
+            }
+        return found
 
     def asked_for(self, score: str) -> NDArray[np.bool_]:
         """The images, bool [N], that a score is computed for, whether they have a value or not."""

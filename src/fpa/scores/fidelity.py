@@ -178,11 +178,17 @@ class Fidelity(Areas):
     def bootstrap(self, draws: int = 1000, *, level: float = 0.95, seed: int = 0) -> tuple[float, float]:
         """Percentile interval (low, high) of A from resampling the images used; a seed gives one answer.
 
-        >>> curves = np.linspace([3.0, 1.0], [0.0, 0.0], 5, axis=1)
+        NaN under 100 images, where it would be too narrow; `interval` holds for fewer, too.
+
+        >>> curves = np.linspace(np.full(100, 3.0), np.zeros(100), 5, axis=1)
         >>> Fidelity.from_curves(curves, curves, np.linspace(0, 1, 5)).bootstrap()
         (0.0, 0.0)
         """
         areas = (self.lif_areas - self.mif_areas)[self.kept]
+        intervals.check_draws(draws, seed)
+        intervals.check_level(level)
+        if areas.size < intervals.FEWEST_RESAMPLED:
+            return math.nan, math.nan
         return intervals.percentile_ends(intervals.resampled_means(areas[None], draws, seed)[:, 0], level)
 
     def __str__(self) -> str:

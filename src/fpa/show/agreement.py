@@ -1,6 +1,9 @@
 """How far MIF agrees with LIF, as it prints."""
 
+import math
+
 from fpa.statistics.contradictions import Pair, Reliability
+from fpa.statistics.intervals import Estimate
 
 
 def pair_text(pair: Pair) -> str:
@@ -21,8 +24,14 @@ def reliability_text(found: Reliability) -> str:
     """How often MIF and LIF contradict each other, a line for each kind of pair."""
     lines = [
         f"{kind} pairs: {row.opposite} of {row.pairs} ranked in opposite order by MIF and LIF"
-        f" ({row.opposite_low} to {row.opposite_high}), {row.contradictions} significantly"
+        f" ({row.opposite_low} to {row.opposite_high} for sure)"
         for kind, row in found.table().iterrows()
     ]
-    groups = [f"{key} {c.value:.2f} ({c.low:.2f} to {c.high:.2f})" for key, c in found.correlation.items()]
+    groups = [f"{key} {_with_ends(each)}" for key, each in found.correlation.items()]
     return "\n".join([*lines, f"rank correlation of MIF with LIF: {', '.join(groups)}"])
+
+
+def _with_ends(correlation: Estimate) -> str:
+    """A correlation with its interval, if it has one."""
+    value, low, high = correlation
+    return f"{value:.2f}" if math.isnan(low) else f"{value:.2f} ({low:.2f} to {high:.2f})"

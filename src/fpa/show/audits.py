@@ -1,5 +1,6 @@
 """An audit in a terminal, and the lines of its evidence, which its page has too."""
 
+import math
 from collections.abc import Iterator
 from itertools import groupby
 from typing import NamedTuple
@@ -9,7 +10,17 @@ from rich.padding import Padding
 from rich.table import Column, Table
 from rich.text import Text
 
-from fpa.auditing.rule import LEAST_CHANGE, MASKED, SAME_RANKING, Criterion, Evidence, criteria, judge
+from fpa.auditing.rule import (
+    LEAST_CHANGE,
+    MASKED,
+    Criterion,
+    Evidence,
+    criteria,
+    judge,
+    most_opposite,
+    ranking_kept,
+    stops,
+)
 from fpa.auditing.verdict import Audit
 from fpa.errors import in_percent, percent
 from fpa.notes import Kind
@@ -94,7 +105,7 @@ def rows(audit: Audit) -> Iterator[Row]:
         return
     yield from _judged(f"The rule: {output_name(evidence.output)}", evidence)
     yield from _beside(evidence)
-    yield Row("MIF against LIF", "opposite, significantly", f"{evidence.contradictions}", "")
+    yield Row("MIF against LIF", "surely in opposite order", f"{evidence.contradictions}", "")
     if evidence.correlation is not None:
         yield Row("MIF against LIF", "rank correlation, all", *_correlation(evidence.correlation))
     yield from _random_masking(evidence, audit.maskings[1:])
@@ -106,15 +117,8 @@ def rows(audit: Audit) -> Iterator[Row]:
             word = "falls"
         yield Row(f"LIF over the first {MASKED[0]} %", name, *_shares(rise, "+"), state=word)
     for name, agreement in evidence.agreement.items():
-        side = Criterion(agreement, SAME_RANKING, "above").side
-        word = {"above": "survives", "below": "differs", "across": "unclear"}[side]
-        yield Row(
-            "Ranking, other maskings",
-            name,
-            *_correlation(agreement),
-            limit=f"over {SAME_RANKING:g}",
-            state=word,
-        )
+        word = {"good": "survives", "bad": "differs", "unclear": "unclear"}[ranking_kept(evidence, name)]
+        yield Row("Ranking, other maskings", name, *_correlation(agreement), state=word)
 
 
 def _judged(group: str, evidence: Evidence) -> Iterator[Row]:
@@ -122,14 +126,13 @@ def _judged(group: str, evidence: Evidence) -> Iterator[Row]:
     judged = criteria(evidence)
     opposite = judged["opposite"]
     value, low, high = opposite.estimate
-    # The limit lies between two whole numbers of pairs; where none is below it, the pairs are too few.
-    few = opposite.limit < 0
+    few = any(note.kind is Kind.TOO_FEW_ESTIMATORS for note in stops(evidence))
     yield Row(
         group,
         "pairs in opposite order",
         f"{value:.0f} of {evidence.pairs}",
         f"{low:.0f} to {high:.0f}",
-        limit="too few" if few else f"at most {opposite.limit - 0.5:.0f}",
+        limit="too few" if few else f"at most {most_opposite(evidence.pairs)}",
         state="unclear" if few else opposite.state,
     )
     kept = judged["kept"]
@@ -176,9 +179,14 @@ def _random_masking(evidence: Evidence, others: tuple[str, ...]) -> Iterator[Row
 
 
 def _correlation(estimate: Estimate) -> tuple[str, str]:
-    return f"{estimate.value:.2f}", f"{estimate.low:.2f} to {estimate.high:.2f}"
+    """The value and the interval, which it does not have among ties."""
+    known = math.isfinite(estimate.low)
+    return f"{estimate.value:.2f}", f"{estimate.low:.2f} to {estimate.high:.2f}" if known else "–"
 
 
 def _shares(estimate: Estimate, sign: str = "") -> tuple[str, str]:
+    """The value and the interval, which too few images do not have."""
+    if math.isnan(estimate.low):
+        return percent(estimate.value, sign), "–"
     low, high = map(in_percent, estimate[1:])
     return percent(estimate.value, sign), f"{low:{sign}.1f} to {high:{sign}.1f} %"

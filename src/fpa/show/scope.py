@@ -1,4 +1,4 @@
-"""What the numbers of a table cover: which comparisons are consistent, and which pairs can be ordered."""
+"""What the numbers of a table cover: where MIF and LIF contradict each other, which pairs can be ordered."""
 
 from collections.abc import Collection
 
@@ -14,9 +14,9 @@ from fpa.show.names import estimator_names, model_name
 
 TITLE = "A of the row minus A of the column"
 MARKS = (
-    "Paired t-tests over images, Holm-corrected over all pairs: stricter than the table, which compares with "
-    "the best. =: no significant difference; !: MIF and LIF contradict each other significantly. Neither "
-    "kind of pair can be ordered."
+    "Paired t-tests over images, Holm-corrected over all pairs; the marks of the table come from the same. "
+    "=: no significant difference; !: surely in opposite order by MIF and LIF. Neither kind of pair can be "
+    "ordered."
 )
 _MOST = 10  # columns that a terminal of 80 characters has room for
 
@@ -55,8 +55,12 @@ IN_A_TERMINAL = (Kind.NOT_CONSISTENT, Kind.NEAR_DUPLICATES)
 """What a terminal has room for: no long lists of pairs."""
 
 
+BY_KIND = (Kind.CONSISTENT, Kind.NOT_CONSISTENT)
+"""Where MIF and LIF contradict each other, by kind of pair."""
+
+
 def sentences(results: Results, kinds: Collection[Kind] | None = None) -> list[str]:
-    """For every model: which comparisons are consistent, and which pairs cannot be ordered.
+    """For every model: where MIF and LIF contradict each other, and which pairs cannot be ordered.
 
     With `kinds`, only notes of these.
     """

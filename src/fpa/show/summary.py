@@ -6,6 +6,7 @@ from typing import Any
 
 from fpa.auditing.rule import FEWEST_IMAGES
 from fpa.errors import counted
+from fpa.evaluation.rankings import is_binary
 from fpa.evaluation.result import Result, Results
 from fpa.evaluation.stored_plan import ScoreFacts
 from fpa.notes import Kind
@@ -46,6 +47,14 @@ def over_unit(several: Sequence[Results], score: str) -> str:
     if len(models) < 2 or not all(score in model.evaluation.units for model in models):
         return ""
     return f" over {having[0].score_titles[score].unit}"
+
+
+def ends_of_shares(model: Result, score: str) -> dict[str, str]:
+    """By estimator the ends of Wilson's interval, of a score that is 0 or 1; nothing of others."""
+    if not is_binary(model, score):
+        return {}
+    known = {name: each for name, each in model.scores[score].items() if each.used}
+    return {name: f"{each.low:.2f} to {each.high:.2f}" for name, each in known.items()}
 
 
 def without_value(results: Results, names: Mapping[str, str]) -> list[str]:
@@ -93,7 +102,7 @@ def opposite_pairs(results: Results) -> dict[str, Counts]:
 
 
 def of_pairs(counts: Counts) -> str:
-    """How many pairs are in opposite order, and in brackets how many of them significantly.
+    """How many pairs are in opposite order, and in brackets how many of them surely.
 
     >>> of_pairs(Counts(pairs=18, opposite=4, significant=1))
     '4 of 18 (1)'

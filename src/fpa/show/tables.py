@@ -19,7 +19,7 @@ from fpa.show.rendering import rendered
 if TYPE_CHECKING:
     import pandas as pd
 
-COUNTED = "Signed-unsigned pairs that MIF and LIF rank in opposite order (significant ones in brackets)"
+COUNTED = "Signed-unsigned pairs that MIF and LIF rank in opposite order (in brackets: for sure)"
 """What a headline counts."""
 
 
@@ -35,8 +35,8 @@ def notes(results: Results) -> list[str]:
     """What a reader of the table must know, all of it."""
     lines = [
         f"A is {_area(results)}: mean over images ± half-width of the paired 95 % interval. Bold: "
-        "significantly better than every other explanation; =: the best and those that do not differ "
-        "significantly from it (paired t-tests over images, Holm-corrected).",
+        "significantly better than every other explanation; =: the best and those that cannot be ordered "
+        "against it (paired tests over images, Holm-corrected over all pairs).",
         *scope.sentences(results),
         *summary.explained_class(results),
         *summary.judges(results),
@@ -54,7 +54,7 @@ def brief_notes(results: Results, *, scores: bool) -> list[str]:
     """What a reader of the table in a terminal must know; of further `scores` only if they are in it."""
     lines = [
         f"A: {_area(results)}, ± half of its 95 % interval. Bold: significantly better than all others; =: "
-        "not significantly worse than the best.",
+        "cannot be ordered against the best.",
         *scope.sentences(results, scope.IN_A_TERMINAL),
         *summary.explained_class(results),
         *summary.judges(results),
@@ -248,11 +248,15 @@ class Cell(NamedTuple):
     best: bool = False
     """Significantly better than every other explanation: bold."""
     tied: bool = False
-    """The best, or not significantly worse, where no one is alone: marked with an equals sign."""
+    """The best, or not to be ordered against it, where no one is alone: marked with an equals sign."""
+    ends: str = ""
+    """Both ends of its interval, of a share, where it is not symmetric."""
 
     @property
     def text(self) -> str:
-        """Both."""
+        """The value with its interval."""
+        if self.ends:
+            return f"{self.value} ({self.ends})"
         return f"{self.value} ± {self.half}" if self.half else self.value
 
     @property
@@ -337,13 +341,20 @@ def column_of(
         if any(training not in ("", key) for key, training in trainings.items()):
             facts["trained with"] = model_name(trainings[name]) or "unknown"
     leading = tied(model, score)
+    alone = len(leading) == 1
+    ends = summary.ends_of_shares(model, score) if interval else {}
     cells = {}
     compared = bool(summary.over_unit(beside or [results], score))
     for key, values in summary.measured(model, score, compared=compared).items():
         value, half = summary.with_interval(*values, digits=1 if score == "A" else None)
         best = key in leading
-        alone = len(leading) == 1
-        cells[key] = Cell(value, half if interval else "", best=best and alone, tied=best and not alone)
+        cells[key] = Cell(
+            value,
+            half if interval and key not in ends else "",
+            best=best and alone,
+            tied=best and not alone,
+            ends=ends.get(key, ""),
+        )
     return Column(model_name(name), cells, facts, name)
 
 

@@ -1,17 +1,22 @@
 """How often MIF and LIF contradict each other."""
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from fpa import showing
 from fpa.errors import InputError
 from fpa.notes import Kind, Note, Plain, Severity
 from fpa.statistics import intervals
-from fpa.statistics.intervals import Areas, Bools, Estimate, Floats, estimate, holm, spearman
+from fpa.statistics.duplicates import near_duplicates
+from fpa.statistics.intervals import Areas, Bools, Estimate, Floats, PairedTest, holm
+from fpa.statistics.orders import ALPHA, Orders, orders
+from fpa.statistics.rank_agreement import rank_correlations
 from fpa.values import checked
 
 if TYPE_CHECKING:
@@ -33,22 +38,27 @@ class Pair:
     lif: float
     """Area under LIF of the first minus that of the second, in percent."""
     p_mif: float
-    """Two-sided p of `mif` in a paired t-test over images, Holm-corrected over all tests of all pairs."""
+    """Two-sided p of `mif` in a paired t-test over images, Holm-corrected over the pairs of its kind."""
     p_lif: float
     """The same for `lif`."""
     opposite: bool
     """Ordered one way by the mean area under MIF and the other way by that under LIF."""
     contradiction: bool
-    """In opposite order, with both p under alpha."""
+    """Surely opposite: in opposite order, with `p` under alpha."""
     area: float = math.nan
     """A of the first minus that of the second, in percent."""
     interval: float = math.nan
     """Half the width of its 95 % interval, paired over images."""
     p_area: float = math.nan
-    """Two-sided p of `area` in a paired t-test, Holm-corrected over all pairs."""
+    """Two-sided p of `area` in a paired t-test, Holm-corrected over all pairs of explanations."""
     order: str = "tie"
-    """How the evaluation orders them: "contradiction" where MIF and LIF do not agree, "tie" where A does not
+    """How the evaluation orders them: "contradiction" where they are surely opposite, "tie" where A does not
     differ significantly, else "first" or "second", the better one."""
+    p: float = math.nan
+    """That MIF and LIF do not order them as they seem to, alike or oppositely: the larger p of the two tests,
+    Holm-corrected over the pairs of the kind."""
+    agreeing: bool = False
+    """Surely agreeing: in the same order, with `p` under alpha."""
 
     def __str__(self) -> str:
         return showing.pair_text(self)
@@ -61,7 +71,7 @@ class Counts(NamedTuple):
     opposite: int
     """Those that MIF and LIF rank in opposite order."""
     significant: int
-    """Of these, those where both differences are significant."""
+    """Of these, those that are surely in opposite order."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +87,11 @@ class Reliability:
     pairs: tuple[Pair, ...]
     """Every pair of estimators."""
     opposite: dict[str, Estimate]
-    """For each of `KINDS` and "all": the number of pairs whose means are in opposite order."""
+    """For each of `KINDS` and "all": the number of pairs whose means are in opposite order; its 95 % interval
+    goes from those that surely are to all but those that surely agree, by the tests of the pairs."""
     correlation: dict[str, Estimate]
-    """Spearman's correlation of goodness by MIF with goodness by LIF: "all", "signed", "unsigned"."""
+    """Spearman's correlation of goodness by MIF with goodness by LIF: "all", "signed", "unsigned". Without an
+    interval (NaN) under 100 images, and among ties: where a pair is not surely ordered by both."""
     used: int
     """The number of images, those that every estimator uses."""
     alpha: float
@@ -88,7 +100,7 @@ class Reliability:
 
     @property
     def contradictions(self) -> tuple[Pair, ...]:
-        """The pairs in opposite order with both differences significant."""
+        """The pairs that are surely in opposite order."""
         return tuple(pair for pair in self.pairs if pair.contradiction)
 
     def counts(self, kind: str = "signed-unsigned") -> Counts:
@@ -121,10 +133,9 @@ class Reliability:
         return square
 
     def facts(self, most: int = 6) -> tuple[Note, ...]:
-        """Which kinds of comparison are consistent, which pairs cannot be ordered, what is there twice.
+        """Where MIF and LIF surely contradict each other, which pairs cannot be ordered, what is there twice.
 
-        A kind is consistent if MIF and LIF contradict each other significantly on none of its pairs. At most
-        `most` pairs are named for each reason.
+        At most `most` pairs are named for each reason.
         """
         consistent: dict[str, Plain] = {}
         inconsistent: dict[str, Plain] = {}
@@ -171,16 +182,17 @@ def reliability(
     signed: Mapping[str, bool],
     *,
     families: Mapping[str, Hashable] | None = None,
-    alpha: float = 0.05,
+    alpha: float = ALPHA,
     draws: int = 1000,
     seed: int = 0,
 ) -> Reliability:
     """Do MIF and LIF agree on which estimators are good?
 
-    A *contradiction* is a pair of estimators that MIF orders one way and LIF the other, both differences
-    significant in a paired t-test over images, Holm-corrected over all tests (two for each pair). All
-    numbers are over the images that every estimator uses. Bootstrap intervals resample images, the same
-    draw for all estimators; they cover neither the choice of estimators nor the training seed.
+    One test for every pair of estimators: it is *surely opposite* if MIF orders it one way and LIF the other,
+    *surely agreeing* if both order it alike, each significant in a paired t-test over images. p is the larger
+    of the two, Holm-corrected over the pairs of the kind, for the pairs that seem opposite and for those that
+    seem to agree (`statistics.orders`). Surely opposite pairs are *contradictions*. All numbers are over the
+    images that every estimator uses. They cover neither the choice of estimators nor the training seed.
 
     >>> from fpa import Fidelity
     >>> noise = np.random.default_rng(0).normal(0, 0.1, 50)
@@ -200,7 +212,7 @@ def reliability(
       several with the same, or whose areas are nearly the same, only the first takes part: counting one
       thing twice would say nothing new. Without it all take part.
     - `alpha`: the level of the tests, all together.
-    - `draws`, `seed`: of the bootstrap.
+    - `draws`, `seed`: of the bootstrap, which gives the intervals of rank correlations.
     """
     if not 0 < alpha < 1:
         raise InputError(f"alpha must lie between 0 and 1, got {alpha}")
@@ -214,9 +226,9 @@ def reliability(
     # [2, M, n]: of MIF and of LIF, by estimator and image.
     areas = np.stack([(each.mif_areas[kept], each.lif_areas[kept]) for each in chosen.values()], axis=1)
     is_signed = np.array([signed[name] for name in names], dtype=bool)
-    pairs = _compared(names, is_signed, areas, alpha)
-    # The same draws of images for all estimators: what they have in common cancels in every difference.
-    drawn = intervals.resampled_means(np.concatenate(areas), draws, seed).reshape(draws, 2, -1)
+    left, right = np.triu_indices(len(names), k=1)
+    found = orders(areas, left, right)
+    kinds = np.array([_kind(is_signed[i], is_signed[j]) for i, j in zip(left, right, strict=True)])
     mif, lif = areas.mean(axis=2)
 
     def best_first(goodness: Floats) -> tuple[str, ...]:
@@ -226,53 +238,73 @@ def reliability(
         by_area=best_first(lif - mif),
         by_mif=best_first(-mif),
         by_lif=best_first(lif),
-        pairs=pairs,
-        opposite=_counted(pairs, drawn),
-        correlation={
-            group: estimate(spearman(-mif[of], lif[of]), spearman(-drawn[:, 0, of], drawn[:, 1, of]))
-            for group, of in _groups(is_signed).items()
-        },
+        pairs=_compared(names, kinds, found, area_tests(explanations), alpha),
+        opposite=_counted(kinds, found, alpha),
+        correlation=rank_correlations(is_signed, areas, found, alpha=alpha, draws=draws, seed=seed),
         used=int(kept.sum()),
         alpha=alpha,
         duplicates=duplicates,
     )
 
 
-def _compared(names: list[str], is_signed: Bools, areas: Floats, alpha: float) -> tuple[Pair, ...]:
-    """Every pair of estimators, tested on the areas [2, M, n] under MIF and LIF."""
-    left, right = np.triu_indices(len(names), k=1)
-    places = list(zip(left.tolist(), right.tolist(), strict=True))
-    tests = [intervals.t_test(side[i] - side[j]) for side in areas for i, j in places]
-    differences = np.array([test.difference for test in tests]).reshape(2, -1)
-    # Two tests a pair: an order by MIF and one by LIF, and both must hold in a contradiction.
-    p = holm([test.p for test in tests]).reshape(2, -1)
-    opposite = _ordered_oppositely(differences)
-    gaps = areas[1] - areas[0]
-    by_area = [intervals.t_test(gaps[i] - gaps[j]) for i, j in places]
-    p_area = holm([test.p for test in by_area])
+def area_tests(explanations: Mapping[str, Areas]) -> dict[tuple[str, str], PairedTest]:
+    """Is A of the first larger? For every pair, with p Holm-corrected over all of them.
+
+    These tests say which estimator a table prints in bold, which it marks as equal, and which pairs cannot be
+    ordered: near-duplicates are in them too. Empty where fewer than two images are used by all.
+    """
+    if len(explanations) < 2:
+        return {}
+    kept: Bools = np.logical_and.reduce([each.kept for each in explanations.values()])
+    if kept.sum() < 2:
+        return {}
+    gaps = {name: (each.lif_areas - each.mif_areas)[kept] for name, each in explanations.items()}
+    tests = {(one, two): intervals.t_test(gaps[one] - gaps[two]) for one, two in combinations(gaps, 2)}
+    corrected = holm([test.p for test in tests.values()]).tolist()
+    return {pair: test._replace(p=p) for (pair, test), p in zip(tests.items(), corrected, strict=True)}
+
+
+def _compared(
+    names: list[str],
+    kinds: npt.NDArray[np.str_],
+    found: Orders,
+    by_area: Mapping[tuple[str, str], PairedTest],
+    alpha: float,
+) -> tuple[Pair, ...]:
+    """Every pair of estimators, with the tests of its kind."""
+    p_mif, p_lif, p = (np.ones(len(kinds)) for _ in range(3))
+    for kind in KINDS:
+        of = kinds == kind
+        p_mif[of] = holm(found.p_mif[of])
+        p_lif[of] = holm(found.p_lif[of])
+        p[of] = found.of(of).p
+    sure = p < alpha
     pairs = []
-    for place, (i, j) in enumerate(places):
-        contradiction = bool(opposite[place] and p[:, place].max() < alpha)
+    for place, (first, second) in enumerate(combinations(names, 2)):
+        contradiction = bool(sure[place] and found.opposite[place])
+        area = by_area.get((first, second), PairedTest.unknown())
         order = "tie"
         if contradiction:
             order = "contradiction"
-        elif p_area[place] < alpha:
-            order = "first" if by_area[place].difference > 0 else "second"
+        elif area.p < alpha:
+            order = "first" if area.difference > 0 else "second"
         pairs.append(
             Pair(
-                first=names[i],
-                second=names[j],
-                kind=_kind(is_signed[i], is_signed[j]),
-                mif=float(differences[0, place]),
-                lif=float(differences[1, place]),
-                p_mif=float(p[0, place]),
-                p_lif=float(p[1, place]),
-                opposite=bool(opposite[place]),
+                first=first,
+                second=second,
+                kind=str(kinds[place]),
+                mif=float(found.mif[place]),
+                lif=float(found.lif[place]),
+                p_mif=float(p_mif[place]),
+                p_lif=float(p_lif[place]),
+                opposite=bool(found.opposite[place]),
                 contradiction=contradiction,
-                area=by_area[place].difference,
-                interval=by_area[place].interval,
-                p_area=float(p_area[place]),
+                area=area.difference,
+                interval=area.interval,
+                p_area=area.p,
                 order=order,
+                p=float(p[place]),
+                agreeing=bool(sure[place] and found.agreeing[place]),
             )
         )
     return tuple(pairs)
@@ -285,65 +317,14 @@ def _kind(first_signed: bool, second_signed: bool) -> str:
     return "signed-signed" if first_signed else "unsigned-unsigned"
 
 
-def _counted(pairs: Sequence[Pair], drawn: Floats) -> dict[str, Estimate]:
-    """By kind of pair: how many are in opposite order, by the means and by those drawn, [draws, 2, M]."""
-    left, right = np.triu_indices(drawn.shape[2], k=1)  # the order of the pairs
-    drawn_opposite = _ordered_oppositely(drawn[..., left] - drawn[..., right])
-    opposite = np.array([pair.opposite for pair in pairs])
-    kinds = np.array([pair.kind for pair in pairs])
-    by_kind = {kind: kinds == kind for kind in KINDS} | {"all": np.ones_like(opposite)}
-    return {kind: estimate(opposite[of].sum(), drawn_opposite[:, of].sum(1)) for kind, of in by_kind.items()}
-
-
-def _groups(is_signed: Bools) -> dict[str, Bools]:
-    """The estimators, bool [M], whose rankings are correlated."""
-    return {"all": np.ones_like(is_signed), "signed": is_signed, "unsigned": ~is_signed}
-
-
-SAME = 0.2
-"""Two estimators are nearly the same where their areas differ by less than this share of their spread over
-images, root mean square, under MIF and under LIF. The nearest of the paper's nine on CIFAR-10 have 0.37."""
-
-
-def near_duplicates(fidelities: Mapping[str, Areas], families: Mapping[str, Hashable]) -> dict[str, str]:
-    """The estimators that say the same as one before them, each with the name of that one.
-
-    They do if both are the same but for their settings, or where that is not known, by their areas.
-    """
-    found: dict[str, str] = {}
-    for place, name in enumerate(fidelities):
-        for other in list(fidelities)[:place]:
-            ours = families.get(name)
-            theirs = families.get(other)
-            same = ours == theirs if ours and theirs else _same_areas(fidelities[name], fidelities[other])
-            if other not in found and same:
-                found[name] = other
-                break
-    return found
-
-
-def _same_areas(first: Areas, second: Areas) -> bool:
-    kept = first.kept & second.kept
-    for side in ("mif_areas", "lif_areas"):
-        ours = getattr(first, side)[kept]
-        theirs = getattr(second, side)[kept]
-        if kept.sum() < 2 or np.mean((ours - theirs) ** 2) > SAME**2 * (ours.var() + theirs.var()) / 2:
-            return False
-    return True
-
-
-def opposite_by_chance(signed: int, unsigned: int, draws: int = 100_000) -> Floats:
-    """How often at most 0, 1, ... signed-unsigned pairs are in opposite order if two rankings are unrelated.
-
-    Both are drawn uniformly from all orders, with a fixed seed.
-
-    >>> opposite_by_chance(3, 6)[[3, 4]].round(3).tolist()
-    [0.024, 0.055]
-    """
-    drawn = np.random.default_rng(0).random((2, draws, signed + unsigned))
-    above = drawn[:, :, :signed, None] > drawn[:, :, None, signed:]
-    counts = (above[0] != above[1]).sum(axis=(1, 2))
-    return np.asarray(np.bincount(counts, minlength=signed * unsigned + 1).cumsum() / draws)
+def _counted(kinds: npt.NDArray[np.str_], found: Orders, alpha: float) -> dict[str, Estimate]:
+    """By kind of pair: how many are in opposite order, and how many at least and at most, by their tests."""
+    by_kind = {kind: kinds == kind for kind in KINDS} | {"all": np.ones(len(kinds), dtype=bool)}
+    counts = {}
+    for kind, of in by_kind.items():
+        low, high = found.of(of).bounds(alpha)
+        counts[kind] = Estimate(float(found.opposite[of].sum()), float(low), float(high))
+    return counts
 
 
 def _nothing_to_compare(
@@ -361,33 +342,3 @@ def _nothing_to_compare(
         alpha=alpha,
         duplicates=duplicates,
     )
-
-
-def ranking_agreement(
-    first: Mapping[str, Areas], second: Mapping[str, Areas], *, draws: int = 1000, seed: int = 0
-) -> Estimate:
-    """Do two evaluations of the same images rank the estimators alike? Spearman's correlation of their A.
-
-    The interval resamples images, the same draw for both. NaN for fewer than two estimators.
-
-    >>> from fpa import Fidelity
-    >>> x = np.linspace(0, 1, 3)
-    >>> good = Fidelity.from_curves([[4, 1, 0], [2, 1, 0]], [[4, 4, 0], [2, 2, 0]], x)
-    >>> poor = Fidelity.from_curves([[4, 2, 0], [2, 1, 0]], [[4, 3, 0], [2, 1, 0]], x)
-    >>> ranking_agreement({"ig_sum": good, "vg_abs": poor}, {"ig_sum": poor, "vg_abs": good})
-    Estimate(value=-1.0, low=-1.0, high=-1.0)
-    """
-    names = list(first)
-    if missing := [name for name in names if name not in second]:
-        raise InputError(f"the second evaluation has no estimators {missing}: both need the same")
-    chosen = [evaluation[name] for evaluation in (first, second) for name in names]
-    kept = intervals.shared_images({str(place): fidelity for place, fidelity in enumerate(chosen)})
-    areas = np.stack([(fidelity.lif_areas - fidelity.mif_areas)[kept] for fidelity in chosen])
-    drawn = np.split(intervals.resampled_means(areas, draws, seed), 2, axis=1)
-    means = np.split(areas.mean(axis=1), 2)
-    return estimate(spearman(*means), spearman(*drawn))
-
-
-def _ordered_oppositely(differences: Floats) -> Bools:
-    """[..., 2, P] -> [..., P]: MIF is good where small, LIF where large: with equal signs they disagree."""
-    return np.sign(differences[..., 0, :]) * np.sign(differences[..., 1, :]) > 0

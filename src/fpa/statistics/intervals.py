@@ -31,8 +31,12 @@ MOST_DRAWS = 1_000_000
 """Of a bootstrap."""
 
 
+FEWEST_RESAMPLED = 100
+"""Fewer images have no bootstrap interval: it would contain the truth in less than 93 % of cases."""
+
+
 class Estimate(NamedTuple):
-    """A number with the ends of its 95 % bootstrap interval."""
+    """A number with the ends of its 95 % interval; NaN where it has none."""
 
     value: float
     low: float
@@ -43,15 +47,18 @@ def share_kept(values: Arrayish, whole: Arrayish, *, draws: int = 1000, seed: in
     """The mean over images of each column of `values` [N, K] as a share of the mean of `whole` [N].
 
     A ratio of means, so that images with a `whole` next to 0 do not count more than others. The interval
-    resamples images, the same draw for all.
+    resamples images, the same draw for all; under 100 images there is none (NaN).
 
-    >>> share_kept([[2.0, 1.0], [4.0, 2.0]], [2.0, 4.0])
+    >>> share_kept([[2.0, 1.0], [4.0, 2.0]] * 50, [2.0, 4.0] * 50)
     [Estimate(value=1.0, low=1.0, high=1.0), Estimate(value=0.5, low=0.5, high=0.5)]
     """
     parts = floats("values", values)
     total = floats("whole", whole)
     if parts.ndim != 2 or total.shape != parts.shape[:1]:
         raise InputError(f"values must be [N, K] and whole [N], got {list(parts.shape)}, {list(total.shape)}")
+    check_draws(draws, seed)
+    if len(total) < FEWEST_RESAMPLED:
+        return [*map(without_interval, parts.mean(axis=0) / total.mean())]
     means = resampled_means(np.concatenate([total[None], parts.T]), draws, seed)
     drawn = means[:, 1:] / means[:, :1]
     return [*map(estimate, parts.mean(axis=0) / total.mean(), drawn.T)]
@@ -112,9 +119,7 @@ def resampled_means(values: Floats, draws: int, seed: int) -> Floats:
     n = values.shape[1]
     if n < 2:
         raise InputError(f"a bootstrap needs at least 2 images, got {n}")
-    if not 1 <= draws <= MOST_DRAWS:
-        raise InputError(f"a bootstrap needs 1 to {MOST_DRAWS:,} draws, got {draws}")
-    at_least("seed", seed, 0)
+    check_draws(draws, seed)
     rng = np.random.default_rng(seed)
     means = np.empty((draws, len(values)))
     at_once = max(1, 2**21 // n)  # bounds the memory: about 50 MB, whatever n and draws
@@ -127,10 +132,22 @@ def resampled_means(values: Floats, draws: int, seed: int) -> Floats:
     return means
 
 
-def percentile_ends(drawn: Floats, level: float) -> tuple[float, float]:
-    """The ends of the middle `level` of the numbers drawn; NaN if one of them is undefined."""
+def check_draws(draws: int, seed: int) -> None:
+    """Refuse what no bootstrap can be made with."""
+    if not 1 <= draws <= MOST_DRAWS:
+        raise InputError(f"a bootstrap needs 1 to {MOST_DRAWS:,} draws, got {draws}")
+    at_least("seed", seed, 0)
+
+
+def check_level(level: float) -> None:
+    """Refuse what is no level of an interval."""
     if not 0 < level < 1:
         raise InputError(f"the level of an interval must lie between 0 and 1, got {level}")
+
+
+def percentile_ends(drawn: Floats, level: float) -> tuple[float, float]:
+    """The ends of the middle `level` of the numbers drawn; NaN if one of them is undefined."""
+    check_level(level)
     ordered = np.sort(drawn)
     beyond = math.floor((1 - level) / 2 * len(ordered) + 1e-9)  # 0.025 is a little more than 2.5 % in binary
     if np.isnan(ordered[-1]):
@@ -141,6 +158,11 @@ def percentile_ends(drawn: Floats, level: float) -> tuple[float, float]:
 def estimate(value: SupportsFloat, drawn: Floats) -> Estimate:
     """A number and the interval of those drawn for it."""
     return Estimate(float(value), *percentile_ends(drawn, 0.95))
+
+
+def without_interval(value: SupportsFloat) -> Estimate:
+    """A number of too few images, or among ties."""
+    return Estimate(float(value), math.nan, math.nan)
 
 
 def to_numpy(name: str, values: Any, dtype: Any = None) -> npt.NDArray[Any]:
@@ -227,6 +249,11 @@ class PairedTest(NamedTuple):
     used: int
     """The number of images, those that both use."""
 
+    @classmethod
+    def unknown(cls) -> "PairedTest":
+        """What fewer than two images leave."""
+        return cls(math.nan, math.nan, math.nan, p=math.nan, p_larger=math.nan, p_smaller=math.nan, used=0)
+
 
 @checked
 def paired_test(first: Areas, second: Areas, of: Literal["area", "mif", "lif"] = "area") -> PairedTest:
@@ -251,7 +278,7 @@ def paired_test(first: Areas, second: Areas, of: Literal["area", "mif", "lif"] =
 
 
 def holm(p: npt.ArrayLike) -> Floats:
-    r"""Holm's correction of p-values: reject where the result is under the level of all tests together.
+    r"""Holm's correction of p-values [..., m]: reject where the result is under the level of all m together.
 
     With $p_{(1)} \le \dots \le p_{(m)}$: $\tilde p_{(k)} = \max_{j \le k} \min(1, (m - j + 1) p_{(j)})$.
 
@@ -259,9 +286,10 @@ def holm(p: npt.ArrayLike) -> Floats:
     [0.03, 0.06, 0.06]
     """
     values = np.asarray(p, dtype=np.float64)
-    order = np.argsort(values)
+    order = np.argsort(values, axis=-1)
+    scaled = np.take_along_axis(values, order, axis=-1) * np.arange(values.shape[-1], 0, -1)
     adjusted = np.empty_like(values)
-    adjusted[order] = np.minimum(1, np.maximum.accumulate(values[order] * np.arange(values.size, 0, -1)))
+    np.put_along_axis(adjusted, order, np.minimum(1, np.maximum.accumulate(scaled, axis=-1)), axis=-1)
     return adjusted
 
 

@@ -290,7 +290,7 @@ def _fpa_on_examples(model: Result, examples: Examples) -> Figure:
 def _area_of_best(results: Results, name: str) -> Figure:
     """What A is, on the mean curves of a model's best explanation."""
     model = results.models[name]
-    finest = best(model)
+    finest = best(model) or next(iter(model.fidelity))
     title = f"{style.drawn_names(results)[finest]}, {style.legend_title(results).lower()}: "
     return definition_of_area(
         model.evaluation.fractions,

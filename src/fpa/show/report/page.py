@@ -18,6 +18,7 @@ from fpa.show.report.explorer import explorer_data, numbers
 from fpa.show.report.verdict import verdict
 from fpa.show.tables import column_of
 from fpa.statistics.contradictions import KINDS
+from fpa.statistics.orders import ALPHA
 from fpa.study.folder import SHOWN
 
 _MADE_WITH = ("versions", "device", "precision", "threads", "seeds")
@@ -58,6 +59,7 @@ def write_report(results: Results, path: str | Path, command: str | None = None)
         agreement={name: _agreement(model) for name, model in models.items()} if len(scores) > 1 else {},
         areas={name: column_of(results, name).cells for name in models},
         scope=scope.sentences(results),
+        agreeing=scope.sentences(results, scope.BY_KIND),
         matrices=_matrices(results),
         marks=scope.MARKS,
         explained={
@@ -125,11 +127,11 @@ def _surer(results: Results, score: str) -> list[str]:
     for name, model in results.models.items():
         if worse := worse_than_best(model, score):
             first = names[best(model, score)]
-            surely = sum(p < 0.05 for p in worse.values())
+            surely = sum(p < ALPHA for p in worse.values())
             lines.append(
                 f"{model_name(name)}: {first} is surely better than {surely} of {len(worse)} others."
             )
-    return [*lines, "(Paired t-tests over images, Holm-corrected, level 0.05.)"] if lines else []
+    return [*lines, "(Paired tests over images, Holm-corrected over all pairs, level 0.05.)"] if lines else []
 
 
 def _agreement(model: Result) -> tuple[list[str], list[list[float | None]]]:
@@ -167,7 +169,7 @@ def _disagreements(results: Results) -> dict[str, tuple[list[str], dict[tuple[st
             for pair in pairs:
                 state = ""
                 if pair.opposite:
-                    state = "significant" if pair.contradiction else "opposite"
+                    state = "surely opposite" if pair.contradiction else "opposite"
                 states.setdefault((pair.first, pair.second), {})[name] = state
             counts.append(summary.of_pairs(model.reliability.counts(kind)))
         if states:

@@ -13,12 +13,13 @@ def verdict(results: Results) -> str:
 
     Counted are pairs of a signed and an unsigned estimator (all pairs, if there is no such pair) that the
     mean area under MIF ranks one way and the one under LIF the other: `Reliability.opposite`, with its 95 %
-    bootstrap interval over images. In a study, the first model trained with FPA is compared with the first
-    one trained without augmentation or, if there is none, with the first other one. The rules, all of them:
+    interval from the tests of the pairs. In a study, the first model trained with FPA is compared with the
+    first one trained without augmentation or, if there is none, with the first other one. The rules, all of
+    them:
 
-    - Fewer or more such pairs, and the two intervals do not overlap: FPA makes it more, or less, consistent.
+    - Fewer or more such pairs, and the intervals do not overlap: FPA makes it contradict itself less or more.
     - Fewer or more, but the intervals overlap: the same in weaker words, and that it may be chance.
-    - As many: FPA changes nothing; if there are none at all, that the evaluation was consistent without it.
+    - As many: FPA changes nothing; if there are none at all, that the evaluation agreed without it.
     - Better, but over half of the pairs are still in opposite order with FPA: that too.
     - One model, or none with FPA: that its effect is not known.
     - Models trained elsewhere: what such pairs mean, and where to go from there; under 100 images, that these
@@ -72,12 +73,12 @@ def verdict(results: Results) -> str:
 def _judgement(before: Estimate, after: Estimate, pairs: int) -> str:
     if after.value == before.value:
         if after.value == 0:
-            return "The evaluation is consistent with and without FPA, which changes nothing here"
+            return "The evaluation agrees with itself with and without FPA, which changes nothing here"
         return "FPA does not change how often the evaluation contradicts itself here"
     better = after.value < before.value
     apart = after.high < before.low if better else after.low > before.high
     if apart:
-        sentence = f"FPA makes the evaluation {'more' if better else 'less'} consistent here"
+        sentence = f"FPA makes the evaluation contradict itself {'less' if better else 'more'} often here"
     else:
         sentence = f"With FPA the evaluation contradicts itself {'less' if better else 'more'} often here"
         sentence += ", but the intervals overlap: the difference may be chance"

@@ -6,26 +6,26 @@ from fpa.notes import Kind
 from fpa.show.words.reader import Phrase, Reader
 
 Counts = Mapping[str, Sequence[int]]
-"""By kind of pair: how many there are, how many are in opposite order, and of these significantly."""
+"""By kind of pair: how many there are, how many are in opposite order, and of these surely."""
 
 
 def _consistent(reader: Reader, *, images: int, kinds: Counts) -> str:
-    return f"no significant contradiction in {images:,} images: {_counted(kinds)}"
+    return f"no pair is surely in opposite order, by {images:,} images: {_counted(kinds)}"
 
 
 def _not_consistent(reader: Reader, *, kinds: Counts) -> str:
-    return f"not consistent: {_counted(kinds)}"
+    return f"some pairs are surely in opposite order: {_counted(kinds)}"
 
 
 def _counted(kinds: Counts) -> str:
     return ", ".join(
-        f"{kind} ({opposite} of {pairs} in opposite order, {significant} significantly)"
-        for kind, (pairs, opposite, significant) in kinds.items()
+        f"{kind} ({opposite} of {pairs} in opposite order, {surely} surely)"
+        for kind, (pairs, opposite, surely) in kinds.items()
     )
 
 
 def _contradictions(reader: Reader, *, pairs: Sequence[Sequence[str]], more: int) -> str:
-    return f"cannot be ordered, because MIF and LIF contradict each other: {_named(reader, pairs, more)}"
+    return f"cannot be ordered, because they are surely in opposite order: {_named(reader, pairs, more)}"
 
 
 def _ties(reader: Reader, *, pairs: Sequence[Sequence[str]], more: int) -> str:

@@ -1,5 +1,6 @@
 """The words for why an audit comes to its verdict."""
 
+import math
 from collections.abc import Sequence
 
 from fpa.errors import percent
@@ -7,7 +8,7 @@ from fpa.notes import Kind
 from fpa.show.words.reader import Phrase, Reader, listed, output_name
 
 MEANINGS = {
-    "reliable": "masking pixels of this model compares signed with unsigned explanations consistently",
+    "reliable": "MIF and LIF agree on which signed and unsigned explanations of this model are better",
     "unreliable": "masking pixels of this model tests the model, not the explanations",
     "cannot tell": "it is unclear whether masking pixels of this model tests the explanations",
 }
@@ -48,24 +49,24 @@ def _too_few_estimators(reader: Reader, *, pairs: int, by_chance: float) -> str:
     return f"too few estimators: {pairs} pairs of a signed and an unsigned one {agree}"
 
 
-def _opposite_pairs(
-    reader: Reader,
-    *,
-    opposite: Sequence[float],
-    pairs: int,
-    significant: int,
-    side: str,
-    limit: float | None,
-    by_chance: float,
-) -> str:
+_AGAINST = {"below": "no more than", "above": "more than", "across": "on both sides of"}
+
+
+def _opposite_pairs(reader: Reader, *, opposite: Sequence[float], pairs: int, allowed: int, side: str) -> str:
     value, low, high = opposite
-    compared = "too few for a limit"
-    if limit is not None:
-        unrelated = f"under which unrelated rankings fall in {percent(by_chance)} of cases"
-        compared = f"{side} the limit of {limit:.3g}, {unrelated}"
     return (
         f"MIF and LIF rank {value:.0f} of {pairs} pairs of a signed and an unsigned estimator in opposite "
-        f"order (95 % interval {low:.0f} to {high:.0f}, {significant} significantly; {compared})"
+        f"order (by paired tests {low:.0f} to {high:.0f}, {_AGAINST[side]} the {allowed} allowed)"
+    )
+
+
+def _agreeing_by_chance(
+    reader: Reader, *, pairs: int, allowed: int, alike: float, groups: float, apart: float
+) -> str:
+    return (
+        f"what no number of images excludes: rankings that have nothing to do with each other have at most "
+        f"{allowed} of {pairs} pairs in opposite order in {percent(alike)} of cases, in {percent(groups)} "
+        f"where signed and unsigned estimators are two groups {apart:g} standard deviations apart"
     )
 
 
@@ -73,10 +74,11 @@ def _output_kept(
     reader: Reader, *, output: str, masked: int, kept: Sequence[float], side: str, limit: float
 ) -> str:
     value, low, high = kept
-    return (
-        f"with {masked} % of the pixels masked at random the {output_name(output)} keeps {percent(value)} of "
-        f"its size ({percent(low)} to {percent(high)}; {side} the limit of {percent(limit)})"
-    )
+    keeps = f"with {masked} % of the pixels masked at random the {output_name(output)} keeps {percent(value)}"
+    if math.isnan(low):
+        return f"{keeps} of its size (too few images for an interval; the limit is {percent(limit)})"
+    within = f"{percent(low)} to {percent(high)}; {side} the limit of {percent(limit)}"
+    return f"{keeps} of its size ({within})"
 
 
 def _chance_unknown(reader: Reader, *, labels: int) -> str:
@@ -109,6 +111,7 @@ PHRASES: dict[Kind, Phrase] = {
     Kind.TOO_FEW_IMAGES: _too_few_images,
     Kind.TOO_FEW_ESTIMATORS: _too_few_estimators,
     Kind.OPPOSITE_PAIRS: _opposite_pairs,
+    Kind.AGREEING_BY_CHANCE: _agreeing_by_chance,
     Kind.OUTPUT_KEPT: _output_kept,
     Kind.CHANCE_UNKNOWN: _chance_unknown,
     Kind.OTHER_OUTPUT: _other_output,

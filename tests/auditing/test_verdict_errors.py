@@ -1,0 +1,96 @@
+"""How often a verdict on the contradictions is wrong: a short form of research/verdict_errors.py."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import fpa
+from fpa.auditing.rule import Evidence, judge
+from fpa.explanation import Settings
+from fpa.scores.fidelity import Fidelity
+from fpa.statistics import reliability
+from fpa.statistics.intervals import Estimate
+
+SIGNED = {f"signed-{place}": True for place in range(3)} | {f"unsigned-{place}": False for place in range(6)}
+KEPT = {10: Estimate(0.95, 0.94, 0.96)}
+AUDITS = 40
+
+
+def as_fidelity(mif, lif):
+    """Straight lines that have these areas in percent."""
+    lines = (np.stack([np.ones(len(side)), 2 * side / 100 - 1], axis=1) for side in (mif, lif))
+    return Fidelity.from_curves(*lines, [0, 1], normalise="none")
+
+
+def verdicts(means, *, images=100, correlation=0.0, skewed=False):
+    """The verdicts of audits whose nine estimators have these mean areas [2, 9], in sd of their noise."""
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(AUDITS):
+        noise = rng.normal(size=(2, 9, images))
+        noise[1] = correlation * noise[0] + np.sqrt(1 - correlation**2) * noise[1]
+        if skewed:
+            noise = (np.exp(noise) - np.exp(0.5)) / np.sqrt((np.e - 1) * np.e)
+        mif, lif = 50 + 5 * (np.asarray(means)[..., None] + noise)
+        nine = {name: as_fidelity(mif[place], lif[place]) for place, name in enumerate(SIGNED)}
+        agreement = reliability(nine, SIGNED, draws=100)
+        evidence = Evidence(
+            images=images, used=images, accuracy=0.9, labels=images, chance=0.1,
+            change=Estimate(0.9, 0.8, 1.0), signed=3, unsigned=6,
+            opposite=agreement.opposite["signed-unsigned"],
+            contradictions=agreement.counts().significant, kept=KEPT,
+        )  # fmt: skip
+        found.append(judge(evidence)[0])
+    return found
+
+
+def ladder(step):
+    """Signed and unsigned estimators in turn, each a step better than the next by both."""
+    place = step * np.array([1, 4, 7, 0, 2, 3, 5, 6, 8])
+    return [place, -place]
+
+
+@pytest.mark.parametrize("correlation", [0, 0.38, 0.7])
+def test_estimators_that_are_equally_good_are_no_contradiction(correlation):
+    assert verdicts(np.zeros((2, 9)), correlation=correlation) == ["cannot tell"] * AUDITS
+    assert verdicts(np.zeros((2, 9)), correlation=correlation, skewed=True) == ["cannot tell"] * AUDITS
+
+
+@pytest.mark.parametrize("correlation", [0, 0.7])
+def test_estimators_that_mif_and_lif_order_alike_are_never_called_unreliable_for_being_close(correlation):
+    assert "unreliable" not in verdicts(ladder(0.05), correlation=correlation)
+    assert verdicts(ladder(1.0), correlation=correlation) == ["reliable"] * AUDITS
+
+
+def test_where_one_false_claim_decides_it_is_rare():
+    """Three pairs surely opposite, nine tied by MIF: one of these taken for opposite would be a fourth."""
+    mif = [0, 0, 0, 3, 3, 3, 0, 0, 0]
+    lif = [-3, 3, 3, 0, 0, 0, -9, -9, -9]
+    assert verdicts([mif, lif]).count("unreliable") <= 4  # 5 % of 40 are 2; 4 are within chance
+    four = [-3, -3, 3, 0, 0, 0, -9, -9, -9]
+    assert verdicts([mif, four]) == ["unreliable"] * AUDITS  # six pairs
+
+
+class Homogeneous(nn.Module):
+    """A ReLU network without biases: twice the image, twice the logits."""
+
+    def __init__(self):
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.first = nn.Linear(64, 24, bias=False)
+            self.last = nn.Linear(24, 3, bias=False)
+
+    def forward(self, images):
+        return self.last(torch.relu(self.first(images.flatten(1))))
+
+
+def test_two_families_that_are_one_map_are_counted_once():
+    """Without biases the gradient is the same all along the path from 0: IG is gradient times input."""
+    images = torch.randn(60, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    names = ["random", "ig_sum", "vgx_sum", "ig_abs", "vgx_abs", "vg_abs", "sg_abs"]
+    how = {"settings": Settings(ig_steps=4, sg_samples=4), "points": 5, "progress": False}
+    result = fpa.evaluate(Homogeneous(), images, names, **how)
+    assert result.reliability.duplicates == {"vgx_sum": "ig_sum", "vgx_abs": "ig_abs"}
+    assert result.reliability.counts().pairs == 3

@@ -15,7 +15,7 @@ from fpa.engine.tasks import Model, Targets
 from fpa.errors import InputError
 from fpa.explanation import Estimator, RawMap, Task, make_task, raw_maps_of
 from fpa.explanation.paper import IntegratedGradients, SmoothGrad, SquaredSmoothGrad, VanillaGradient
-from fpa.masking import MaskingLike, check_mask, get_masking
+from fpa.masking import MaskingLike, check_mask, get_masking, lent
 from fpa.perturbation import perturbation_curves, ranks
 from fpa.values import checked
 
@@ -149,7 +149,8 @@ def remove(
     for name, tensor in (("images", images), ("mask", mask)):
         check_plain(name, tensor)
     check_mask(images, mask)
-    return get_masking(masking)(images, mask, noise)
+    removal = get_masking(masking)
+    return removal(lent(removal, images), lent(removal, mask), lent(removal, noise))
 
 
 def _raw_map(raw_map: RawMap, task: Task) -> Tensor:

@@ -294,6 +294,15 @@ def shape_or_type(value: Any) -> str:
     return str(list(value.shape)) if plain else type(value).__name__
 
 
+def is_fpas(value: Any) -> bool:
+    """Whether a class, a function or the class of an object comes with fpa.
+
+    >>> is_fpas(is_fpas), is_fpas(partial(print))
+    (True, False)
+    """
+    return name_of(value).partition(":")[0].partition(".")[0] == "fpa"
+
+
 def name_of(value: Any) -> str:
     """Where a class, a function or the class of an object is to be found: `module:name`."""
     if isinstance(value, partial):

@@ -54,6 +54,8 @@ class ImageSource(ABC):
     """Whether true classes may be known; False where it is certain that none is."""
     count: int | None
     """The number of images; None where a stream does not say."""
+    total: int | None = None
+    """How many there are before `count` chooses, numbered from 0 on; None where that is not known."""
     indexed: bool
     """Whether any block can be read alone; a stream has to be read from its start."""
     classes: list[str] | None
@@ -135,7 +137,9 @@ class ImageSource(ABC):
         needed = self._available or self.count
         sides = list(self.first.shape[2:])
         shape = list(self._masks.shape)
-        if self._masks.dtype != torch.bool or shape[1:] != sides or shape[0] < (needed or 1):
+        # The first ones of a stream are among images that nobody has counted.
+        fits = shape[0] == needed if self.indexed else shape[0] >= (needed or 1)
+        if self._masks.dtype != torch.bool or shape[1:] != sides or not fits:
             expected = f"bool [{needed or 'M'}, {sides[0]}, {sides[1]}], a mask for each image"
             raise InputError(f"masks must be {expected}, got {self._masks.dtype} {shape}")
         if self.has_masks:

@@ -34,6 +34,7 @@ class BroughtSource(ImageSource):
 
     def _limited(self, total: int) -> int:
         count = self._choose(self._limit, range(total))
+        self.total = None if self._batches.numbered else total
         if self._chosen is not None and not self._batches.numbered:
             self.numbers = self._chosen.tolist()
         return count

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils import data as torch_data
 
 from fpa.data.normalisation import as_normalisation
-from fpa.data.splits import watched
+from fpa.data.splits import check_labels, watched
 from fpa.errors import InputError, warn
 from fpa.values import shown
 
@@ -310,6 +310,7 @@ class ImageBatches:
         self.seen = set[int]()
         self._shape = list[int]()
         self._needed = self._warned = False
+        self._checks_labels = numbers  # in training, what is below 0 may be left out on purpose
         self.numbered = False
         """Whether the batches bring the numbers of their images."""
         source = watched(iter(self.source))
@@ -352,7 +353,10 @@ class ImageBatches:
         if self.numbered:
             indices = whole_numbers("indices", numbers, count)
             self._check_new(indices.tolist())
-        return images, whole_numbers("labels", labels, count), indices
+        classes = whole_numbers("labels", labels, count)
+        if self._checks_labels:
+            check_labels(classes, indices)
+        return images, classes, indices
 
     def _check_new(self, numbers: list[int]) -> None:
         """Refuse numbers of images that came before: then they number something else, or images repeat."""

@@ -30,6 +30,12 @@ class Normalisation:
         if not fits or min(self.std) <= 0:
             values = f"mean {list(self.mean)} and std {list(self.std)}"
             raise InputError(f"a normalisation needs a mean and a positive std for every channel: {values}")
+        # Pixels are in 0..1: no mean or deviation of theirs is anywhere near these.
+        if min(self.mean) < -1 or max(self.mean) > 2 or max(self.std) > 10:
+            values = f"mean {list(self.mean)} and std {list(self.std)}"
+            raise InputError(
+                f"a normalisation is for pixels in 0..1: divide those for 0..255 by 255: {values}"
+            )
 
     def __call__(self, images: Tensor) -> Tensor:
         """Bytes, or floats in 0..1, [..., C, H, W] to normalised float32."""

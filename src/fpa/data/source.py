@@ -16,7 +16,15 @@ from fpa.data.brought import BatchedSource, StreamSource
 from fpa.data.loaders import ImageBatches, Normaliser, in_order, single_images
 from fpa.data.normalisation import Normalisation
 from fpa.data.sets import check_normalised, load_evaluation_data
-from fpa.data.splits import UNREADABLE, USUAL_SIDE, ImageData, fixed_choice, read_batches, unreadable
+from fpa.data.splits import (
+    UNREADABLE,
+    USUAL_SIDE,
+    ImageData,
+    check_labels,
+    fixed_choice,
+    read_batches,
+    unreadable,
+)
 from fpa.errors import InputError, at_least
 from fpa.values import checked
 
@@ -124,6 +132,7 @@ class EvaluationSource(IndexedSource):
         self._workers = 0
         self._foreground = data.test.foreground
         self.has_masks = self._foreground is not None
+        check_labels(data.test.labels[data.evaluation], data.evaluation)
         outputs = data.test.labels if outputs is None else outputs[:-1]
         self.has_labels = bool((outputs >= 0).any())
         self.count = self._choose(count, data.evaluation.tolist())
@@ -131,6 +140,7 @@ class EvaluationSource(IndexedSource):
         if self._chosen is not None:
             self._data = replace(data, evaluation=data.evaluation[self._chosen])
         self.numbers = self._data.evaluation.tolist()
+        self.total = len(data.test)
         # Read here, in this process: workers would be started for a few images, and again for the rest.
         readable = (block.images for block in self.blocks(PROBE) if len(block.images))
         first = next(readable, None)

@@ -139,6 +139,14 @@ class FileSplit:
 Split = ArraySplit | FileSplit
 
 
+def check_labels(labels: Tensor, numbers: Tensor) -> None:
+    """Refuse labels below -1, which stands for an unknown one, of images with these numbers."""
+    wrong = (labels < -1).nonzero().flatten().tolist()
+    if wrong:
+        first = f"{int(labels[wrong[0]])} of image {int(numbers[wrong[0]])}"
+        raise InputError(f"labels must be numbers of classes, or -1 for an unknown one; got {first}")
+
+
 @dataclass(frozen=True, eq=False)
 class ImageData:
     """A data set: its two splits, and what a model and an evaluation need to know about them.

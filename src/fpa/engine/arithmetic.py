@@ -19,6 +19,7 @@ from fpa.engine.folding import bfloat16_copy, fold_batch_norm, private_copy
 from fpa.engine.outputs import OUTPUTS, Output
 from fpa.errors import InputError, unknown, warn
 from fpa.models.wrap import untouched
+from fpa.values import name_of
 
 PassKind = Literal["gradients", "forwards", "exact"]
 """What a pass is for: a gradient, a point of a curve, or the unmasked logits, which are never rounded."""
@@ -192,8 +193,14 @@ def _gradient(logits: Tensor, targets: Tensor, rows: Tensor, output: Output) -> 
         raise InputError("the logits cannot be differentiated: the model detaches them from its input")
     # Outputs such as log_odds are differences of nearly equal numbers: not in bfloat16.
     exact = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    # Rows do not see each other, so the gradient of the sum holds the gradient of every row.
-    (gradient,) = torch.autograd.grad(output(exact, targets, targets).sum(), rows)
+    try:
+        # Rows do not see each other, so the gradient of the sum holds the gradient of every row.
+        (gradient,) = torch.autograd.grad(output(exact, targets, targets).sum(), rows)
+    except RuntimeError as error:
+        if "modified by an inplace operation" not in str(error):
+            raise
+        which = f"the model, or the output {name_of(output.function)},"
+        raise InputError(f"{which} changes in place what its gradient is made of: use a copy") from error
     return gradient
 
 

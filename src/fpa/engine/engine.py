@@ -129,6 +129,12 @@ class Engine:
         return private
 
     @property
+    def weights_when_made(self) -> dict[str, Tensor]:
+        """The parameters and buffers that the model had when the engine was made; {} if it has no copy."""
+        own = self._plain.module
+        return {} if self._plain.borrowed else dict(own.named_parameters()) | dict(own.named_buffers())
+
+    @property
     def accumulate(self) -> torch.dtype:
         """The precision of images, sums and results: float32, or float64 for a float64 model."""
         return torch.float64 if self.dtype == torch.float64 else torch.float32

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fpa.errors import InputError, unknown
+from fpa.values import is_fpas
 
 Values = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(logits [N, classes], the classes followed [N], the true ones [N]) -> values [N]."""
@@ -25,7 +26,10 @@ class Output:
 
     def __call__(self, logits: Tensor, targets: Tensor, labels: Tensor) -> Tensor:
         """The values [N]."""
-        return self.function(logits, targets, labels)
+        if is_fpas(self.function):
+            return self.function(logits, targets, labels)
+        # Copies: other outputs are made of the same logits, and a function of one's own may work in place.
+        return self.function(logits.clone(), targets.clone(), labels.clone())
 
 
 OUTPUTS: dict[str, Output] = {}

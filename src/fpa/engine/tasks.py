@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from fpa.engine.engine import Engine
 from fpa.engine.outputs import explained_output
-from fpa.errors import InputError
+from fpa.errors import InputError, at_least
 from fpa.masking import Masking, MaskingLike, get_masking
 from fpa.notes import Kind, Note, Plain, Severity
 
@@ -50,6 +50,7 @@ def make_task(
     output = explained_output(output, ())
     images = engine.images(images)
     # Everything is checked before the first pass.
+    at_least("seed", seed, 0)
     numbers = check_indices(indices, len(images))
     removal = get_masking(masking)
     logits = engine.predict(images)

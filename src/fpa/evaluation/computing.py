@@ -15,6 +15,7 @@ from torch import Tensor
 from fpa.data import ImageBlock, sketches
 from fpa.engine.devices import sent
 from fpa.engine.engine import Engine
+from fpa.engine.lending import model_lent, shared_results_kept
 from fpa.engine.tasks import Task, problems
 from fpa.errors import InputError
 from fpa.evaluation.plan import Plan
@@ -25,6 +26,7 @@ from fpa.models.saved import fingerprint
 from fpa.perturbation import Curves, curves_of, features_of, not_finite, segment_count
 from fpa.perturbation.features import Features
 from fpa.scores.score import Block, Score
+from fpa.values import is_fpas
 
 K = TypeVar("K")
 
@@ -250,13 +252,20 @@ def _scores(plan: Plan, block: Block, rows_explained_again: Sequence[int]) -> di
 
 def _values(score: Score, block: Block, count: int) -> Mapping[str, Tensor]:
     """The values [count] that a score gives for every estimator."""
-    values = score(block)
+    values = score(block) if is_fpas(score) else _values_of_users_own(score, block)
     for name in block.estimators:
         shape = list(values[name].shape) if name in values else "nothing"
         if shape != [count]:
             needed = f"must give [{count}] values for {name}"
             raise InputError(f"the score {score.name} {needed}, but gave {shape}")
     return values
+
+
+def _values_of_users_own(score: Score, block: Block) -> Mapping[str, Tensor]:
+    """The values of a score that may work in place: on copies, and it must leave alone what is shared."""
+    name = f"the score {score.name}"
+    with shared_results_kept(block._shared, name), model_lent(block.task.engine, name):
+        return score(block.lent())
 
 
 def _sorted_sum(maps: Tensor) -> Tensor:

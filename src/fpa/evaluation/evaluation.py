@@ -67,6 +67,7 @@ class Evaluation:
             fractions_lif=self.shares_lif[estimator] if self.shares_lif else None,
             normalise="each" if self.divided else "none",
             keep=keep,
+            indices=self.indices,
         )
 
     @property

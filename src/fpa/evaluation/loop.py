@@ -303,6 +303,8 @@ def suited(plan: Plan, source: ImageSource, judge: Engine | None = None) -> Plan
         source.check_numbers()
     for name, estimator in plan.estimators.items():
         estimator.raw.check(name, source.numbers or range(source.count or 0), source.first.shape[1:])
+        if source.total is not None:
+            estimator.raw.check_total(name, source.total)
     card = getattr(judge.model, "card", None) if judge else None
     given = replace(
         plan.given,

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from fpa.notes import Kind, Note, Plain, Severity
 from fpa.scores.fidelity import Fidelity
 from fpa.showing import clause
-from fpa.statistics.contradictions import Reliability, reliability
+from fpa.statistics.contradictions import Reliability, mif_lif_agreement
 from fpa.statistics.intervals import Estimate
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def logit_offset(
             moved.append(name)
     # Both must count the same pairs: what said the same as another by the logit enters none by either.
     counted = {name: sign for name, sign in signed.items() if name not in agreement.duplicates}
-    agreement_centred = reliability(fidelity_centred, counted)
+    agreement_centred = mif_lif_agreement(fidelity_centred, counted)
     return LogitOffset(
         offset=mean_offset(evaluation.unmasked, centred.unmasked),
         areas=areas,

@@ -24,7 +24,7 @@ from fpa.evaluation.stored_plan import ScoreFacts
 from fpa.notes import Kind, Note, Severity
 from fpa.scores.fidelity import Fidelity
 from fpa.statistics.baselines import Beats, beats
-from fpa.statistics.contradictions import Reliability, reliability
+from fpa.statistics.contradictions import Reliability, mif_lif_agreement
 from fpa.statistics.intervals import ENOUGH_IMAGES, PairedTest, above_chance, half_width
 from fpa.statistics.proportions import wilson
 
@@ -83,9 +83,14 @@ class Result:
             dead = set()  # then scoring the first of them says why
         fidelity = {key: evaluation.fidelity(key, keep=keep) for key in evaluation.mif if key not in dead}
         plan = description.plan
-        agreement = reliability(fidelity, plan.signed, families=plan.families)
         return cls(
-            name, evaluation, fidelity, agreement, description, examples=examples, history=history or {}
+            name,
+            evaluation,
+            fidelity,
+            mif_lif_agreement(fidelity, plan.signed, plan.families),
+            description,
+            examples=examples,
+            history=history or {},
         )
 
     @classmethod
@@ -98,7 +103,7 @@ class Result:
         examples: Examples | None = None,
     ) -> "Result":
         """An evaluation as it is, without scores: there may be no image that all could be scored over."""
-        return cls(name, evaluation, {}, reliability({}, {}), description, examples=examples)
+        return cls(name, evaluation, {}, mif_lif_agreement({}, {}), description, examples=examples)
 
     def over(self, images: NDArray[np.bool_]) -> "Result":
         """The same evaluation scored over these images, bool [N]; itself where its scores are over them."""

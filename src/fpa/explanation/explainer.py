@@ -14,7 +14,7 @@ from torch import Tensor
 from fpa.engine.tasks import Model, Targets, Task, make_task, problems
 from fpa.errors import warn
 from fpa.explanation.estimator import Estimator, Estimators, get_estimators
-from fpa.explanation.raw_maps import RawMap, Settings, gradient_maps
+from fpa.explanation.raw_maps import RawMap, Settings, gradient_maps, own_task
 from fpa.masking import MaskingLike
 from fpa.showing import clause
 from fpa.values import checked
@@ -82,6 +82,6 @@ def _raw_maps(task: Task, estimators: Mapping[str, Estimator]) -> Iterator[tuple
         values = shared.pop(raw_map, None)
         if values is None:
             task.engine.watch(estimators[names[0]].label(names[0]).text)
-            values = raw_map.raw_map(names[0], task)
+            values = raw_map.raw_map(names[0], own_task(raw_map, task))
         for name in names:
             yield name, estimators[name].scaled(values, task.images)

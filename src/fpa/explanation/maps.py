@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from fpa.data.loaders import as_tensor
+from fpa.engine.lending import model_lent
 from fpa.engine.tasks import Task
-from fpa.errors import InputError, unknown
+from fpa.errors import InputError, counted, unknown
 from fpa.explanation.facts import Reduction
 from fpa.explanation.raw_maps import FAMILIES, RawMap, checked_map, in_parts, register
 from fpa.files import named_arrays
@@ -108,6 +109,12 @@ class Maps(RawMap):
             expected = f"{sides} or {[channels, *sides]} for an image"
             raise InputError(f"estimator {name}: {self._called} must be {expected}, got {own}")
 
+    def check_total(self, name: str, total: int) -> None:
+        """Refuse more maps than images: they are those of other images."""
+        if len(self.values) > total:
+            maps = f"{self._called} are {len(self.values)}, one for each image of the data set in its order"
+            raise InputError(f"estimator {name}: {maps}, but there are {counted(total)}")
+
     def raw_map(self, name: str, task: Task) -> Tensor:
         """The rows of these images."""
         rows = self.values[torch.as_tensor(task.indices, device=self.values.device)]
@@ -166,10 +173,12 @@ class Function(RawMap):
         return self.function(model, rows, targets)
 
     def raw_map(self, name: str, task: Task) -> Tensor:
-        """All that the function returns; afterwards the model is as it was."""
-        model = task.engine.model
-        with untouched(model):
-            return in_parts(task, name, lambda rows, at: self.attributions(model, rows, task.targets[at]))
+        """All that the function returns; afterwards the model is as it was, or the function is refused."""
+        with model_lent(task.engine, f"estimator {name}") as model:
+            # A copy of the targets, too: those of the task are what the curves follow.
+            return in_parts(
+                task, name, lambda rows, at: self.attributions(model, rows, task.targets[at].clone())
+            )
 
 
 class CaptumObject(Function):

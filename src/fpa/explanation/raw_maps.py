@@ -5,6 +5,7 @@ gradients say at which points the gradients are taken and what becomes of them: 
 list of rows, and raw maps with equal points share them. Other people's methods get a few images at a time.
 """
 
+import copy
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -20,7 +21,7 @@ from fpa.engine.tasks import Task
 from fpa.errors import InputError, unknown
 from fpa.explanation.facts import Reduction
 from fpa.masking import Masking
-from fpa.values import check_type, check_types, fields_as_json, name_of, shape_or_type, shown
+from fpa.values import check_type, check_types, fields_as_json, is_fpas, name_of, shape_or_type, shown
 
 
 def in_parts(
@@ -38,7 +39,8 @@ def in_parts(
         at = slice(start, start + (1 if alone else max(1, batch // memory_factor)))
         # A copy: what people write may change its input in place.
         rows = task.images[at].to(task.engine.dtype).clone()
-        return checked_map(name, run(rows, at), rows.shape).to(task.images)
+        # And a copy back: it may return memory that it uses again for the next images.
+        return checked_map(name, run(rows, at), rows.shape).to(task.images, copy=True)
 
     with torch.inference_mode(False), torch.enable_grad():
         while (start := sum(map(len, parts))) < len(task.images):
@@ -104,9 +106,11 @@ def checked_reference(reference: Any) -> Any:
     """What `Settings.reference` may be; arrays as tensors and lists as tuples, to find equal passes."""
     if isinstance(reference, str) and reference not in ("masked", "black"):
         raise unknown("reference", reference, ("masked", "black"))
-    if not isinstance(reference, str | float | int | Tensor | tuple | list | np.ndarray | Masking):
+    several = isinstance(reference, Tensor | np.ndarray)
+    truth = isinstance(reference, bool) or (several and str(reference.dtype).endswith("bool"))
+    if truth or not (several or isinstance(reference, str | float | int | tuple | list | Masking)):
         expected = "masked, black, a number, one number per channel, a tensor or a masking"
-        raise InputError(f"reference must be {expected}, got {type(reference).__name__}")
+        raise InputError(f"reference must be {expected}, got {shown(reference)}")
     if isinstance(reference, tuple | list):
         check_type("reference", reference, Sequence[float])
         return tuple(reference)
@@ -170,6 +174,9 @@ class RawMap:
     def check(self, name: str, indices: Sequence[int], shape: Sequence[int]) -> None:
         """Refuse, before any work, images [C, H, W] of these numbers that estimator `name` cannot explain."""
 
+    def check_total(self, name: str, total: int) -> None:
+        """Refuse, before any work, a data set of so many images that estimator `name` was not made for."""
+
     def raw_map(self, name: str, task: Task) -> Tensor:
         """[N, C, H, W] or [N, 1, H, W] for the images of the task."""
         raise NotImplementedError
@@ -229,13 +236,26 @@ def gradient_maps(task: Task, wanted: Iterable[RawMap]) -> dict[RawMap, Tensor]:
             sharing.setdefault(raw_map.points, {})[raw_map] = torch.zeros_like(task.images)
     # One call for all lists: their rows fill batches together, and the engine knows how many there are
     # when it decides whether compiling pays.
-    works = [(next(iter(totals)).prepare(task), totals) for totals in sharing.values()]
-    task.engine.gradients([_work(task, prepared, totals) for prepared, totals in works])
+    works = []
+    for totals in sharing.values():
+        own = own_task(next(iter(totals)), task)
+        works.append((own, next(iter(totals)).prepare(own), totals))
+    task.engine.gradients([_work(own, prepared, totals) for own, prepared, totals in works])
     finished: dict[RawMap, Tensor] = {}
-    for prepared, totals in works:
+    for _, prepared, totals in works:
         for raw_map, total in totals.items():
-            finished[raw_map] = raw_map.finish(total, prepared)
+            # Others finish with the same: a family of one's own may work in place.
+            finished[raw_map] = raw_map.finish(
+                total, prepared if is_fpas(raw_map) else copy.deepcopy(prepared)
+            )
     return finished
+
+
+def own_task(raw_map: RawMap, task: Task) -> Task:
+    """The task for a raw map to work on: a family that is not fpa's own may change its images in place."""
+    if is_fpas(raw_map):
+        return task
+    return replace(task, images=task.images.clone(), targets=task.targets.clone())
 
 
 def _work(task: Task, prepared: Any, totals: Mapping[GradientMap, Tensor]) -> Work:
@@ -250,7 +270,8 @@ def _work(task: Task, prepared: Any, totals: Mapping[GradientMap, Tensor]) -> Wo
 
     def take(start: int, stop: int, gradients: Tensor) -> None:
         for raw_map, total in totals.items():
-            _add_by_image(total, first.gradients, start, raw_map.each(gradients))
+            each = raw_map.each(gradients if is_fpas(raw_map) else gradients.clone())
+            _add_by_image(total, first.gradients, start, each)
 
     def targets(start: int, stop: int) -> Tensor:
         return task.targets.index_select(0, image(start, stop))

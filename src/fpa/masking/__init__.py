@@ -18,7 +18,7 @@ from fpa.masking.fills import (
     black,
     gaussian,
 )
-from fpa.masking.masking import Channels, FunctionMasking, Masking, MaskingLike, check_mask, code_of
+from fpa.masking.masking import Channels, FunctionMasking, Masking, MaskingLike, check_mask, code_of, lent
 from fpa.masking.names import (
     ALIASES,
     MASKINGS,
@@ -33,7 +33,7 @@ from fpa.masking.road import Road
 __all__ = [
     "ALIASES", "MASKINGS", "Blur", "Bokeh", "Channels", "Constant", "Fill", "FunctionMasking", "Masking",
     "MaskingLike", "Maximum", "Mean", "Minimum", "Road", "Uniform", "black", "check_mask", "code_of",
-    "fully_masked", "gaussian", "get_masking", "masking_code", "masking_json", "noise_by_image",
+    "fully_masked", "gaussian", "get_masking", "lent", "masking_code", "masking_json", "noise_by_image",
 ]  # fmt: skip
 
 # Stored plans name these classes `fpa.masking:Blur`, wherever in this room they are written.

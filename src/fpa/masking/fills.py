@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fpa.errors import InputError
-from fpa.masking.masking import Channels, Masking, check_mask, finite_number, floating, in_type_of
+from fpa.masking.masking import Channels, Masking, check_mask, finite_number, floating, in_type_of, lent
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Fill(Masking):
         """
         check_mask(images, mask)
         noise = self.noise(images) if noise is None else noise
-        return torch.where(mask.unsqueeze(1), self.fill(images, noise), images)
+        return torch.where(mask.unsqueeze(1), self.fill(lent(self, images), noise), images)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,6 +24,11 @@ class Masking:
     """The largest share of an image's pixels that can be removed; curves end there."""
     trains: ClassVar[bool] = True
     """Whether models can be trained with it: it never waits for the device."""
+
+    @property
+    def is_users(self) -> bool:
+        """Whether it is not fpa's own, and may work in place on what it is given."""
+        return type(self).__module__.partition(".")[0] != "fpa"
 
     def noise(self, images: Tensor, generator: torch.Generator | None = None) -> Tensor | None:
         """The random numbers [N, ...] needed for these images; None when there is no need of any."""
@@ -47,6 +52,10 @@ class FunctionMasking(Masking):
 
     function: Callable[[Tensor, Tensor], Tensor]
 
+    @property
+    def is_users(self) -> bool:  # noqa: D102
+        return True
+
     def __call__(self, images: Tensor, mask: Tensor, noise: Tensor | None = None) -> Tensor:  # noqa: D102
         if torch.compiler.is_compiling():
             return self.function(images, mask)
@@ -68,6 +77,14 @@ class FunctionMasking(Masking):
 def code_of(masking: Masking) -> Any:
     """The function or object whose code a masking runs."""
     return masking.function if isinstance(masking, FunctionMasking) else masking
+
+
+_Lent = TypeVar("_Lent", Tensor, Tensor | None)
+
+
+def lent(masking: Masking, tensor: _Lent) -> _Lent:
+    """A tensor that others use too, for a masking to work on: a copy, unless the masking is fpa's own."""
+    return tensor if tensor is None or not masking.is_users else tensor.clone()
 
 
 def check_mask(images: Tensor, mask: Tensor) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from fpa.errors import InputError, unknown
 from fpa.given import identity_as_given
 from fpa.masking.fills import Blur, Bokeh, Constant, Fill, Maximum, Mean, Minimum, Uniform, black
-from fpa.masking.masking import Channels, FunctionMasking, Masking, MaskingLike, code_of
+from fpa.masking.masking import Channels, FunctionMasking, Masking, MaskingLike, code_of, lent
 from fpa.masking.road import Road
 from fpa.plugins import load_object
 from fpa.seeds import Stream, generator
@@ -117,8 +117,11 @@ def fully_masked(masking: MaskingLike, images: Tensor, noise: Tensor | None = No
         return torch.zeros_like(images)
     # A fill is there already: no mask has to be made and applied.
     if isinstance(masking, Fill):
-        return masking.fill(images, noise).expand_as(images)
-    return masking(images, torch.ones_like(images[:, 0], dtype=torch.bool), noise)
+        return masking.fill(lent(masking, images), lent(masking, noise)).expand_as(images)
+    everything = torch.ones_like(images[:, 0], dtype=torch.bool)
+    masked = masking(lent(masking, images), everything, lent(masking, noise))
+    # What it returns may be memory that it uses again at its next call.
+    return lent(masking, masked)
 
 
 def noise_by_image(masking: Masking, images: Tensor, seed: int, indices: Sequence[int]) -> Tensor | None:
@@ -131,7 +134,7 @@ def noise_by_image(masking: Masking, images: Tensor, seed: int, indices: Sequenc
     # One draw for a whole batch would be faster, but an image's noise would depend on the images before it:
     # on the batch size, the order and the number of processes.
     for image, index in zip(torch.split(images, 1), indices, strict=True):
-        noise = masking.noise(image, generator(images.device, seed, index, Stream.MASKING))
+        noise = masking.noise(lent(masking, image), generator(images.device, seed, index, Stream.MASKING))
         if noise is None:
             return None
         rows.append(noise)

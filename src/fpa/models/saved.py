@@ -84,21 +84,38 @@ class ModelCard:
         if len(Normalisation(self.mean, self.std).mean) != self.input_shape[0]:
             channels = self.input_shape[0]
             raise InputError(f"mean and std must have {channels} numbers, one for each channel")
+        if self.accuracy is not None and not 0 <= self.accuracy <= 1:
+            raise InputError(f"accuracy must be a share in 0..1, got {self.accuracy}")
 
 
 @checked
 def save_model(model: nn.Module, card: ModelCard, path: Path | str, *, half: bool = False) -> None:
     """Write weights and card to one `.safetensors` file, whole or not at all.
 
-    With `half` the weights of convolutions and linear layers are rounded to float16: half the size. Biases
+    A model of another architecture than its card names is refused: the file could not be loaded. With `half`
+    the weights of convolutions and linear layers are rounded to float16: half the size. Biases
     and the statistics of batch norms, few but sensitive, stay as they are.
     """
     state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
+    _check_card(card, state)
     if half:
         state = {name: value.half() if value.ndim > 1 else value for name, value in state.items()}
     text = json.dumps({"format": FORMAT, **asdict(card)})
     weights = tensors_fingerprint(_restored(state))  # as they will be when they are loaded
     write_tensors(Path(path), state, {"fpa": text, WEIGHTS: weights})
+
+
+def _check_card(card: ModelCard, state: dict[str, Tensor]) -> None:
+    """Refuse weights of another architecture than a card names, as far as fpa can build that itself."""
+    name = parse_model_name(card.architecture)
+    if name.kind not in ("own", "torchvision", "timm"):
+        return
+    try:
+        with torch.device("meta"):
+            expected = build(name, len(card.classes), card.input_shape[0]).state_dict()
+    except Exception:  # some architectures compute numbers from tensors while they are built
+        return
+    check_same_tensors("the model", card.architecture, expected, _stripped(state, expected))
 
 
 def _restored(state: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -209,7 +226,7 @@ def load_model(
     return model.to(place).eval()
 
 
-def check_same_tensors(path: Path, model: str, expected: dict[str, Any], state: dict[str, Any]) -> None:
+def check_same_tensors(what: Path | str, model: str, expected: dict[str, Any], state: dict[str, Any]) -> None:
     """Refuse a file whose tensors are not those that an architecture has."""
     both = sorted(expected.keys() & state.keys())
     shapes = {name: (list(state[name].shape), list(expected[name].shape)) for name in both}
@@ -224,7 +241,7 @@ def check_same_tensors(path: Path, model: str, expected: dict[str, Any], state: 
         if names
     ]
     if problems:
-        raise InputError(f"{path} does not hold weights of the architecture {model!r}: {'; '.join(problems)}")
+        raise InputError(f"{what} does not hold weights of the architecture {model!r}: {'; '.join(problems)}")
 
 
 def fingerprint(model: nn.Module) -> str:

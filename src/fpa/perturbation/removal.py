@@ -8,7 +8,7 @@ from torch import Tensor
 from fpa.engine import Work
 from fpa.engine.outputs import OUTPUTS
 from fpa.engine.tasks import Task
-from fpa.masking import Fill, noise_by_image
+from fpa.masking import Fill, lent, noise_by_image
 
 
 class Removal:
@@ -19,10 +19,14 @@ class Removal:
         self.masking = task.masking
         self.noise = noise_by_image(task.masking, task.images, task.seed, task.indices)
         # A fill is made once too, for every image and not for every row: a blur costs as much as a layer.
-        self.fill = task.masking.fill(task.images, self.noise) if isinstance(task.masking, Fill) else None
+        self.fill = None
+        if isinstance(task.masking, Fill):
+            noise = lent(task.masking, self.noise)
+            self.fill = lent(task.masking, task.masking.fill(lent(task.masking, task.images), noise))
 
     def __call__(self, image: Tensor, mask: Tensor) -> Tensor:
         """The images of these places [B], each without the pixels of its mask [B, H, W]."""
+        # Copies, as the mask and the noise are: a masking may work in place.
         visible = self.images.index_select(0, image)
         if self.fill is None:
             noise = None if self.noise is None else self.noise.index_select(0, image)

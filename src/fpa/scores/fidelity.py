@@ -16,7 +16,7 @@ from fpa.errors import InputError, counted, unknown
 from fpa.notes import Kind, Note, Severity
 from fpa.showing import clause
 from fpa.statistics import intervals
-from fpa.statistics.intervals import Areas, Arrayish, Bools, Floats, Normalise, floats, half_width
+from fpa.statistics.intervals import Areas, Arrayish, Bools, Floats, Integers, Normalise, floats, half_width
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -75,6 +75,7 @@ class Fidelity(Areas):
         fractions_lif: "Arrayish | None" = None,
         normalise: Normalise = "each",
         keep: "Arrayish | None" = None,
+        indices: "Arrayish | None" = None,
     ) -> "Fidelity":
         """Score curves, computed here or elsewhere; NumPy arrays, PyTorch tensors or lists.
 
@@ -97,6 +98,7 @@ class Fidelity(Areas):
           Curves that are normalised already start at 1 and score the same either way.
         - `keep` bool [N]: False for images to leave out; `common_images` finds those that every model
           of a study can use.
+        - `indices` [N]: the numbers of the images in their data set; comparisons refuse other images then.
         """
         if normalise not in ("each", "none"):
             raise unknown("normalisation", normalise, ["each", "none"])
@@ -141,6 +143,7 @@ class Fidelity(Areas):
             mif_areas=mif_areas,
             lif_areas=lif_areas,
             kept=kept,
+            indices=None if indices is None else _checked_indices(indices, n),
         )
 
     @property
@@ -294,6 +297,16 @@ def _checked_keep(keep: "Arrayish | None", count: int) -> Bools:
     if wanted.dtype != np.bool_ or wanted.shape != (count,):
         raise InputError(f"keep must be bool [{count}], got {wanted.dtype} {list(wanted.shape)}")
     return wanted
+
+
+def _checked_indices(indices: Arrayish, count: int) -> Integers:
+    """The numbers of the images, int64 [N]."""
+    numbers = intervals.to_numpy("indices", indices)
+    if numbers.dtype.kind not in "iu" or numbers.shape != (count,):
+        raise InputError(
+            f"indices must be whole numbers [{count}], got {numbers.dtype} {list(numbers.shape)}"
+        )
+    return np.asarray(numbers, dtype=np.int64)
 
 
 def _curves(name: str, values: Any, points: int) -> Floats:

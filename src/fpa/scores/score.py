@@ -107,6 +107,16 @@ class Block:
             _shared={},  # what was made for all images does not fit some of them
         )
 
+    def lent(self) -> "Block":
+        """A copy for a score that is not fpa's own: it may change in place what the other scores read."""
+        tasks = [task for task in (self.task, self.explained) if task is not None]
+        kept = [
+            self.estimators,
+            self._shared,
+            *(each for task in tasks for each in (task.engine, task.masking)),
+        ]
+        return copy.deepcopy(self, {id(each): each for each in kept})
+
     @property
     def output(self) -> str:
         """The output that is scored: the first of the curves."""

@@ -216,6 +216,22 @@ def reliability(
     """
     if not 0 < alpha < 1:
         raise InputError(f"alpha must lie between 0 and 1, got {alpha}")
+    if fidelities and not fidelities.keys() & signed.keys():
+        some = ", ".join(list(fidelities)[:3])
+        raise InputError(f"signed names none of the estimators ({some}): say for each whether it is signed")
+    return mif_lif_agreement(fidelities, signed, families, alpha=alpha, draws=draws, seed=seed)
+
+
+def mif_lif_agreement(
+    fidelities: Mapping[str, Areas],
+    signed: Mapping[str, bool],
+    families: Mapping[str, Hashable] | None = None,
+    *,
+    alpha: float = 0.05,
+    draws: int = 1000,
+    seed: int = 0,
+) -> Reliability:
+    """As `reliability`; where no explanation is among the estimators, there is nothing to compare."""
     explanations = {name: fidelity for name, fidelity in fidelities.items() if name in signed}
     duplicates = {} if families is None else near_duplicates(explanations, families)
     chosen = {name: fidelity for name, fidelity in explanations.items() if name not in duplicates}

@@ -21,6 +21,9 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 
+Integers = npt.NDArray[np.int64]
+
+
 Arrayish: TypeAlias = "npt.ArrayLike | Tensor"
 
 
@@ -230,6 +233,8 @@ class Areas:
     """[N] the same under the LIF curve."""
     kept: Bools = field(repr=False)
     """[N] True for the images used."""
+    indices: Integers | None = field(default=None, repr=False)
+    """[N] the numbers of the images in their data set, where they are known."""
 
 
 class PairedTest(NamedTuple):
@@ -320,6 +325,13 @@ def shared_images(fidelities: Mapping[str, Areas]) -> Bools:
     sizes = {name: len(fidelity.kept) for name, fidelity in fidelities.items()}
     if len(set(sizes.values())) > 1:
         raise InputError(f"a paired comparison needs the same images in all, got numbers of images {sizes}")
+    numbered = {name: each.indices for name, each in fidelities.items() if each.indices is not None}
+    first = next(iter(numbered), "")
+    for name, indices in numbered.items():
+        differ = np.flatnonzero(indices != numbered[first])
+        if differ.size:
+            these = f"image {numbered[first][differ[0]]} in {first}, but {indices[differ[0]]} in {name}"
+            raise InputError(f"a paired comparison needs the same images in all, got {these}")
     settings = {name: fidelity.normalise for name, fidelity in fidelities.items()}
     if len(set(settings.values())) > 1:
         raise InputError(f"a paired comparison needs the same normalisation in all, got {settings}")

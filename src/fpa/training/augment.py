@@ -5,7 +5,6 @@ function: the same draws always give the same mask. Removing the pixels is `mask
 None reads a value back from the device, so all can be captured in a CUDA graph, the coin included.
 """
 
-import math
 from collections.abc import Callable
 from typing import ClassVar, Literal
 
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from fpa.errors import InputError, at_least
 from fpa.masking import MaskingLike
+from fpa.training.settings import check_rising
 from fpa.training.transform import BatchMasking, Draws, Shape, probability
 from fpa.values import checked
 
@@ -180,10 +180,8 @@ class Rectangle(BatchMasking):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__(p, masking, generator)
-        if not 0 < area[0] <= area[1] <= 1:
-            raise InputError(f"area must be two rising shares in (0, 1], got {tuple(area)}")
-        if not 0 < aspect[0] <= aspect[1] < math.inf:
-            raise InputError(f"aspect must be two rising positive numbers, got {tuple(aspect)}")
+        check_rising("area", area, most=1)
+        check_rising("aspect", aspect)
         self.area = tuple(area)
         self.aspect = tuple(aspect)
         self.coin = coin

@@ -17,6 +17,20 @@ def check_rate(name: str, rate: float | None) -> None:
         raise InputError(f"{name} must be positive, and no more than 1e30, got {rate}")
 
 
+def check_probability(name: str, value: float) -> None:
+    """Refuse what is not a probability."""
+    if not 0 <= value <= 1:
+        raise InputError(f"{name} must be a probability in [0, 1], got {value!r}")
+
+
+def check_rising(name: str, ends: tuple[float, float], most: float = math.inf) -> None:
+    """Refuse what are not two positive numbers, the larger one last and finite."""
+    low, high = ends
+    if not 0 < low <= high <= most or not math.isfinite(high):
+        kind = "shares in (0, 1]" if most == 1 else "positive numbers"
+        raise InputError(f"{name} must be two rising {kind}, got {tuple(ends)}")
+
+
 @dataclass
 class TrainingSettings:
     """The optimisation: SGD with momentum on the cross-entropy.
@@ -143,7 +157,11 @@ class FPASettings:
     squares: Literal["selected", "everywhere"] = "selected"
 
     def __post_init__(self) -> None:
-        check_types(self, "fpa.")
+        prefix = "fpa."
+        check_types(self, prefix)
+        for name in ("p", "p1_max", "p2"):
+            check_probability(prefix + name, getattr(self, name))
+        at_least(prefix + "s_max", self.s_max, 1)
 
 
 @checked
@@ -191,3 +209,6 @@ class RectangleSettings:
 
     def __post_init__(self) -> None:
         check_types(self, "rectangle.")
+        check_probability("rectangle.p", self.p)
+        check_rising("rectangle.area", self.area, most=1)
+        check_rising("rectangle.aspect", self.aspect)

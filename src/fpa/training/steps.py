@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fpa.engine.devices import compiled
+from fpa.masking import lent
 from fpa.models.wrap import logits_of
 from fpa.seeds import Stream, derive
 from fpa.training.augment import FPA, Cell, Rectangle
@@ -155,7 +156,8 @@ def prepare(
     if augment is None or draws is None:
         return normalised
     mask = augment.mask_of(draws, (batch_size, *images.shape[2:]))[mine]
-    return augment.masking(normalised, mask, noise)
+    # Images that came normalised are what the teacher sees, too.
+    return augment.masking(lent(augment.masking, normalised), mask, noise)
 
 
 _compiled_prepare = compiled(prepare, repeatable=True)

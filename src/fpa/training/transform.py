@@ -15,8 +15,9 @@ from torchvision.transforms.v2.functional import is_pure_tensor
 
 from fpa.data.loaders import check_plain
 from fpa.errors import InputError, warn
-from fpa.masking import Constant, MaskingLike, get_masking
+from fpa.masking import Constant, MaskingLike, get_masking, lent
 from fpa.seeds import generator as seeded
+from fpa.training.settings import check_probability
 from fpa.values import checked
 
 Draws = dict[str, Tensor]
@@ -90,7 +91,8 @@ class BatchMasking(v2.Transform):
         generator = self._own_generator()
         self._look(batch)
         mask = self.mask(batch, generator)
-        masked = self.masking(batch, mask, self.masking.noise(batch, generator)).reshape(images.shape)
+        noise = self.masking.noise(lent(self.masking, batch), generator)
+        masked = self.masking(lent(self.masking, batch), mask, noise).reshape(images.shape)
         return tv_tensors.wrap(masked, like=inpt) if isinstance(inpt, tv_tensors.TVTensor) else masked
 
     def _look(self, images: Tensor) -> None:
@@ -142,6 +144,5 @@ class BatchMasking(v2.Transform):
 
 def probability(name: str, value: float) -> float:
     """The value as a float, if it is a probability."""
-    if not 0 <= value <= 1:
-        raise InputError(f"{name} must be a probability in [0, 1], got {value!r}")
+    check_probability(name, value)
     return float(value)

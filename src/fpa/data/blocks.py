@@ -40,6 +40,8 @@ class ImageBlock:
     """The numbers of the images in their data set."""
     foreground: Tensor | None = None
     """bool [N, H, W]: the pixels of the object, where they are known."""
+    exact: bool = False
+    """See `ImageSource.exact`."""
 
 
 class ImageSource(ABC):
@@ -66,6 +68,8 @@ class ImageSource(ABC):
     """Files that could not be read so far."""
     first: Tensor
     """A few normalised images [N, C, H, W] to try a model with; a stream loses nothing by it."""
+    exact: bool = False
+    """Whether the images are tensors, the same to the bit whenever they are read; photos are decoded anew."""
     drawn = False
     """Whether the images are drawn at random, in another order every time."""
     own_labels = False
@@ -129,7 +133,8 @@ class ImageSource(ABC):
             if (label := int(labels.max())) >= (known := len(self._outputs) - 1):
                 raise InputError(f"an image has label {label}, but labels names outputs for {known} classes")
             labels = self._outputs[labels.clamp(min=-1)]
-        return ImageBlock(number, images, labels, indices.tolist(), *foreground)
+        mask = foreground[0] if foreground else None
+        return ImageBlock(number, images, labels, indices.tolist(), mask, exact=self.exact)
 
     def bring_masks(self, masks: Any) -> None:
         """Take bool masks [M, H, W] of the objects, in the order of all images, before `count` chooses."""

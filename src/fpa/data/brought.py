@@ -4,14 +4,21 @@ from collections.abc import Callable, Iterable, Iterator, Sized
 from itertools import tee
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, TensorDataset
 
 from fpa.data.blocks import PROBE, ImageSource, IndexedSource, Rows
-from fpa.data.loaders import ImageBatches, class_names_of, has_own_labels, name_of
+from fpa.data.loaders import ImageBatches, class_names_of, has_own_labels, inner_dataset, name_of
 from fpa.data.splits import watched
 from fpa.errors import InputError
+
+
+def _are_tensors(data: Any) -> bool:
+    """Whether images were given as a tensor or an array, with labels or in a `TensorDataset` or without."""
+    images = data[0] if isinstance(data, tuple | list) and data else data
+    return isinstance(images, Tensor | np.ndarray) or isinstance(inner_dataset(data), TensorDataset)
 
 
 class BroughtSource(ImageSource):
@@ -28,6 +35,7 @@ class BroughtSource(ImageSource):
         self.first = batches.first[:PROBE]
         self.drawn = batches.drawn
         self.own_labels = has_own_labels(data)
+        self.exact = _are_tensors(data)
 
     def check_numbers(self) -> None:  # noqa: D102
         self._batches.check_numbers()

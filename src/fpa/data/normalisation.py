@@ -45,6 +45,10 @@ class Normalisation:
             raise InputError(f"images must be uint8 in 0..255 or floats in 0..1, got {images.dtype}")
         return (images.float() - self._channels(self.mean, images)) / self._channels(self.std, images)
 
+    def to_json(self) -> dict[str, list[float]]:
+        """Its numbers by name."""
+        return {"mean": [*self.mean], "std": [*self.std]}
+
     def inverse(self, images: Tensor) -> Tensor:
         """Normalised images [..., C, H, W] back to 0..1, as float32."""
         return images.float() * self._channels(self.std, images) + self._channels(self.mean, images)

@@ -1,5 +1,6 @@
 """How to tell whether images are the same as before, without keeping them."""
 
+import hashlib
 import math
 from functools import lru_cache
 from typing import Any
@@ -10,7 +11,14 @@ from torch import Tensor
 
 _NUMBERS = 16
 
-_TOLERANCE = 0.05
+DECODED = 0.03
+"""How far photos may be off that are decoded again: as a share of the size of all images' values."""
+
+DECODED_MEANS = 0.005
+"""How far the means of their channels may be off, likewise: a decoder rounds up as often as down."""
+
+COMPUTED = 2e-3
+"""How far the sketches of equal images may be off: sums on another device, perhaps in TF32."""
 
 
 def sketches(images: Tensor) -> Tensor:
@@ -36,20 +44,50 @@ def _signs(shape: tuple[int, ...]) -> Tensor:
     return torch.from_numpy((bits * 2.0 - 1) / count**0.5).float()
 
 
-def same_images(before: Any, now: Any) -> bool:
+def same_images(before: Any, now: Any, tolerance: float = DECODED) -> bool:
     """Whether images look the same as before, by the numbers [N, 16] that `sketches` gave.
 
-    The root mean square difference of each image must be below 5 % of the size of all images' values. Another
-    JPEG decoder, which changes pixels by a grey level of 255 or two, stays below 3 %; another image, the same
-    one shifted or flipped, or normalised in another way is far above.
+    The root mean square difference of each image must be no more than a share of the size of all images'
+    values. Another JPEG decoder, which changes pixels by a grey level of 255 or two, stays below 3 %; another
+    image, or the same one shifted or flipped, is far above.
 
     >>> images = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     >>> before = sketches(images)
     >>> same_images(before, sketches(images + 0.01)), same_images(before, sketches(images.flip(0)))
     (True, False)
     """
+    return _near(before, now, tolerance * _size(before, now))
+
+
+def same_means(before: Any, now: Any, sketched: Any) -> bool:
+    """Whether the means [N, C] of channels are those of before, for images of these sketches [N, 16].
+
+    Noise of decoders has the mean 0; another normalisation, or something added to all pixels, has not.
+    """
+    return _near(before, now, DECODED_MEANS * _size(sketched, sketched))
+
+
+def digests(images: Tensor) -> Tensor:
+    """A number for each image or mask [N, ...] that differs where any of its bits does, int64 [N].
+
+    >>> ones = torch.ones(2, 3, 8, 8)
+    >>> (digests(ones) == digests(ones + torch.tensor([0, 1e-7])[:, None, None, None])).tolist()
+    [True, False]
+    """
+    plain = images.detach().cpu().contiguous()
+    kind = f"{plain.dtype} {list(plain.shape[1:])}".encode()
+    hashed = [hashlib.blake2b(row.numpy(), digest_size=8, key=kind[:64]) for row in plain]
+    numbers = [int.from_bytes(each.digest(), "little", signed=True) for each in hashed]
+    return torch.tensor(numbers, dtype=torch.int64)
+
+
+def _size(before: Any, now: Any) -> float:
+    """The root mean square of the values of images, by their sketches."""
+    both = [torch.as_tensor(values, dtype=torch.float32).cpu().flatten() for values in (before, now)]
+    return float(torch.cat(both).square().mean().sqrt())
+
+
+def _near(before: Any, now: Any, most: float) -> bool:
+    """Whether the root mean square difference of every row is at most this."""
     old, new = (torch.as_tensor(values, dtype=torch.float32).cpu() for values in (before, now))
-    if old.shape != new.shape:
-        return False
-    scale = torch.cat([old, new]).square().mean().sqrt()
-    return bool(((old - new).square().mean(-1).sqrt() <= _TOLERANCE * scale).all())
+    return old.shape == new.shape and bool(((old - new).square().mean(-1).sqrt() <= most).all())

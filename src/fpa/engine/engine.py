@@ -189,6 +189,24 @@ class Engine:
         self._run("exact", [work])
         return torch.cat(parts)
 
+    def answers(self, images: Tensor, output: Output) -> tuple[Tensor, Tensor | None]:
+        """Logits [N, classes], and gradients of an output [N, C, H, W], of the model as it was given.
+
+        They are never computed in a faster form, so that they tell what model it is. The gradients are None
+        where it has none.
+        """
+        images = self.images(images)
+        first = torch.zeros(1, dtype=torch.int64, device=self.device)
+        gradients: list[Tensor] = []
+        with torch.inference_mode(False), arithmetic_on(self.device, tf32=False):
+            # One by one: more may not fit, and a batch of one is what every model takes.
+            logits = [self._plain.logits(image) for image in torch.split(images, 1)]
+            try:
+                gradients = [self._plain.gradients(image, first, output) for image in torch.split(images, 1)]
+            except (RuntimeError, InputError):  # it is detached, or an operation has no derivative
+                return torch.cat(logits), None
+        return torch.cat(logits), torch.cat(gradients)
+
     def explained_classes(
         self, logits: Tensor, targets: Tensor | Sequence[int] | int | None = None, name: str = "targets"
     ) -> Tensor:

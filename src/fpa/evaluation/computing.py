@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fpa.data import ImageBlock, sketches
+from fpa.data import ImageBlock, digests, sketches
 from fpa.engine.devices import sent
 from fpa.engine.engine import Engine
 from fpa.engine.lending import model_lent, shared_results_kept
@@ -50,6 +50,12 @@ class Engines:
     def distinct(self) -> set[Engine]:
         """Both, each once."""
         return {self.explaining, self.judging}
+
+    @property
+    def named(self) -> dict[str, Engine]:
+        """Both by what they are, the judge only where it is another."""
+        judge = {} if self.judge is None else {"judge": self.judge}
+        return {"model": self.explaining, **judge}
 
     @property
     def weights(self) -> str:
@@ -102,6 +108,11 @@ class ComputedBlock:
             # Pinned or not, the copies are whole by now; curves may still be views of a larger tensor.
             **{name: values.contiguous().numpy() for name, values in self.columns.items()},
         }
+        # Here, in the thread that writes: hashing takes the processor, and nothing waits for it.
+        if self.images.exact:
+            columns["digest"] = digests(self.images.images).numpy()
+        if self.images.foreground is not None:
+            columns["mask_digest"] = digests(self.images.foreground).numpy()
         notes = BlockNotes(
             left_out=problems(self.not_finite, self.images.indices),
             fractions=self.fractions.tolist(),
@@ -287,6 +298,7 @@ def _columns(images: Tensor, classes: Classes, plan: Plan) -> dict[str, Tensor]:
         "target": classes.explained,
         "confidence": classes.logits.float().softmax(1).amax(1),
         "looks": sketches(images),
+        "means": images.float().mean((2, 3)),
     }
     # Where the class predicted is explained, the column would be stored twice.
     return columns if plan.targets == "predicted" else {**columns, "predicted": classes.predicted}

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from fpa.errors import InputError
+from fpa.evaluation.answers import Answers, answers_of
 from fpa.evaluation.stored_plan import StoredPlan
 from fpa.files import values_checksum
 from fpa.notes import Note
@@ -113,6 +114,10 @@ class Description:
     """Versions, the device, the forms of the arithmetic: what numbers may depend on beside the plan."""
     scores_left_out: Mapping[str, str] | None = None
     """The scores that could not be computed, and why."""
+    answers: Mapping[str, Answers] | None = None
+    """What "model" and "judge" answer to a few fixed images; None in files of earlier versions."""
+    normalisation: Mapping[str, list[float]] | None = None
+    """How photos were normalised; None where they came so, and in files of earlier versions."""
     more: Mapping[str, Any] = field(default_factory=dict)
     """What a later version stored besides."""
 
@@ -140,6 +145,9 @@ class Description:
             # The first blocks were made with it, and a result has one answer.
             made_with=before.made_with or self.made_with,
             scores_left_out=self.scores_left_out or before.scores_left_out,
+            # Those of the first run: what is compared must not move from one run to the next.
+            answers={**(self.answers or {}), **(before.answers or {})} or None,
+            normalisation=before.normalisation or self.normalisation,
             more={**before.more, **self.more},
         )
 
@@ -149,6 +157,7 @@ class Description:
 
     def to_json(self) -> dict[str, Any]:
         """As the file has it."""
+        answers = {who: each.to_json() for who, each in (self.answers or {}).items()}
         return {
             "images": self.images,
             **({} if self.made_with is None else {"made_with": dict(self.made_with)}),
@@ -158,6 +167,8 @@ class Description:
             "format": FORMAT,
             "block": self.block_size,
             **({} if self.scores_left_out is None else {"scores_left_out": dict(self.scores_left_out)}),
+            **({} if self.answers is None else {"answers": answers}),
+            **({} if self.normalisation is None else {"normalisation": dict(self.normalisation)}),
             **self.more,
         }
 
@@ -174,5 +185,7 @@ class Description:
             subject=SubjectFacts.from_json(about),
             made_with=part_of(about, "made_with", dict[str, Any] | None),
             scores_left_out=part_of(about, "scores_left_out", dict[str, str] | None),
+            answers=answers_of(part_of(about, "answers", dict[str, Any] | None)),
+            normalisation=part_of(about, "normalisation", dict[str, list[float]] | None),
             more={name: value for name, value in others.items() if name not in ("format", "block")},
         )

@@ -20,17 +20,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fpa import __version__
-from fpa.data import ImageBlock, ImageSource, same_images, sketches
+from fpa.data import ImageBlock, ImageSource, digests, same_images, same_means, sketches
+from fpa.data.normalisation import Normalisation
+from fpa.data.sketch import COMPUTED
 from fpa.engine.engine import Engine
 from fpa.engine.outputs import OUTPUTS
 from fpa.errors import InputError, at_least, warn
+from fpa.evaluation.answers import Answers
 from fpa.evaluation.computing import ComputedBlock, Engines, compute_block
 from fpa.evaluation.description import Description, Origin, SubjectFacts
 from fpa.evaluation.own_code import note_calls
 from fpa.evaluation.places import evenly
 from fpa.evaluation.plan import Plan
+from fpa.evaluation.probing import answers_now
 from fpa.evaluation.selection import ExamplePicker
-from fpa.evaluation.shards import DESCRIPTION, EvaluationFolder
+from fpa.evaluation.shards import EvaluationFolder
 from fpa.evaluation.targets import classes_of, with_signs
 from fpa.files import clear_temporaries, folder_lock
 from fpa.notes import Kind, Note, Severity
@@ -87,6 +91,8 @@ def evaluate_blocks(
             subject=subject or SubjectFacts(),
             made_with=made_with(engine.device),
             scores_left_out=plan.left_out or None,
+            answers={who: answers_now(each, source.first.shape[1:]) for who, each in engines.named.items()},
+            normalisation=None if source.exact else source.normalisation,
         )
         if source.count is not None:
             engines.expect(source.count * plan.passes)
@@ -132,6 +138,9 @@ class _Loop:
         self.pending: deque[tuple[int, Future[list[Note]]]] = deque()
         """Of every block that is being stored: its number of images, and what is left out of them."""
         self.compiled_before = engines.compile_seconds
+        before = stored.description()
+        self.is_described = before is not None and before.answers == description.answers
+        """Whether evaluation.json says what later runs compare; one of an earlier version does not."""
 
     def run(self, source: ImageSource, picker: ExamplePicker) -> None:
         """Compute and store every block that is not there yet."""
@@ -191,8 +200,9 @@ class _Loop:
         """Fetch and store a block; what is left out of it. This runs in the writer's thread."""
         results = computed.fetched()
         # It appears with the first block: a run that fails before it leaves a folder without an evaluation.
-        if not (self.stored.path / DESCRIPTION).exists():
+        if not self.is_described:
             self.stored.describe(self.description)
+            self.is_described = True
         self.stored.write(number, results, self.description)
         return results.notes.left_out
 
@@ -224,10 +234,31 @@ class _Loop:
             return f"{self.stored.path} was written by Result.save and cannot be continued"
         if columns["index"].tolist() != block.indices:
             return f"{self.stored.file(block.number)} was made from other images"
-        if not same_images(columns["looks"].copy(), sketches(block.images)):
+        if not _same_pixels(block, columns):
             other = "of other images, or of the same images at another size or normalisation"
             return f"{self.stored.path} holds an evaluation {other}"
+        masks = block.foreground
+        if masks is not None and not _same_digests(columns.get("mask_digest"), masks):
+            return f"{self.stored.path} holds an evaluation with other masks of the objects"
         return None
+
+
+def _same_pixels(block: ImageBlock, columns: Mapping[str, NDArray[Any]]) -> bool:
+    """Whether what is stored is of a block's images: tensors to the bit, photos but for their rounding."""
+    before = columns["looks"].copy()
+    now = sketches(block.images)
+    if block.exact and "digest" in columns:
+        return _same_digests(columns["digest"], block.images)
+    if block.exact:  # an earlier version stored no digests
+        return same_images(before, now, COMPUTED)
+    means = columns.get("means")
+    same = means is None or same_means(means.copy(), block.images.float().mean((2, 3)), before)
+    return same and same_images(before, now)
+
+
+def _same_digests(stored: NDArray[Any] | None, tensors: Tensor) -> bool:
+    """Whether tensors are those of digests that were stored; yes where there are none to compare with."""
+    return stored is None or stored.tolist() == digests(tensors).tolist()
 
 
 def _block_size(stored: EvaluationFolder, origin: Origin, asked: int | None) -> int | None:
@@ -247,8 +278,13 @@ def _described(
     subject: SubjectFacts,
     made_with: Mapping[str, Any],
     scores_left_out: Mapping[str, str] | None,
+    answers: Mapping[str, Answers],
+    normalisation: Normalisation | None,
 ) -> Description:
-    """What evaluation.json will say until all images are done; what it says already stays."""
+    """What evaluation.json will say until all images are done; what it says already stays.
+
+    What is there of a model that answers otherwise, or of images normalised otherwise, is refused.
+    """
     description = Description(
         plan=origin.plan,
         model=origin.model,
@@ -257,10 +293,14 @@ def _described(
         subject=subject,
         made_with=made_with,
         scores_left_out=scores_left_out,
+        answers=answers,
+        normalisation=None if normalisation is None else normalisation.to_json(),
     )
     before = stored.description()
-    # None also where blocks are there, but their evaluation.json was lost: then it is made anew.
-    return description if before is None else description.continuing(before)
+    if before is None:  # also where blocks are there, but their evaluation.json was lost: it is made anew
+        return description
+    stored.check_same_answers(before, description)
+    return description.continuing(before)
 
 
 def _announced(

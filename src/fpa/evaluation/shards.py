@@ -46,6 +46,9 @@ FILES = (DESCRIPTION, "blocks/block-[0-9]*.parquet", "blocks/scores-[0-9]*.parqu
 """The names of an evaluation's files, as patterns."""
 
 
+_INSTEAD = "choose another folder (--output), or start afresh (--overwrite, or remove it)"
+
+
 class EvaluationFolder:
     """Where the blocks of one evaluation are."""
 
@@ -117,8 +120,21 @@ class EvaluationFolder:
             other = f"with other {', '.join(changed)} ({plan_differences(stored, now)})"
         else:
             return
-        instead = "choose another folder (--output), or start afresh (--overwrite, or remove it)"
-        raise InputError(f"{self.path} holds an evaluation {other}: {instead}")
+        raise InputError(f"{self.path} holds an evaluation {other}: {_INSTEAD}")
+
+    def check_same_answers(self, here: Description, asked: Description) -> None:
+        """Refuse models of the same weights that answer otherwise than those that made what is here.
+
+        And images that were normalised in another way. An earlier version stored neither.
+        """
+        for who, now in (asked.answers or {}).items():
+            before = (here.answers or {}).get(who)
+            if before is not None and not before.is_like(now):
+                changed = f"of another {who}: the weights are the same, but its code or its settings are not"
+                raise InputError(f"{self.path} holds an evaluation {changed}: {_INSTEAD}")
+        both = (here.normalisation, asked.normalisation)
+        if None not in both and both[0] != both[1]:
+            raise InputError(f"{self.path} holds an evaluation of images normalised otherwise: {_INSTEAD}")
 
     def write(self, number: int, block: StoredBlock, description: Description) -> None:
         """Store a block of the evaluation that is described."""

@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import attack_numbers
 import numpy as np
 import torch
 import yaml
@@ -498,7 +499,7 @@ class Attack:
         nn.init.constant_(net[3].bias, 9.0)
         images, two = torch.randn(2, 3, 8, 8), ["vg_abs", "ig_sum"]
         quick = {"settings": fpa.Settings(ig_steps=1, sg_samples=1), "points": 3, "progress": False}
-        card = fpa.load_model("shapes-fpa").card
+        saved = fpa.load_model("shapes-fpa")
         ends = {"a": [[2, 1, 0], [2, 0, 0]], "b": [[2, 1, 1], [2, 0, 1]]}
         lif, shares = [[2, 2, 0], [2, 2, 0]], [0, 0.5, 1]
         scored = {name: fpa.Fidelity.from_curves(mif, lif, shares) for name, mif in ends.items()}
@@ -580,7 +581,7 @@ class Attack:
             fpa.read_results: {"folder": self.finished},
             fpa.load_result: {"folder": self.finished / "none"},
             fpa.open_model: {"spec": "shapes-fpa"},
-            fpa.save_model: {"model": net, "card": card, "path": self.place / "model.safetensors"},
+            fpa.save_model: {"model": saved, "card": saved.card, "path": self.place / "model.safetensors"},
             fpa.get_masking: {"masking": "black", "mean": (0.5,), "std": (0.5,)},
             fpa.get_estimators: {"estimators": two, "settings": None},
             fpa.Cell: {},
@@ -636,6 +637,14 @@ class Attack:
             what = f"{function.__name__}({argument}={type(value)})"
             self.refuses("calls", lambda: function(**good[function] | {argument: value}), what)
 
+    def in_place(self) -> None:
+        """Functions that work in place | maskings, estimators, scores: the right score, or refused"""
+        attack_numbers.in_place(self.trial, self.many(60), self.chance, "in_place")
+
+    def continued(self) -> None:
+        """Another model, images or masks | continuing a folder with others is refused, with the same not"""
+        attack_numbers.continued(self.trial, self.many(48), self.chance, "continued", self.place)
+
     def growth(self) -> None:
         """100 evaluations | in one process: memory, open files and threads do not grow"""
 
@@ -675,6 +684,8 @@ class Attack:
         "recipes",
         "commands",
         "calls",
+        "in_place",
+        "continued",
         "growth",
     )
 

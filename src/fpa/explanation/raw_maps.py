@@ -238,8 +238,9 @@ def gradient_maps(task: Task, wanted: Iterable[RawMap]) -> dict[RawMap, Tensor]:
     # when it decides whether compiling pays.
     works = []
     for totals in sharing.values():
-        own = own_task(next(iter(totals)), task)
-        works.append((own, next(iter(totals)).prepare(own), totals))
+        leading = _leading(totals)
+        own = own_task(leading, task)
+        works.append((own, leading.prepare(own), totals))
     task.engine.gradients([_work(own, prepared, totals) for own, prepared, totals in works])
     finished: dict[RawMap, Tensor] = {}
     for _, prepared, totals in works:
@@ -251,6 +252,11 @@ def gradient_maps(task: Task, wanted: Iterable[RawMap]) -> dict[RawMap, Tensor]:
     return finished
 
 
+def _leading(totals: Mapping[GradientMap, Tensor]) -> GradientMap:
+    """The one that makes the rows for all that share its points: fpa's own where there is one."""
+    return next((raw_map for raw_map in totals if is_fpas(raw_map)), next(iter(totals)))
+
+
 def own_task(raw_map: RawMap, task: Task) -> Task:
     """The task for a raw map to work on: a family that is not fpa's own may change its images in place."""
     if is_fpas(raw_map):
@@ -260,7 +266,7 @@ def own_task(raw_map: RawMap, task: Task) -> Task:
 
 def _work(task: Task, prepared: Any, totals: Mapping[GradientMap, Tensor]) -> Work:
     """The rows of raw maps that share their points, one image after the other."""
-    first = next(iter(totals))
+    first = _leading(totals)
 
     def image(start: int, stop: int) -> Tensor:
         return torch.arange(start, stop, device=task.images.device) // first.gradients

@@ -147,11 +147,10 @@ def test_images_that_changed_after_the_first_are_noticed(net, tmp_path):
     whole = run(net, some(), tmp_path, estimators="vg_abs")
     for place in (1, 9):
         images = some()
-        images[place] = some(seed=1)[place]
+        images[place] += 1e-3 * some(seed=1)[place]
         with pytest.raises(InputError, match="holds an evaluation of other images"):
             run(net, images, tmp_path, estimators="vg_abs")
-    noise = 1e-3 * some(seed=2)  # such as another decoder makes
-    same(run(net, some() + noise, tmp_path, estimators="vg_abs"), whole)
+    same(run(net, some(), tmp_path, estimators="vg_abs"), whole)
 
 
 def test_labels_may_become_known_later(net, tmp_path, monkeypatch):

@@ -23,8 +23,14 @@ class InputError(ValueError):
         return shortened(super().__str__(), LONGEST)
 
 
+class Misplaced(str):
+    """Why a file that is whole does not belong where it is: it may be all that is left of another result."""
+
+    __slots__ = ()
+
+
 class DamagedError(InputError):
-    """Files that fpa wrote and cannot read back, each with the reason.
+    """Files that fpa wrote and cannot read back, or that are of something else, each with the reason.
 
     >>> print(DamagedError({Path("a.npz"): "it is empty"}))
     a.npz is damaged (it is empty): remove it (fpa run --repair does, in a study) and run again to recreate it
@@ -32,10 +38,23 @@ class DamagedError(InputError):
 
     def __init__(self, reasons: Mapping[Path, object]) -> None:
         self.reasons = dict(reasons)
-        damage = "; ".join(f"{path} is damaged ({reason})" for path, reason in reasons.items())
-        it = "it" if len(reasons) == 1 else "them"
-        remedy = f"remove {it} (fpa run --repair does, in a study) and run again to recreate {it}"
-        super().__init__(f"{damage}: {remedy}")
+        misplaced = {path: why for path, why in reasons.items() if isinstance(why, Misplaced)}
+        damaged = {path: why for path, why in reasons.items() if path not in misplaced}
+        parts = []
+        if damaged:
+            it = "it" if len(damaged) == 1 else "them"
+            remedy = f"remove {it} (fpa run --repair does, in a study) and run again to recreate {it}"
+            parts.append(f"{_listed(damaged, 'is damaged')}: {remedy}")
+        if misplaced:
+            it = "it" if len(misplaced) == 1 else "them"
+            # Two runs may have written here: what is removed may be all that is left of the other one.
+            remedy = f"move {it} away, or use another folder (fpa run --repair removes {it})"
+            parts.append(f"{_listed(misplaced, 'does not belong here')}: {remedy}")
+        super().__init__("; ".join(parts))
+
+
+def _listed(reasons: Mapping[Path, object], what: str) -> str:
+    return "; ".join(f"{path} {what} ({reason})" for path, reason in reasons.items())
 
 
 _INSIDE = ("fpa", "torch", "torchvision")

@@ -32,7 +32,7 @@ from fpa.evaluation.plan import Plan
 from fpa.evaluation.selection import ExamplePicker
 from fpa.evaluation.shards import DESCRIPTION, EvaluationFolder
 from fpa.evaluation.targets import classes_of, with_signs
-from fpa.files import clear_temporaries, folder_lock
+from fpa.files import clear_temporaries, folder_lock, refuse_links
 from fpa.notes import Kind, Note, Severity
 from fpa.perturbation import features_of
 from fpa.progress import Tell, telling
@@ -73,6 +73,7 @@ def evaluate_blocks(
     stored = EvaluationFolder(folder)
     with folder_lock(stored.path), ExitStack() as after:
         after.callback(note_calls, plan)
+        refuse_links(stored.path, ["blocks"])
         if overwrite:
             stored.clear()
         # Files that a killed run was writing; nobody else writes here, since the folder is locked.

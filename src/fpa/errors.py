@@ -1,6 +1,8 @@
 """The one exception type that means: the input was wrong, here is what to change."""
 
 import difflib
+import math
+import re
 import sys
 import unicodedata
 import warnings
@@ -10,6 +12,15 @@ from typing import Any
 
 LONGEST = 2000
 """Characters of a message."""
+
+LARGEST_SIDE = 4096
+"""Of an image, in pixels: larger ones fill the memory."""
+
+MOST_SAMPLES = 10_000
+"""Draws an image that a score makes: they are held together."""
+
+MOST_WORKERS = 1024
+"""Processes that read image files."""
 
 
 class InputError(ValueError):
@@ -94,12 +105,19 @@ def one_of(kind: str, name: str, known: Collection[str]) -> None:
         raise unknown(kind, name, known)
 
 
-def at_least(name: str, value: float | None, least: float) -> None:
-    """Refuse a setting that is smaller than it may be; None is one that was not made."""
+def at_least(name: str, value: float | None, least: float, most: float = math.inf) -> None:
+    """Refuse a setting that is smaller, or larger, than it may be; None is one that was not made.
+
+    What becomes memory, or processes, has a largest value: a recipe may come from somebody else.
+    """
     if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
         raise InputError(f"{name} must be a number of at least {least}, got {value!r:.80}")
+    if isinstance(value, int) and abs(value) >= 2**63:  # which cannot even be shown beyond 4,300 digits
+        raise InputError(f"{name} must be at most 2**63 - 1")
     if value is not None and not value >= least:
         raise InputError(f"{name} must be at least {least}, got {value}")
+    if value is not None and value > most:
+        raise InputError(f"{name} must be at most {most:,}, got {value}")
 
 
 def same_format(path: Path, version: Any, ours: int, remedy: str) -> None:
@@ -150,6 +168,21 @@ def printable(text: str) -> str:
     spaced = (" " if each in "\n\t" else each for each in text)
     return "".join(repr(each)[1:-1] if unicodedata.category(each) in _OBEYED else each for each in spaced)
 
+
+def without_controls(text: str) -> str:
+    r"""A page without characters that a terminal or an editor would obey, but for line ends and tabs.
+
+    >>> without_controls("red\x1b[31m\n")
+    'red\\x1b[31m\n'
+    """
+    return _CONTROLS.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+_CONTROLS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0001-\U000e007f]"
+)
+"""The same characters as those of `_OBEYED` that can do harm, as a pattern: pages are long."""
 
 _OBEYED = ("Cc", "Cf", "Cs", "Zl", "Zp")
 """Categories of characters that control something: escape bytes, changes of direction, halves of others."""

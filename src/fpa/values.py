@@ -28,7 +28,9 @@ def check_types(settings: Any, prefix: str = "") -> None:
     >>> check_types(make_dataclass("Curve", [("points", int), ("name", str | None)])(21, None))
     """
     for item in fields(settings):
-        check_type(f"{prefix}{item.name}", getattr(settings, item.name), item.type)
+        value = plain_number(getattr(settings, item.name))
+        check_type(f"{prefix}{item.name}", value, item.type)
+        object.__setattr__(settings, item.name, value)  # also where the dataclass is frozen
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
@@ -62,10 +64,24 @@ def check_arguments(bound: inspect.BoundArguments, kinds: Mapping[str, Any]) -> 
         several = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
         if several or value is parameter.default:
             continue
-        if type(value).__module__ == "numpy" and getattr(value, "ndim", 1) == 0:
-            value = value.item()
-            bound.arguments[name] = value
+        value = plain_number(value)
         check_type(name, value, kinds[name])
+        bound.arguments[name] = value
+
+
+def plain_number(value: Any) -> Any:
+    """A number of NumPy or a fraction as Python's own, which JSON can hold; anything else as it is.
+
+    >>> from fractions import Fraction
+    >>> plain_number(Fraction(1, 4)), plain_number("1/4")
+    (0.25, '1/4')
+    """
+    if type(value).__module__ == "numpy" and getattr(value, "ndim", 1) == 0:
+        return value.item()
+    if isinstance(value, Real) and not isinstance(value, (int, float)):
+        with suppress(OverflowError):  # which is then refused as what it is
+            return int(value) if isinstance(value, Integral) else float(value)
+    return value
 
 
 def check_type(name: str, value: Any, kind: Any) -> None:
@@ -152,7 +168,10 @@ def _as_number(value: Any, kind: type[int] | type[float]) -> int | float:
     is_number = isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
     if not is_number or (isinstance(value, Integral) and abs(int(value)) >= 2**63):
         raise UnfitError
-    return kind(value)
+    try:
+        return kind(value)
+    except OverflowError as error:  # a fraction beyond all floats
+        raise UnfitError from error
 
 
 def _as_several(value: Any, whole: Any, kinds: Sequence[Any], read: Read) -> Any:

@@ -17,7 +17,7 @@ from fpa.data.loaders import ImageBatches, Normaliser, in_order, single_images
 from fpa.data.normalisation import Normalisation
 from fpa.data.sets import check_normalised, load_evaluation_data
 from fpa.data.splits import UNREADABLE, USUAL_SIDE, ImageData, fixed_choice, read_batches, unreadable
-from fpa.errors import InputError, at_least
+from fpa.errors import MOST_WORKERS, InputError, at_least
 from fpa.values import checked
 
 __all__ = ["ImageBlock", "ImageSource", "image_source"]
@@ -61,6 +61,7 @@ def image_source(
     [(2, 32), (3, 4)]
     """
     at_least("the number of images", count, 1)
+    at_least("workers", workers, 0, MOST_WORKERS)
     if isinstance(data, ImageSource):
         if (count, labels, masks) != (None, None, None):
             raise InputError("an image source has its own labels, count and masks: pass them to image_source")

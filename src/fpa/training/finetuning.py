@@ -31,7 +31,7 @@ from fpa.data.sets import check_normalised, tuning_data
 from fpa.data.splits import USUAL_SIDE, ImageData
 from fpa.engine.devices import check_device, chosen_device
 from fpa.engine.engine import Engine
-from fpa.errors import InputError, at_least, unknown
+from fpa.errors import MOST_WORKERS, InputError, at_least, unknown
 from fpa.given import note_calls_of
 from fpa.masking import code_of, get_masking, masking_code, masking_json
 from fpa.models.hubs import image_side_of, normalisation_of
@@ -118,6 +118,7 @@ def finetune(
     original = unwrapped(model)
     if output is not None:
         _check_has_card(original)
+    at_least("workers", workers, 0, MOST_WORKERS)
     images = _opened(
         data,
         original,

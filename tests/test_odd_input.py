@@ -18,6 +18,7 @@ from fpa.cli.main import main
 from fpa.errors import printable, without_controls
 from fpa.masking import Blur, Bokeh, get_masking
 from fpa.running import show_again
+from fpa.scores.max_sensitivity import MaxSensitivity
 from fpa.study.recipe import DataSettings
 from fpa.training.settings import TrainingSettings
 
@@ -85,7 +86,7 @@ class TestNumbersThatBecomeMemory:
         with pytest.raises(InputError, match="features must be"):
             fpa.make_plan(TWO, features=f"segments:{'9' * 5000}")
         with pytest.raises(InputError, match="samples must be at most 10,000"):
-            fpa.scores.MaxSensitivity(samples=10**9)
+            MaxSensitivity(samples=10**9)
 
     @pytest.mark.parametrize("word", ["--data", "--masking", "--class_index"])
     def test_aliases_of_yaml_end_soon(self, tmp_path, capsys, word):

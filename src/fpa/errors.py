@@ -31,7 +31,8 @@ class InputError(ValueError):
     """
 
     def __str__(self) -> str:
-        return shortened(super().__str__(), LONGEST)
+        # What is repeated, a tensor or the error of a library, may have lines of its own.
+        return shortened(re.sub(r"\s*\n\s*", " ", super().__str__()), LONGEST)
 
 
 class Misplaced(str):
@@ -112,8 +113,9 @@ def at_least(name: str, value: float | None, least: float, most: float = math.in
     """
     if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
         raise InputError(f"{name} must be a number of at least {least}, got {value!r:.80}")
-    if isinstance(value, int) and abs(value) >= 2**63:  # which cannot even be shown beyond 4,300 digits
-        raise InputError(f"{name} must be at most 2**63 - 1")
+    # Python shows no whole number of more than 4,300 digits.
+    if value is not None and 2**63 <= abs(value) < math.inf:
+        raise InputError(f"{name} must be at least {least}, and less than 2**63")
     if value is not None and not value >= least:
         raise InputError(f"{name} must be at least {least}, got {value}")
     if value is not None and value > most:

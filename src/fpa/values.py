@@ -4,6 +4,7 @@ Types are the one schema of settings, options and arguments. As JSON, values are
 and different where they differ, as far as that can be seen.
 """
 
+import errno
 import hashlib
 import inspect
 import math
@@ -15,7 +16,7 @@ from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
-from fpa.errors import InputError
+from fpa.errors import InputError, first_line
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -52,9 +53,23 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     def calling(*arguments: P.args, **named: P.kwargs) -> R:
         bound = signature.bind(*arguments, **named)
         check_arguments(bound, kinds)
-        return function(*bound.args, **bound.kwargs)
+        try:
+            return function(*bound.args, **bound.kwargs)
+        except (OSError, ValueError) as error:
+            if not is_impossible_path(error):
+                raise
+            raise InputError(f"there can be no such file or folder: {first_line(error)}") from error
 
     return calling
+
+
+def is_impossible_path(error: OSError | ValueError) -> bool:
+    """Whether the operating system says of a path that there can be none: too long, or with a null byte.
+
+    Any look at it may raise this, for instance `Path.exists`, so it is said once, at the door.
+    """
+    too_long = isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG
+    return too_long or "embedded null" in str(error)
 
 
 def check_arguments(bound: inspect.BoundArguments, kinds: Mapping[str, Any]) -> None:
@@ -78,9 +93,11 @@ def plain_number(value: Any) -> Any:
     """
     if type(value).__module__ == "numpy" and getattr(value, "ndim", 1) == 0:
         return value.item()
-    if isinstance(value, Real) and not isinstance(value, (int, float)):
-        with suppress(OverflowError):  # which is then refused as what it is
-            return int(value) if isinstance(value, Integral) else float(value)
+    kind: type = type(value)
+    if kind in (bool, int, float) or not issubclass(kind, Real):
+        return value
+    with suppress(OverflowError):  # which is then refused as what it is
+        return int(value) if isinstance(value, Integral) else float(value)
     return value
 
 

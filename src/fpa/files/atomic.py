@@ -28,6 +28,8 @@ def replacing(path: Path) -> Iterator[Path]:
     # the same ending, by which some libraries choose the format.
     temporary = path.with_name(f"{TEMPORARY}{uuid4().hex}{path.suffix}")
     try:
+        if "\0" in str(path):
+            raise InputError(f"there can be no file {str(path)!r}")
         if path.is_dir():
             raise InputError(f"{path} is a folder: a file is to be written there")
         temporary.touch(exist_ok=False)  # with the permissions of any new file, unlike tempfile's

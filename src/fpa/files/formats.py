@@ -45,7 +45,7 @@ def _ends_with_a_checksum(values: Mapping[str, Any]) -> bool:
     Files of the first versions carry none and are read as they are: damage to its name must not make a
     guarded file one of those.
     """
-    name, value = next(reversed(values.items()), ("", None))
+    name, value = next(reversed(list(values.items())), ("", None))
     return name != "model" and isinstance(value, str) and re.fullmatch("[0-9a-f]{16}", value) is not None
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fpa.errors import InputError, first_line
-from fpa.values import as_json, name_of, shape_or_type
+from fpa.values import as_json, name_of, shape_or_type, shown
 
 
 class Masking:
@@ -88,7 +88,7 @@ def finite_number(name: str, value: Any, above: float = -math.inf, least: float 
     if not good or (least is not None and value < least):
         wanted = "a finite number" + (f" above {above:g}" if above > -math.inf else "")
         wanted += "" if least is None else f" of at least {least:g}"
-        raise InputError(f"{name} must be {wanted}, got {value!r}")
+        raise InputError(f"{name} must be {wanted}, got {shown(value)}")
     return float(value)
 
 

@@ -94,8 +94,8 @@ def test_the_tree_it_leaves(finished):
 def test_the_manifest_tells_how_it_was_made(finished):
     manifest = json.loads((finished[0] / "manifest.json").read_text())
     assert set(manifest) == {
-        "format", "versions", "device", "threads", "seeds", "blocks", "timings", "compilation", "files", "histories",
-        "checksum",
+        "format", "versions", "device", "threads", "seeds", "blocks", "timings", "compilation", "files",
+        "checksum", "histories",
     }  # fmt: skip
     assert manifest["blocks"] == dict.fromkeys(("none", "rectangle", "fpa"), 32)
     assert {"fpa", "torch", "numpy", "python"} <= set(manifest["versions"])

@@ -166,6 +166,21 @@ class TestTypes:
         with pytest.raises(InputError, match=f"{next(iter(odd))} must be"):
             fpa.Estimator("vg", **odd)
 
+    def test_parameters_of_a_masking(self):
+        for name, parameter in (
+            ("blur", "sigma"),
+            ("bokeh", "radius"),
+            ("road", "sigma"),
+            ("constant", "value"),
+        ):
+            for value in (10**400, -(10**400)):
+                with pytest.raises(InputError, match=f"{parameter} must be a finite number"):
+                    get_masking({"name": name, parameter: value})
+
+    def test_an_arithmetic_is_a_word(self):
+        with pytest.raises(InputError, match="precision"):
+            fpa.Precision(gradients=np.ones(3))
+
     def test_tensors_in_a_class_index(self, net, images):
         data = (images, [0, 1, 2, 0])
         for index in ([torch.tensor([0, 1]), 1, 2], {"a": torch.tensor([1, 2])}, {torch.tensor(0): 0}):

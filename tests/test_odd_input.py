@@ -177,6 +177,10 @@ class TestTypes:
                 with pytest.raises(InputError, match=f"{parameter} must be a finite number"):
                     get_masking({"name": name, parameter: value})
 
+    def test_points_of_a_curve(self):
+        with pytest.raises(InputError, match="must be an array of numbers"):
+            fpa.Fidelity.from_curves([[1, 0]], [[1, 10**400]], [0, 1])
+
     def test_an_arithmetic_is_a_word(self):
         with pytest.raises(InputError, match="precision"):
             fpa.Precision(gradients=np.ones(3))

@@ -24,12 +24,12 @@ def replacing(path: Path) -> Iterator[Path]:
     A reader sees the old file or the new one, never half of one, also after a crash or a full disk. A link
     at `path` is replaced, not followed.
     """
+    if "\0" in str(path) or not path.name:
+        raise InputError(f"there can be no file {str(path)!r}")
     # In the same folder, for a move between file systems would be a copy, which a crash can cut in two; with
     # the same ending, by which some libraries choose the format.
     temporary = path.with_name(f"{TEMPORARY}{uuid4().hex}{path.suffix}")
     try:
-        if "\0" in str(path):
-            raise InputError(f"there can be no file {str(path)!r}")
         if path.is_dir():
             raise InputError(f"{path} is a folder: a file is to be written there")
         temporary.touch(exist_ok=False)  # with the permissions of any new file, unlike tempfile's

@@ -11,3 +11,13 @@ def test_mutated_recipes_come_to_the_start_of_the_work(tmp_path):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "| 60 | 60 | 0 |" in done.stdout
+
+
+def test_odd_calls_and_renamed_checksums_end_in_one_line(tmp_path):
+    """With another seed than `make attack` has."""
+    script = Path(__file__).parents[1] / "tools" / "attack.py"
+    command = [sys.executable, str(script), "--only", "calls", "--only", "renamed", "--only", "launchers"]
+    command += ["--scale", "0.1", "--seed", "26"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "| 100 | 100 | 0 |" in done.stdout

@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import attack_files
 import attack_numbers
 import numpy as np
 import torch
@@ -111,6 +112,7 @@ def child(work: Callable[[], Any], *, wait: bool = True) -> Any:
         os.close(reading)
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), told
 
+    end.pid = pid  # type: ignore[attr-defined]
     return end() if wait else end
 
 
@@ -123,6 +125,7 @@ class Attack:
         self.bad: list[str] = []
         self.reached: Counter[str] = Counter()  # trials that came to the start of the work
         self.finished = place / "finished"
+        self.child = child
 
     def many(self, count: int) -> range:
         return range(max(1, round(count * self.scale)))
@@ -283,10 +286,7 @@ class Attack:
             and '"shown": {' in after
             and "false" in after.partition('"shown"')[2][:90]
         )
-        left_out = (
-            not after.startswith("refused") and '"none": {}' in after
-        )  # a history that is damaged is left out
-        self.trial(kind, named or same or again or left_out, f"{what}: {after[:400]}")
+        self.trial(kind, named or same or again, f"{what}: {after[:400]}")
 
     # What is at work at once.
 
@@ -403,6 +403,22 @@ class Attack:
 
             yield f"results without {name}", lacks
 
+    def links(self) -> None:
+        """Links in a received folder | in the place of every file and folder: nothing behind them changes"""
+        attack_files.links(self, study)
+
+    def launchers(self) -> None:
+        """Launchers by hand | RANK and WORLD_SIZE that no launcher has set: one line, nothing is written"""
+        attack_files.launchers(self)
+
+    def ended(self) -> None:
+        """Signals | an evaluation without a folder is asked to end: no temporary folder is left"""
+        attack_files.ended(self)
+
+    def renamed(self) -> None:
+        """Renamed checksums | of JSON files whose content is changed too: noticed"""
+        attack_files.renamed(self)
+
     # What is fuzzed.
 
     def recipes(self) -> None:
@@ -411,6 +427,15 @@ class Attack:
         odd: list[Any] = [None, True, "", "x", "a:b", -1, 0, 1.5, float("nan"), 10**30, [], [None], [[]], {}]
         odd += [{1: 2}, {"name": "blur", 1: 2}, "1", "math:pi", "A" * 5000, 1e300, "\x1b[31m"]
         odd += [["ig_sum", "vg_abs"]]
+        odd += [
+            10**400,
+            -(10**400),
+            {"name": "blur", "sigma": 1e9},
+            {"name": "bokeh", "radius": 1e12},
+            "run:1",
+            2**62,
+        ]
+        odd += ["a\0b", "\x1b]0;x\x07", {"": 1}, [1e300], "segments:99999999", "vg_abs~1e9", 1e12]
 
         def run(changed: Any) -> None:
             Path("mutated.yaml").write_text(yaml.safe_dump(changed))
@@ -446,7 +471,23 @@ class Attack:
             "1e400",
         ]
         odd += ["9" * 40, "\x1b[31m", "\udce9", "..", "/", "folder:/", "tiny", "A" * 3000, "cuda:99"]
-        odd += ["captum:Nope", "maps:no.npy"]
+        odd += [
+            "captum:Nope",
+            "maps:no.npy",
+            "{name: blur, sigma: 1e9}",
+            "run:1",
+            "y.yaml",
+            "meta",
+            "1" + "0" * 400,
+        ]
+        odd += [
+            "segments:99999999",
+            "vg_abs~1e9,ig_sum",
+            "{a: &a [1], b: [*a, *a]}",
+            "2026-13-45",
+            "a\nb",
+            "~",
+        ]
         starts = {"run": "tiny", "train": "tiny"} | dict.fromkeys(
             ("evaluate", "audit", "finetune"), "shapes-fpa"
         )
@@ -626,6 +667,8 @@ class Attack:
             torch.Generator(),
             lambda *_: None,
         ]
+        good |= attack_files.more_calls(images)
+        odd += attack_files.odd_values(images)
         for function, given in good.items():  # every other argument as it is by default
             every = inspect.signature(function).parameters.items()
             good[function] = {name: each.default for name, each in every if each.default is not each.empty}
@@ -633,9 +676,15 @@ class Attack:
             function(**good[function])  # a good call must be one, or nothing would be tried
         for _ in self.many(1000):
             function = self.chance.choice([*good])
-            argument, value = self.chance.choice([*good[function]]), self.chance.choice(odd)
-            what = f"{function.__name__}({argument}={type(value)})"
-            self.refuses("calls", lambda: function(**good[function] | {argument: value}), what)
+            # Mostly one: two odd values hide each other.
+            count = self.chance.choice([1, 1, 1, 2])
+            changed = {self.chance.choice([*good[function]]): self.chance.choice(odd) for _ in range(count)}
+            shown = ", ".join(f"{name}={told(value)}" for name, value in changed.items())
+            self.refuses(
+                "calls",
+                lambda: function(**good[function] | changed),
+                f"{function.__qualname__}({shown})",
+            )
 
     def in_place(self) -> None:
         """Functions that work in place | maskings, estimators, scores: the right score, or refused"""
@@ -681,6 +730,10 @@ class Attack:
         "exchanged",
         "concurrent",
         "hostile",
+        "links",
+        "launchers",
+        "ended",
+        "renamed",
         "recipes",
         "commands",
         "calls",
@@ -719,6 +772,14 @@ def options_of(command: str) -> list[str]:
     with contextlib.redirect_stdout(told), contextlib.suppress(SystemExit):
         main([command, "--help"])
     return sorted(set(re.findall(r"--[a-z][\w.]*", told.getvalue())) - {"--debug"})
+
+
+def told(value: Any) -> str:
+    """An odd value, for the line that names a bad trial."""
+    try:
+        return f"{type(value).__name__} {str(value)[:80]!r}"
+    except Exception:
+        return type(value).__name__
 
 
 class Reached(BaseException):

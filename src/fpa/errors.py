@@ -1,6 +1,8 @@
 """The one exception type that means: the input was wrong, here is what to change."""
 
 import difflib
+import math
+import re
 import sys
 import unicodedata
 import warnings
@@ -11,6 +13,15 @@ from typing import Any
 LONGEST = 2000
 """Characters of a message."""
 
+LARGEST_SIDE = 4096
+"""Of an image, in pixels: larger ones fill the memory."""
+
+MOST_SAMPLES = 10_000
+"""Draws an image that a score makes: they are held together."""
+
+MOST_WORKERS = 1024
+"""Processes that read image files."""
+
 
 class InputError(ValueError):
     """Something the user gave cannot be used; the message says what, and what would be accepted.
@@ -20,11 +31,18 @@ class InputError(ValueError):
     """
 
     def __str__(self) -> str:
-        return shortened(super().__str__(), LONGEST)
+        # What is repeated, a tensor or the error of a library, may have lines of its own.
+        return shortened(re.sub(r"\s*\n\s*", " ", super().__str__()), LONGEST)
+
+
+class Misplaced(str):
+    """Why a file that is whole does not belong where it is: it may be all that is left of another result."""
+
+    __slots__ = ()
 
 
 class DamagedError(InputError):
-    """Files that fpa wrote and cannot read back, each with the reason.
+    """Files that fpa wrote and cannot read back, or that are of something else, each with the reason.
 
     >>> print(DamagedError({Path("a.npz"): "it is empty"}))
     a.npz is damaged (it is empty): remove it (fpa run --repair does, in a study) and run again to recreate it
@@ -32,10 +50,23 @@ class DamagedError(InputError):
 
     def __init__(self, reasons: Mapping[Path, object]) -> None:
         self.reasons = dict(reasons)
-        damage = "; ".join(f"{path} is damaged ({reason})" for path, reason in reasons.items())
-        it = "it" if len(reasons) == 1 else "them"
-        remedy = f"remove {it} (fpa run --repair does, in a study) and run again to recreate {it}"
-        super().__init__(f"{damage}: {remedy}")
+        misplaced = {path: why for path, why in reasons.items() if isinstance(why, Misplaced)}
+        damaged = {path: why for path, why in reasons.items() if path not in misplaced}
+        parts = []
+        if damaged:
+            it = "it" if len(damaged) == 1 else "them"
+            remedy = f"remove {it} (fpa run --repair does, in a study) and run again to recreate {it}"
+            parts.append(f"{_listed(damaged, 'is damaged')}: {remedy}")
+        if misplaced:
+            it = "it" if len(misplaced) == 1 else "them"
+            # Two runs may have written here: what is removed may be all that is left of the other one.
+            remedy = f"move {it} away, or use another folder (fpa run --repair removes {it})"
+            parts.append(f"{_listed(misplaced, 'does not belong here')}: {remedy}")
+        super().__init__("; ".join(parts))
+
+
+def _listed(reasons: Mapping[Path, object], what: str) -> str:
+    return "; ".join(f"{path} {what} ({reason})" for path, reason in reasons.items())
 
 
 _INSIDE = ("fpa", "torch", "torchvision")
@@ -75,12 +106,20 @@ def one_of(kind: str, name: str, known: Collection[str]) -> None:
         raise unknown(kind, name, known)
 
 
-def at_least(name: str, value: float | None, least: float) -> None:
-    """Refuse a setting that is smaller than it may be; None is one that was not made."""
+def at_least(name: str, value: float | None, least: float, most: float = math.inf) -> None:
+    """Refuse a setting that is smaller, or larger, than it may be; None is one that was not made.
+
+    What becomes memory, or processes, has a largest value: a recipe may come from somebody else.
+    """
     if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
         raise InputError(f"{name} must be a number of at least {least}, got {value!r:.80}")
+    # Python shows no whole number of more than 4,300 digits.
+    if value is not None and 2**63 <= abs(value) < math.inf:
+        raise InputError(f"{name} must be at least {least}, and less than 2**63")
     if value is not None and not value >= least:
         raise InputError(f"{name} must be at least {least}, got {value}")
+    if value is not None and value > most:
+        raise InputError(f"{name} must be at most {most:,}, got {value}")
 
 
 def same_format(path: Path, version: Any, ours: int, remedy: str) -> None:
@@ -131,6 +170,21 @@ def printable(text: str) -> str:
     spaced = (" " if each in "\n\t" else each for each in text)
     return "".join(repr(each)[1:-1] if unicodedata.category(each) in _OBEYED else each for each in spaced)
 
+
+def without_controls(text: str) -> str:
+    r"""A page without characters that a terminal or an editor would obey, but for line ends and tabs.
+
+    >>> without_controls("red\x1b[31m\n")
+    'red\\x1b[31m\n'
+    """
+    return _CONTROLS.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+_CONTROLS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0001-\U000e007f]"
+)
+"""The same characters as those of `_OBEYED` that can do harm, as a pattern: pages are long."""
 
 _OBEYED = ("Cc", "Cf", "Cs", "Zl", "Zp")
 """Categories of characters that control something: escape bytes, changes of direction, halves of others."""

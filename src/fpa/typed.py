@@ -8,6 +8,7 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
 from fpa.errors import InputError, shortened
+from fpa.files.documents import yaml_values
 from fpa.values import UnfitError, as_type, shown, type_in_words
 
 
@@ -109,9 +110,7 @@ def _number(text: str, kind: type[int] | type[float]) -> int | float:
 
 
 def _from_yaml(text: str) -> Any:
-    import yaml
-
     try:
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: an impossible date
+        return yaml_values(text)
+    except ValueError as error:
         raise UnfitError from error

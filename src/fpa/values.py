@@ -4,6 +4,7 @@ Types are the one schema of settings, options and arguments. As JSON, values are
 and different where they differ, as far as that can be seen.
 """
 
+import errno
 import hashlib
 import inspect
 import math
@@ -15,7 +16,7 @@ from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
-from fpa.errors import InputError
+from fpa.errors import InputError, first_line
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -28,7 +29,9 @@ def check_types(settings: Any, prefix: str = "") -> None:
     >>> check_types(make_dataclass("Curve", [("points", int), ("name", str | None)])(21, None))
     """
     for item in fields(settings):
-        check_type(f"{prefix}{item.name}", getattr(settings, item.name), item.type)
+        value = plain_number(getattr(settings, item.name))
+        check_type(f"{prefix}{item.name}", value, item.type)
+        object.__setattr__(settings, item.name, value)  # also where the dataclass is frozen
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
@@ -50,9 +53,23 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     def calling(*arguments: P.args, **named: P.kwargs) -> R:
         bound = signature.bind(*arguments, **named)
         check_arguments(bound, kinds)
-        return function(*bound.args, **bound.kwargs)
+        try:
+            return function(*bound.args, **bound.kwargs)
+        except (OSError, ValueError) as error:
+            if not is_impossible_path(error):
+                raise
+            raise InputError(f"there can be no such file or folder: {first_line(error)}") from error
 
     return calling
+
+
+def is_impossible_path(error: OSError | ValueError) -> bool:
+    """Whether the operating system says of a path that there can be none: too long, or with a null byte.
+
+    Any look at it may raise this, for instance `Path.exists`, so it is said once, at the door.
+    """
+    too_long = isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG
+    return too_long or "embedded null" in str(error)
 
 
 def check_arguments(bound: inspect.BoundArguments, kinds: Mapping[str, Any]) -> None:
@@ -62,10 +79,26 @@ def check_arguments(bound: inspect.BoundArguments, kinds: Mapping[str, Any]) -> 
         several = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
         if several or value is parameter.default:
             continue
-        if type(value).__module__ == "numpy" and getattr(value, "ndim", 1) == 0:
-            value = value.item()
-            bound.arguments[name] = value
+        value = plain_number(value)
         check_type(name, value, kinds[name])
+        bound.arguments[name] = value
+
+
+def plain_number(value: Any) -> Any:
+    """A number of NumPy or a fraction as Python's own, which JSON can hold; anything else as it is.
+
+    >>> from fractions import Fraction
+    >>> plain_number(Fraction(1, 4)), plain_number("1/4")
+    (0.25, '1/4')
+    """
+    if type(value).__module__ == "numpy" and getattr(value, "ndim", 1) == 0:
+        return value.item()
+    kind: type = type(value)
+    if kind in (bool, int, float) or not issubclass(kind, Real):
+        return value
+    with suppress(OverflowError):  # which is then refused as what it is
+        return int(value) if isinstance(value, Integral) else float(value)
+    return value
 
 
 def check_type(name: str, value: Any, kind: Any) -> None:
@@ -152,7 +185,10 @@ def _as_number(value: Any, kind: type[int] | type[float]) -> int | float:
     is_number = isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
     if not is_number or (isinstance(value, Integral) and abs(int(value)) >= 2**63):
         raise UnfitError
-    return kind(value)
+    try:
+        return kind(value)
+    except OverflowError as error:  # a fraction beyond all floats
+        raise UnfitError from error
 
 
 def _as_several(value: Any, whole: Any, kinds: Sequence[Any], read: Read) -> Any:

@@ -50,7 +50,7 @@ def test_good_blocks_outlive_their_description(net, tmp_path, monkeypatch, damag
             fpa.evaluate(net, IMAGES, NAMES, folder=tmp_path, **QUICK)
         assert "parquet" not in str(error.value)
     path.unlink()
-    with pytest.raises(fpa.InputError, match=r"block-000000.parquet is damaged \(no evaluation.json"):
+    with pytest.raises(fpa.InputError, match=r"block-000000.parquet does not belong here \(no eval"):
         fpa.evaluate(net, IMAGES, NAMES, folder=tmp_path, seed=1, **QUICK)  # they are of another plan
     monkeypatch.setattr("fpa.evaluation.computing.curves_of", None)  # nothing is computed again
     again = fpa.evaluate(net, IMAGES, NAMES, folder=tmp_path, **QUICK)

@@ -415,7 +415,7 @@ def test_a_block_of_another_evaluation_is_named(net, tmp_path):
         run(net, some(), tmp_path / folder, points=points, block=4)
     (tmp_path / "two/blocks/block-000001.parquet").replace(tmp_path / "one/blocks/block-000001.parquet")
     with pytest.raises(
-        InputError, match=r"one/blocks/block-000001.parquet is damaged \(it is a block of another"
+        InputError, match=r"one/blocks/block-000001.parquet does not belong here \(it is a block of another"
     ):
         read_evaluation(tmp_path / "one")
 

@@ -58,6 +58,12 @@ def finished(tmp_path_factory):
     return folder, run_study(load_recipe("tiny"), folder, device="cpu")
 
 
+def claim(folder, **how):
+    """Look at a folder as a run does before it begins."""
+    display = Display(quiet=True)
+    StudyFolder(folder).claim(load_recipe("tiny"), display, **{"overwrite": False, "repair": False} | how)
+
+
 def copied(folder, place):
     return Path(shutil.copytree(folder, place))
 
@@ -89,7 +95,7 @@ def test_the_manifest_tells_how_it_was_made(finished):
     manifest = json.loads((finished[0] / "manifest.json").read_text())
     assert set(manifest) == {
         "format", "versions", "device", "threads", "seeds", "blocks", "timings", "compilation", "files",
-        "checksum",
+        "checksum", "histories",
     }  # fmt: skip
     assert manifest["blocks"] == dict.fromkeys(("none", "rectangle", "fpa"), 32)
     assert {"fpa", "torch", "numpy", "python"} <= set(manifest["versions"])
@@ -214,17 +220,10 @@ class TestBadInput:
     ):
         folder = copied(finished[0], tmp_path / "copy")
         shutil.copy(folder / "fpa" / file, folder / "none" / file)
-
-        def claim(**how):
-            display = Display(quiet=True)
-            StudyFolder(folder).claim(
-                load_recipe("tiny"), display, **{"overwrite": False, "repair": False} | how
-            )
-
-        for read in (lambda: read_study(folder), claim):
-            with pytest.raises(InputError, match=rf"none/{file} is damaged \({reason}\).*--repair"):
-                read()
-        claim(repair=True)
+        for read in (read_study, claim):
+            with pytest.raises(InputError, match=rf"none/{file} does not belong here \({reason}\).*--repair"):
+                read(folder)
+        claim(folder, repair=True)
         assert files(folder) == [name for name in files(finished[0]) if name != f"none/{file}"]
 
     def test_results_are_read_only_if_recipe_models_and_curves_belong_together(self, finished, tmp_path):
@@ -251,13 +250,50 @@ class TestBadInput:
     @pytest.mark.parametrize(
         "content", [b"", b"epoch,loss\n1,none\n", b"\xff\xfe\n", b"loss\n1\n", b"epoch,loss\n1,0.5\n"]
     )
-    def test_a_damaged_history_is_named_and_left_out(self, finished, tmp_path, content):
+    def test_a_damaged_history_is_named_and_not_lost(self, finished, tmp_path, content):
         folder = copied(finished[0], tmp_path / "copy")
-        (folder / "none/training.csv").write_bytes(content)
+        history = folder / "none/training.csv"
+        before = history.read_bytes()
+        history.write_bytes(content)
+        with pytest.warns(UserWarning, match=r"none/training.csv is damaged.*read from manifest.json"):
+            study = read_study(folder)
+        assert study.models["none"].history == finished[1].models["none"].history
+        assert study.models["none"].history["epoch"] == [1, 2, 3]
+        assert history.read_bytes() == content  # who only reads changes nothing
+        claim(folder)
+        assert history.read_bytes() == before
+        assert (folder / "none/training.csv.damaged").read_bytes() == content
+
+    def test_a_lost_history_is_written_again(self, finished, tmp_path):
+        folder = copied(finished[0], tmp_path / "copy")
+        (folder / "none/training.csv").unlink()
+        assert read_study(folder).models["none"].history == finished[1].models["none"].history
+        claim(folder)
+        assert files(folder) == files(finished[0])
+        assert (folder / "none/training.csv").read_bytes() == (finished[0] / "none/training.csv").read_bytes()
+
+    def test_of_a_study_that_keeps_no_histories_a_damaged_one_is_left_out(self, finished, tmp_path):
+        """Such as those that earlier versions have made."""
+        folder = copied(finished[0], tmp_path / "copy")
+        manifest = json.loads((folder / "manifest.json").read_text())
+        del manifest["histories"], manifest["checksum"]
+        (folder / "manifest.json").write_text(json.dumps(manifest))
+        (folder / "none/training.csv").write_text("loss\n1\n")
         with pytest.warns(UserWarning, match=r"none/training.csv is damaged.*left out"):
-            study = run_study(load_recipe("tiny"), folder, device="cpu")
+            study = read_study(folder)
         assert study.models["none"].history == {}
         assert study.models["fpa"].history["epoch"] == [1, 2, 3]
+
+    @pytest.mark.parametrize(
+        "part", [{"files": []}, {"histories": {"none/training.csv": 1}}, {"timings": "x"}]
+    )
+    def test_a_manifest_of_other_types_is_named(self, finished, tmp_path, part):
+        folder = copied(finished[0], tmp_path / "copy")
+        manifest = json.loads((folder / "manifest.json").read_text()) | part
+        del manifest["checksum"]
+        (folder / "manifest.json").write_text(json.dumps(manifest))
+        with pytest.raises(InputError, match=r"manifest.json is damaged \(.* must be a mapping"):
+            read_study(folder)
 
     def test_an_overwriting_that_was_interrupted_can_be_repeated(self, finished, tmp_path, monkeypatch):
         folder = copied(finished[0], tmp_path / "copy")

@@ -23,6 +23,7 @@ def claimed(folder: Path, run: RunOptions, notes: Sequence[Note | None] = ()) ->
     from fpa.study.folder import SHOWN_FILES
 
     with folder_lock(folder), Display(quiet=run.quiet) as display:
+        refuse_links(folder, ["figures"])
         evaluated = (folder / DESCRIPTION).exists()
         # The models of a study are evaluated in folders inside it: these are the study's to write.
         if any((place / "recipe.yaml").exists() for place in (folder, folder.absolute().parent)):

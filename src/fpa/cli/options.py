@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import fpa
-from fpa.errors import InputError, at_least, printable
+from fpa.errors import LARGEST_SIDE, MOST_WORKERS, InputError, at_least, printable
 from fpa.study.recipe import SMALL
 
 if TYPE_CHECKING:
@@ -13,9 +13,6 @@ if TYPE_CHECKING:
 
     from fpa.data.splits import ImageData
     from fpa.models.hubs import Opened
-
-LARGEST_SIDE = 4096
-"""Of an image, in pixels: larger ones fill the memory."""
 
 
 @dataclass(kw_only=True)
@@ -87,10 +84,8 @@ class ModelOptions:
     def __post_init__(self) -> None:
         if (self.mean is None) != (self.std is None):
             raise InputError("give both --mean and --std, or neither")
-        at_least("--workers", self.workers, 0)
-        at_least("--size", self.size, 1)
-        if self.size is not None and self.size > LARGEST_SIDE:
-            raise InputError(f"--size must be at most {LARGEST_SIDE} pixels, got {self.size}")
+        at_least("--workers", self.workers, 0, MOST_WORKERS)
+        at_least("--size", self.size, 1, LARGEST_SIDE)
 
     def open(self, model: str) -> NamedModel:
         """The model of this name, or the error that says what else must be given."""

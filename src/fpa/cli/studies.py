@@ -20,7 +20,16 @@ def run(recipe: Recipe, *, repair: bool = False, where: RunOptions) -> int:
         repair: Delete damaged files and make them again.
 
     """
+    from fpa.files import launch
+    from fpa.study import trainings
+
     output = where.output or _default_folder(recipe.name, recipe.seed)
+    rank, processes = launch()
+    if processes > 1 and repair:
+        raise InputError("--repair is for one process: repair the study without torchrun, then continue")
+    if rank > 0:  # the trainings are shared; the first process does the rest
+        trainings.train(recipe, output, device=where.device, overwrite=where.overwrite)
+        return 0
     with Display(quiet=where.quiet) as display:
         results = fpa.run_study(
             recipe,

@@ -26,7 +26,7 @@ from fpa.data.splits import (
     read_batches,
     unreadable,
 )
-from fpa.errors import InputError, at_least
+from fpa.errors import MOST_WORKERS, InputError, at_least
 from fpa.values import checked
 
 __all__ = ["ImageBlock", "ImageSource", "image_source"]
@@ -70,6 +70,7 @@ def image_source(
     [(2, 32), (3, 4)]
     """
     at_least("the number of images", count, 1)
+    at_least("workers", workers, 0, MOST_WORKERS)
     if isinstance(data, ImageSource):
         if (count, labels, masks) != (None, None, None):
             raise InputError("an image source has its own labels, count and masks: pass them to image_source")

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 
 from fpa.data.crops import RandomCrop
 from fpa.data.normalisation import Normalisation, minus_one_to_one
-from fpa.errors import InputError, at_least
+from fpa.errors import LARGEST_SIDE, InputError, at_least
 from fpa.seeds import Stream, derive, generator
 
 T = TypeVar("T")
@@ -186,7 +186,7 @@ class DataRequest:
     """Whether to look at all files before anything else happens."""
 
     def __post_init__(self) -> None:
-        at_least("the size of the images", self.size, 1)
+        at_least("the size of the images", self.size, 1, LARGEST_SIDE)
 
     def subset(self, count: int, usual: int | None = None) -> Tensor:
         """The numbers of the evaluation images among `count`: always the same ones, in rising order.

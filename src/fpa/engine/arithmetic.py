@@ -19,7 +19,7 @@ from fpa.engine.folding import bfloat16_copy, fold_batch_norm, private_copy
 from fpa.engine.outputs import OUTPUTS, Output
 from fpa.errors import InputError, unknown, warn
 from fpa.models.wrap import untouched
-from fpa.values import name_of
+from fpa.values import check_type, name_of
 
 PassKind = Literal["gradients", "forwards", "exact"]
 """What a pass is for: a gradient, a point of a curve, or the unmasked logits, which are never rounded."""
@@ -41,6 +41,7 @@ class Precision:
 
     def __post_init__(self) -> None:
         for name in (self.gradients, self.forwards):
+            check_type("precision", name, str)
             if name not in get_args(PrecisionName):
                 raise unknown("precision", name, get_args(PrecisionName))
 

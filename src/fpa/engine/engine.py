@@ -30,7 +30,7 @@ from fpa.engine.devices import arithmetic_on, out_of_memory, sent
 from fpa.engine.folding import private_copy
 from fpa.engine.outputs import OUTPUTS, Output
 from fpa.errors import InputError, at_least, warn
-from fpa.models.wrap import classifier, unwrapped
+from fpa.models.wrap import classifier, unfit_images, unwrapped
 from fpa.values import checked, shape_or_type
 
 _Result = TypeVar("_Result")
@@ -110,6 +110,8 @@ class Engine:
         )
         self._last_used: dict[PassKind, Runner] = {}
         self._probed = False
+        self._taken: set[torch.Size] = set()
+        """Shapes [C, H, W] of images that the model has taken."""
         self._peak = 0
         self.watch: Callable[[str], None] = lambda name: None
         """Told what is being run, before every batch."""
@@ -180,13 +182,21 @@ class Engine:
         The first call probes the model: an image must get the same logits alone, in a batch, and again.
         """
         images = self.images(images)
-        # Every map and every curve begins with a prediction: here a model is seen before any work is done.
-        if not self._probed:
-            self._probed = True
-            self._probe(images[:1])
         parts: list[Tensor] = []
         work = Work(len(images), lambda a, b: images[a:b], lambda a, b, logits: parts.append(logits))
-        self._run("exact", [work])
+        shape = images.shape[1:]
+        try:
+            # Every map and curve begins with a prediction: here a model is seen before any work is done.
+            if not self._probed:
+                self._probed = True
+                self._probe(images[:1])
+            self._run("exact", [work])
+        except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:
+            # A shape that the model has taken before is not what is wrong now.
+            if isinstance(error, InputError) or out_of_memory(error) or shape in self._taken:
+                raise
+            raise unfit_images(shape, error) from error
+        self._taken.add(shape)
         return torch.cat(parts)
 
     def answers(self, images: Tensor, output: Output) -> tuple[Tensor, Tensor | None]:

@@ -1,6 +1,6 @@
 """From a model and images to an answer: `evaluate`."""
 
-import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from fpa.evaluation.plan import plan_of
 from fpa.evaluation.result import Result
 from fpa.evaluation.shards import load_result, read_evaluation
 from fpa.evaluation.subject import Case, prepare
+from fpa.files import temporary_folder
 from fpa.notes import Kind, Note
 from fpa.progress import Tell
 from fpa.showing import clause
@@ -83,8 +84,7 @@ def carry_out(
     `with_scores` the result has curves alone, of which there may be too few to score. `command` is what to
     type for the same again.
     """
-    with tempfile.TemporaryDirectory(prefix="fpa-") as temporary:
-        place = Path(folder or temporary)
+    with temporary_folder() if not folder else nullcontext(Path(folder)) as place:
         evaluate_blocks(
             case.subject.engine,
             case.source,

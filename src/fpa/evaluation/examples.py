@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fpa.errors import DamagedError, InputError
+from fpa.errors import DamagedError, InputError, Misplaced
 from fpa.evaluation.description import Origin
 from fpa.files import read_arrays, write_arrays
 
@@ -132,5 +132,5 @@ def read_examples(folder: Path, origin: Origin | None = None) -> Examples | None
     path = folder / EXAMPLES
     found = Examples.read(path)
     if found is not None and origin is not None and found.key not in ("", origin.key):
-        raise DamagedError({path: "it is of another evaluation or another model"})
+        raise DamagedError({path: Misplaced("it is of another evaluation or another model")})
     return found

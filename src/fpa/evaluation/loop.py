@@ -36,7 +36,8 @@ from fpa.evaluation.probing import answers_now
 from fpa.evaluation.selection import ExamplePicker
 from fpa.evaluation.shards import EvaluationFolder
 from fpa.evaluation.targets import classes_of, with_signs
-from fpa.files import clear_temporaries, folder_lock
+from fpa.files import clear_temporaries, folder_lock, refuse_links
+from fpa.masking.fills import Fill
 from fpa.notes import Kind, Note, Severity
 from fpa.perturbation import features_of
 from fpa.progress import Tell, telling
@@ -77,6 +78,7 @@ def evaluate_blocks(
     stored = EvaluationFolder(folder)
     with folder_lock(stored.path), ExitStack() as after:
         after.callback(note_calls, plan)
+        refuse_links(stored.path, ["blocks"])
         if overwrite:
             stored.clear()
         # Files that a killed run was writing; nobody else writes here, since the folder is locked.
@@ -339,6 +341,9 @@ def suited(plan: Plan, source: ImageSource, judge: Engine | None = None) -> Plan
     Scores that `all` stands for are left out where these images, or the model that judges, do not allow them.
     """
     plan.check_features(features_of(plan.features, source.first))
+    for masking in (plan.masking, *plan.maskings.values()):
+        if isinstance(masking, Fill):
+            masking.check(source.first)
     if any(estimator.raw.needs_numbers for estimator in plan.estimators.values()):
         source.check_numbers()
     for name, estimator in plan.estimators.items():

@@ -9,6 +9,7 @@ Importing this module does not import torch, so that a command can show its help
 """
 
 import copy
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -36,9 +37,13 @@ COMPARED_MASKINGS = ("constant", "mean", "blur", "uniform")
 """The masking that an audit judges, and those that it is compared with."""
 
 
+MOST_EXAMPLES = 1000
+"""Images whose maps are all held at once, and drawn into one page."""
+
+
 @dataclass(kw_only=True)
 class Options:
-    """What all options have in common: a number may not be smaller than the `least` of its field."""
+    """What all options have in common: a number lies between the `least` and the `most` of its field."""
 
     prefix: ClassVar[str] = ""
     """What stands before the names of the fields in errors."""
@@ -46,7 +51,9 @@ class Options:
     def __post_init__(self) -> None:
         for item in fields(self):
             if "least" in item.metadata:
-                at_least(f"{self.prefix}{item.name}", getattr(self, item.name), item.metadata["least"])
+                least = item.metadata["least"]
+                most = item.metadata.get("most", math.inf)
+                at_least(f"{self.prefix}{item.name}", getattr(self, item.name), least, most)
 
     def with_fields_of(self, other: "Options") -> Self:
         """These options with the values of all fields that others have too."""
@@ -158,7 +165,7 @@ class ExampleOptions(Options):
 
     """
 
-    examples: int = field(default=8, metadata={"least": 0})
+    examples: int = field(default=8, metadata={"least": 0, "most": MOST_EXAMPLES})
 
 
 @dataclass(kw_only=True)

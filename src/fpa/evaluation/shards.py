@@ -18,7 +18,15 @@ from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
-from fpa.errors import DamagedError, InputError, first_line, printable, same_format, shortened
+from fpa.errors import (
+    DamagedError,
+    InputError,
+    Misplaced,
+    first_line,
+    printable,
+    same_format,
+    shortened,
+)
 from fpa.evaluation.assembly import assembled
 from fpa.evaluation.description import FORMAT, Description, Origin
 from fpa.evaluation.differences import plan_differences
@@ -35,7 +43,15 @@ from fpa.evaluation.stored_block import (
     scores_of,
     unit_column,
 )
-from fpa.files import open_table, read_json, refuse_links, writable_folder, write_json, write_table
+from fpa.files import (
+    inner_folder,
+    open_table,
+    read_json,
+    refuse_links,
+    writable_folder,
+    write_json,
+    write_table,
+)
 from fpa.given import unseen
 from fpa.values import checked
 
@@ -103,7 +119,7 @@ class EvaluationFolder:
             stored = open_table(path)
             sizes.add(stored.notes.get("block", 0))  # 0: an earlier version, which did not say it
             if stored.key != origin.key or 0 in sizes or len(sizes) > 1:
-                foreign[path] = f"no {DESCRIPTION} describes it, and it is not of this evaluation"
+                foreign[path] = Misplaced(f"no {DESCRIPTION} describes it, and it is not of this evaluation")
         if foreign:
             raise DamagedError(foreign)
         return sizes.pop() if sizes else None
@@ -138,7 +154,7 @@ class EvaluationFolder:
 
     def write(self, number: int, block: StoredBlock, description: Description) -> None:
         """Store a block of the evaluation that is described."""
-        writable_folder(self.path / "blocks")
+        inner_folder(self.path, "blocks")
         notes = {**block.notes.to_json(), "block": description.block_size}
         own = {"block": description.block_size}
         key = description.origin.key
@@ -272,5 +288,5 @@ def _read(path: Path, key: str | None) -> tuple[Any, dict[str, Any]]:
     """The table of a block, of the evaluation with this key, and its notes."""
     stored = open_table(path)
     if key not in (None, stored.key):
-        raise DamagedError({path: "it is a block of another evaluation or another model"})
+        raise DamagedError({path: Misplaced("it is a block of another evaluation or another model")})
     return stored.read(), stored.notes

@@ -11,6 +11,7 @@ from fpa.engine.tasks import Task
 from fpa.explanation.paper import reference_images
 from fpa.explanation.raw_maps import RawMap, register
 from fpa.masking import gaussian
+from fpa.masking.fills import within_image
 
 SIDE_16 = "side/16"
 """The sigma of a twin that names none: a sixteenth of the shorter side of the image."""
@@ -82,6 +83,7 @@ def blurred(maps: Tensor, sigma: float | str) -> Tensor:
     [0.05, 0.24, 0.4, 0.24, 0.05]
     """
     width = min(maps.shape[-2:]) / 16 if isinstance(sigma, str) else sigma
+    within_image("the blur of a twin", width, maps)
     # Ranks follow the last digits: not in TF32, and float64 gives the same float32 in every batch.
     values = maps.double() if maps.device.type != "mps" else maps
     down, across = (sent(_matrix(side, width), maps.device).to(values.dtype) for side in maps.shape[-2:])

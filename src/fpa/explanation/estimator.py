@@ -18,7 +18,7 @@ from fpa.explanation.facts import EstimatorFacts, Label, Reduction, Sign
 from fpa.explanation.maps import Function, as_raw_map
 from fpa.explanation.raw_maps import FAMILIES, GradientMap, RawMap, Settings
 from fpa.plugins import load_object
-from fpa.values import checked
+from fpa.values import check_type, checked
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,17 @@ class Estimator:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "raw", as_raw_map(self.raw))
+        # By type first: an array is neither in a list of words nor not in it.
+        check_type("reduction", self.reduction, str)
+        check_type("kind", self.kind, str | None)
+        check_type("blur", self.blur, float | str | None)
+        check_type("times_input", self.times_input, bool)
         if self.kind not in (None, "signed", "unsigned"):
             raise unknown("kind of estimator", str(self.kind), ("signed", "unsigned"))
         if self.reduction not in get_args(Reduction):
             raise unknown("reduction", str(self.reduction), get_args(Reduction))
         number = isinstance(self.blur, (int, float)) and 0 < self.blur < math.inf
-        if not number and self.blur not in (None, SIDE_16):
+        if not number and self.blur is not None and self.blur != SIDE_16:
             raise InputError(f"the blur of a twin is a number of pixels above 0, got {self.blur}")
 
     @property
@@ -297,6 +302,8 @@ def get_estimators(
             members += SETS[source].items() if known else [(name, source)]
     if not members:
         raise InputError("no estimators were given")
+    for name, _ in members:
+        check_name(name)
     if repeated := sorted(name for name, count in Counter(name for name, _ in members).items() if count > 1):
         raise InputError(f"estimators named twice: {', '.join(repeated)}")
     named = {name: _estimator(source, settings) for name, source in members}
@@ -313,6 +320,16 @@ def get_estimators(
         name: each if each.blur is None else replace(each, twin_of=_owner(each, every))
         for name, each in every.items()
     }
+
+
+def check_name(name: str) -> None:
+    """Refuse a name by which an estimator could be neither stored nor found again."""
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"the name of an estimator must be text that can be stored, got {name!r}") from error
+    if not name.strip():
+        raise InputError(f"an estimator must have a name, got {name!r}")
 
 
 def _owner(twin: Estimator, estimators: Mapping[str, Estimator]) -> str | None:

@@ -2,22 +2,25 @@
 
 A file an idea: `atomic` writes, `locks` keeps a second run out of a folder, `checksums` finds damage,
 `formats` (JSON, arrays), `tables` (Parquet) and `tensors` (safetensors) are what fpa stores, `foreign` reads
-what others wrote. Nothing here knows what the files are about.
+what others wrote, `documents` YAML. Nothing here knows what the files are about.
 """
 
 from fpa.files.atomic import (
     TEMPORARY,
     clear_temporaries,
+    inner_folder,
     refuse_links,
     replacing,
+    temporary_folder,
     writable_folder,
     write_bytes,
     write_text,
 )
 from fpa.files.checksums import file_checksum, values_checksum
+from fpa.files.documents import yaml_values
 from fpa.files.foreign import first_bytes, named_arrays, read_torch, refuse_bomb
 from fpa.files.formats import CHECKSUM, read_arrays, read_json, write_arrays, write_json
-from fpa.files.locks import LOCK, folder_lock, is_main_process
+from fpa.files.locks import LOCK, folder_lock, is_main_process, launch
 from fpa.files.tables import StoredTable, open_table, write_table
 from fpa.files.tensors import (
     WEIGHTS,
@@ -31,8 +34,9 @@ from fpa.files.tensors import (
 
 __all__ = [
     "CHECKSUM", "LOCK", "TEMPORARY", "WEIGHTS", "StoredTable", "clear_temporaries", "file_checksum",
-    "file_texts", "first_bytes", "folder_lock", "is_main_process", "named_arrays", "open_table",
-    "open_tensors", "read_arrays", "read_json", "read_tensors", "read_torch", "refuse_bomb", "refuse_links",
-    "replacing", "tensors_and_texts", "tensors_fingerprint", "values_checksum", "writable_folder",
-    "write_arrays", "write_bytes", "write_json", "write_table", "write_tensors", "write_text",
+    "file_texts", "first_bytes", "folder_lock", "inner_folder", "is_main_process", "launch", "named_arrays",
+    "open_table", "open_tensors", "read_arrays", "read_json", "read_tensors", "read_torch", "refuse_bomb",
+    "refuse_links", "replacing", "temporary_folder", "tensors_and_texts", "tensors_fingerprint",
+    "values_checksum", "writable_folder", "write_arrays", "write_bytes", "write_json", "write_table",
+    "write_tensors", "write_text", "yaml_values",
 ]  # fmt: skip

@@ -1,6 +1,7 @@
 """JSON and arrays as fpa stores them: guarded by a checksum, damage named with its file."""
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,11 +30,23 @@ def read_json(path: Path) -> dict[str, Any]:
         values = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(values, dict):
             raise ValueError("it holds no mapping")
+        if CHECKSUM not in values and _ends_with_a_checksum(values):
+            raise ValueError(f"its last entry is a checksum, but is not called {CHECKSUM}")
         if values.pop(CHECKSUM, None) not in (None, values_checksum(values)):
             raise ValueError("its content does not match its checksum")
     except (OSError, ValueError, RecursionError) as error:
         raise DamagedError({path: first_line(error)}) from error
     return values
+
+
+def _ends_with_a_checksum(values: Mapping[str, Any]) -> bool:
+    """Whether the checksum, which is always written last, is there by another name.
+
+    Files of the first versions carry none and are read as they are: damage to its name must not make a
+    guarded file one of those.
+    """
+    name, value = next(reversed(list(values.items())), ("", None))
+    return name != "model" and isinstance(value, str) and re.fullmatch("[0-9a-f]{16}", value) is not None
 
 
 def write_arrays(path: Path, arrays: Mapping[str, "NDArray[Any]"]) -> None:

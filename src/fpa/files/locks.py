@@ -11,8 +11,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
-from fpa.errors import InputError
+from fpa.errors import InputError, shortened
 from fpa.files.atomic import writable_folder
 
 LOCK = ".fpa-lock"
@@ -25,9 +26,31 @@ _NO_LOCKS = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.
 """What file systems answer that have no locks: some network and cluster file systems."""
 
 
+class Launch(NamedTuple):
+    """Which of several processes this is, and of how many; a launcher such as torchrun says it."""
+
+    rank: int
+    size: int
+
+
+def launch() -> Launch:
+    """What the environment says about this process; alone, where it says nothing."""
+    if "WORLD_SIZE" not in os.environ:  # RANK alone may be a variable of anybody's
+        return Launch(0, 1)
+    texts = {name: os.environ.get(name, "0") for name in ("RANK", "WORLD_SIZE")}
+    # Digits alone: int() would also take "1_0" and " 1".
+    if all(text.isascii() and text.isdigit() and len(text) < 7 for text in texts.values()):
+        found = Launch(int(texts["RANK"]), int(texts["WORLD_SIZE"]))
+        if found.rank < found.size:
+            return found
+    said = " and ".join(f"{name}={shortened(text, 40)!r}" for name, text in texts.items())
+    wanted = "must be whole numbers, the first below the second, as torchrun sets them"
+    raise InputError(f"the environment variables {said} {wanted}: unset them to work in one process")
+
+
 def is_main_process() -> bool:
     """Whether this process may write: the only one, or the first of those that torchrun has started."""
-    return os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK", "0") == "0"
+    return launch().rank == 0
 
 
 @contextmanager
@@ -36,13 +59,17 @@ def folder_lock(folder: Path) -> Iterator[None]:
 
     The lock is the operating system's: it is gone when the process ends, however it ends, and a file left
     behind blocks nobody. Inside one thread it nests. Where the file system has no locks, nobody is kept out.
-    The other processes that torchrun has started belong to the first one's run and take no lock.
+
+    Of several processes the first alone may hold it. The others of a training write nothing and do not ask
+    for it; that one is not the first is no proof of a first one that holds it.
     """
     from filelock import FileLock, Timeout  # here: most who read and write files take no lock
 
-    if not is_main_process():
-        yield
-        return
+    rank, size = launch()
+    if rank > 0:
+        others = f"this process is not the first (RANK={rank} of WORLD_SIZE={size})"
+        remedy = "unset both, or start it without torchrun"
+        raise InputError(f"{folder} cannot be used: {others}, and only trainings share processes; {remedy}")
     path = writable_folder(folder).resolve() / LOCK
     _refuse_others(path)
     # One object for a path, which counts how often each thread holds it: that is the nesting. Its descriptor

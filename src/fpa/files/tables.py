@@ -47,10 +47,11 @@ def write_table(
     text = json.dumps(notes)
     # Parquet's own checksums guard the columns alone.
     metadata = {"notes": text, "key": key, "checksum": _checksum(text, key)}
-    with replacing(path) as temporary:
+    # By an open file: pyarrow would take the name of a folder such as "run:1" for an address in a network.
+    with replacing(path) as temporary, temporary.open("wb") as file:
         pq.write_table(
             table.replace_schema_metadata(metadata),
-            temporary,
+            file,
             use_dictionary=list(texts),  # numbers hardly repeat: their dictionaries would be as long
             column_encoding=dict.fromkeys(split, "BYTE_STREAM_SPLIT") or None,
             compression="zstd",
@@ -60,10 +61,11 @@ def write_table(
 
 def open_table(path: Path) -> StoredTable:
     """A table that `write_table` wrote: its notes and its key, which are checked."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        file = pq.ParquetFile(path, page_checksum_verification=True)
+        file = pq.ParquetFile(pa.BufferReader(path.read_bytes()), page_checksum_verification=True)
         texts = {name.decode(): text.decode() for name, text in (file.schema_arrow.metadata or {}).items()}
         notes: dict[str, Any] = json.loads(texts["notes"])
     except KeyError as error:

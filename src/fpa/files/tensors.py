@@ -52,6 +52,8 @@ def tensors_and_texts(path: Path) -> tuple[dict[str, "Tensor"], dict[str, str]]:
     with open_tensors(path) as file:
         tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         texts: dict[str, str] = file.metadata() or {}
+    if TENSORS_CHECKSUM not in texts and WEIGHTS in texts:  # no version wrote the one without the other
+        raise InputError(f"{path} is damaged: it has lost its checksum")
     if texts.pop(TENSORS_CHECKSUM, None) not in (None, _checksum(tensors, texts)):
         raise InputError(f"{path} is damaged: its content does not match its checksum")
     return tensors, texts

@@ -22,6 +22,9 @@ class Fill(Masking):
         """The fully masked images, of a shape that broadcasts to [N, C, H, W]."""
         raise NotImplementedError
 
+    def check(self, images: Tensor) -> None:
+        """Refuse parameters that do not suit images of this size; nothing is computed."""
+
     def __call__(self, images: Tensor, mask: Tensor, noise: Tensor | None = None) -> Tensor:
         """Copies of `images` [N, C, H, W] with the pixels of `mask` [N, H, W] replaced by the fill.
 
@@ -117,6 +120,17 @@ def gaussian(sigma: float, beside: Tensor) -> Tensor:
     return line / line.sum()
 
 
+def within_image(name: str, pixels: float | None, images: Tensor) -> None:
+    """Refuse a width of a blur beyond the longer side of the images: it would only ask for memory.
+
+    The border is repeated as far as the blur reaches, so memory grows with it; the picture is flat by then.
+    """
+    longer = max(images.shape[-2:])
+    if pixels is not None and pixels > longer:
+        wanted = f"at most {longer}, the longer side of the images"
+        raise InputError(f"{name} must be {wanted}, in pixels, got {pixels:g}")
+
+
 @dataclass(frozen=True)
 class Blur(Fill):
     """Masked pixels take their value in a Gaussian-blurred copy of the image.
@@ -130,7 +144,11 @@ class Blur(Fill):
         if self.sigma is not None:
             object.__setattr__(self, "sigma", finite_number("sigma", self.sigma, above=0))
 
+    def check(self, images: Tensor) -> None:  # noqa: D102
+        within_image("sigma", self.sigma, images)
+
     def fill(self, images: Tensor, noise: Tensor | None = None) -> Tensor:  # noqa: D102
+        self.check(images)
         sigma = min(images.shape[-2:]) / 16 if self.sigma is None else self.sigma
         values = floating(images)
         channels = images.shape[1]
@@ -157,7 +175,11 @@ class Bokeh(Fill):
         if self.radius is not None:
             object.__setattr__(self, "radius", finite_number("radius", self.radius, above=0))
 
+    def check(self, images: Tensor) -> None:  # noqa: D102
+        within_image("radius", self.radius, images)
+
     def fill(self, images: Tensor, noise: Tensor | None = None) -> Tensor:  # noqa: D102
+        self.check(images)
         radius = min(images.shape[-2:]) / 8 if self.radius is None else self.radius
         reach = math.floor(radius)
         values = floating(images)

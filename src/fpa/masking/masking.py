@@ -1,6 +1,7 @@
 """What a masking is: images and a mask in, masked copies out."""
 
 import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fpa.errors import InputError, first_line
-from fpa.values import as_json, name_of, shape_or_type
+from fpa.values import as_json, name_of, shape_or_type, shown
 
 
 class Masking:
@@ -101,11 +102,13 @@ def check_mask(images: Tensor, mask: Tensor) -> None:
 
 def finite_number(name: str, value: Any, above: float = -math.inf, least: float | None = None) -> float:
     """A parameter of a masking as a float; refuses what is not a finite number within its bounds."""
-    good = isinstance(value, (int, float)) and not isinstance(value, bool) and above < value < math.inf
+    good = isinstance(value, (int, float)) and not isinstance(value, bool)
+    # Whole numbers have no largest one, floats have.
+    good = good and above < value and abs(value) <= sys.float_info.max
     if not good or (least is not None and value < least):
         wanted = "a finite number" + (f" above {above:g}" if above > -math.inf else "")
         wanted += "" if least is None else f" of at least {least:g}"
-        raise InputError(f"{name} must be {wanted}, got {value!r}")
+        raise InputError(f"{name} must be {wanted}, got {shown(value)}")
     return float(value)
 
 

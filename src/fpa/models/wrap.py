@@ -164,7 +164,10 @@ def _copied(model: nn.Module) -> nn.Module:
 def placed(device: torch.device | str) -> torch.device:
     """The device with its number, as tensors on it say it."""
     try:
-        return torch.empty(0, device=device).device
+        found = torch.empty(0, device=device).device
+        if found.type == "meta":  # whose tensors hold no numbers
+            raise RuntimeError("nothing is computed there")
+        return found
     except (RuntimeError, AssertionError) as error:
         raise InputError(f"the device {str(device)!r} cannot be used here: {first_line(error)}") from error
 
@@ -179,8 +182,13 @@ def _returned(model: nn.Module, images: Tensor) -> Any:
         with torch.no_grad(), untouched(model):
             return model(image)
     except Exception as error:
-        shape = f"{list(images.shape[1:])} (channels, height, width)"
-        raise InputError(f"the model cannot take images {shape}: {first_line(error)}") from error
+        raise unfit_images(images.shape[1:], error) from error
+
+
+def unfit_images(shape: torch.Size, error: Exception) -> InputError:
+    """The error for images of a shape [C, H, W] that a model cannot take."""
+    what = f"{list(shape)} (channels, height, width)"
+    return InputError(f"the model cannot take images {what}: {first_line(error)}")
 
 
 def check_head(predict: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:

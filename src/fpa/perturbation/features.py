@@ -171,7 +171,7 @@ def segment_count(features: Features) -> int | None:
     if not isinstance(features, str) or features == "pixels":
         return None
     word, colon, count = features.partition(":")
-    if word != "segments" or (colon and not count.isdecimal()):
+    if word != "segments" or (colon and not (count.isdecimal() and len(count) < 9)):
         known = '"pixels", a patch size, "segments", "segments:50" or a label map'
         raise InputError(f"features must be {known}, got {features!r}")
     at_least("the number of segments", wanted := int(count or USUAL_SEGMENTS), 2)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from fpa.errors import InputError, at_least
+from fpa.errors import MOST_SAMPLES, InputError, at_least
 from fpa.perturbation import OUTPUTS, outputs_without
 from fpa.scores.score import Block
 from fpa.seeds import by_image
@@ -14,7 +14,7 @@ from fpa.values import check_type
 
 def check_sets(samples: int, *shares: float) -> None:
     """Refuse fewer than two sets of pixels of a size, and sizes that leave no choice of pixels."""
-    at_least("samples", samples, 2)
+    at_least("samples", samples, 2, MOST_SAMPLES)
     for share in shares:
         check_type("share", share, float)
         if not 0 < share < 1:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fpa.errors import at_least
+from fpa.errors import MOST_SAMPLES, at_least
 from fpa.masking import Fill, fully_masked, noise_by_image
 from fpa.scores.correlation import falls, sums
 from fpa.scores.score import Block, Given, Passes, Score, register
@@ -52,7 +52,7 @@ class Infidelity(Score):
     scaled = False
 
     def __init__(self, samples: int = 100) -> None:
-        at_least("samples", samples, 1)
+        at_least("samples", samples, 1, MOST_SAMPLES)
         self.samples = samples
 
     def missing(self, given: Given) -> str | None:  # noqa: D102

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from fpa.errors import at_least
+from fpa.errors import MOST_SAMPLES, at_least
 from fpa.scores.explaining import Explaining, noisy, spans
 from fpa.scores.score import Block, register
 
@@ -40,7 +40,7 @@ class MaxSensitivity(Explaining):
     higher_is_better = False
 
     def __init__(self, radius: float = 0.02, samples: int = 10) -> None:
-        at_least("samples", samples, 1)
+        at_least("samples", samples, 1, MOST_SAMPLES)
         self.radius = radius
         self.samples = samples
 

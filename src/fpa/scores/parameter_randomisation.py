@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fpa.engine import Engine
-from fpa.errors import at_least
+from fpa.errors import MOST_SAMPLES, at_least
 from fpa.scores.correlation import spearman
 from fpa.scores.explaining import Explaining, noisy, spans
 from fpa.scores.score import Block, register
@@ -110,8 +110,8 @@ class SmoothMprt(Explaining):
     other_model = True
 
     def __init__(self, stages: int = 4, samples: int = 10, sigma: float = 0.1) -> None:
-        at_least("stages", stages, 1)
-        at_least("samples", samples, 1)
+        at_least("stages", stages, 1, MOST_SAMPLES)
+        at_least("samples", samples, 1, MOST_SAMPLES)
         self.stages = stages
         self.samples = samples
         self.sigma = sigma

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from fpa.evaluation.result import Results
-from fpa.files import writable_folder, write_text
+from fpa.files import refuse_links, writable_folder, write_text
 from fpa.show.tables import comparison_table, csv_text, latex, markdown, results_table
 from fpa.study.folder import SHOWN as STAGES
 
@@ -23,6 +23,7 @@ def show_all(
     - `only`: the stages wanted, of `STAGES`.
     """
     folder = writable_folder(Path(folder))
+    refuse_links(folder, ["figures"])
     written: dict[str, list[Path]] = {}
     if "tables" in only:
         texts = {"csv": csv_text(results_table(results)), "md": markdown(results), "tex": latex(results)}

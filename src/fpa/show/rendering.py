@@ -4,14 +4,14 @@ import math
 from pathlib import Path
 from typing import Any
 
-from fpa.errors import percent
+from fpa.errors import percent, without_controls
 from fpa.files import writable_folder, write_text
 from fpa.show import summary
 from fpa.show.names import markdown_text, model_name, tex
 
 
 def rendered(template: str, **values: Any) -> str:
-    """A template of the package with these values; text from data is escaped in HTML."""
+    """A template of the package with these values; text from data is escaped in HTML, controls anywhere."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -29,7 +29,7 @@ def rendered(template: str, **values: Any) -> str:
         "tenths": "{:.1f}".format,
     }
     environment.filters |= {"latex": tex, "md": markdown_text}
-    return environment.get_template(template).render(values, summary=summary)
+    return without_controls(environment.get_template(template).render(values, summary=summary))
 
 
 def write_page(path: str | Path, page: str) -> Path:

@@ -133,8 +133,13 @@ def results_table(results: Results) -> "pd.DataFrame":
 def csv_text(table: "pd.DataFrame") -> str:
     """A table as CSV; a name that a spreadsheet would take for a formula begins with an apostrophe."""
     formula = ("=", "+", "-", "@", "\t", "\r")
-    safe = table.map(lambda cell: f"'{cell}" if isinstance(cell, str) and cell.startswith(formula) else cell)
-    return str(safe.to_csv(index=False, float_format="%.6g"))
+
+    def safe(cell: Any) -> Any:
+        if not isinstance(cell, str):
+            return cell
+        return f"'{printable(cell)}" if cell.startswith(formula) else printable(cell)
+
+    return str(table.map(safe).rename(columns=safe).to_csv(index=False, float_format="%.6g"))
 
 
 def markdown(results: Results) -> str:

@@ -177,7 +177,7 @@ def to_numpy(name: str, values: Any, dtype: Any = None) -> npt.NDArray[Any]:
         if np.iscomplexobj(values):
             raise TypeError("they are complex")
         return np.asarray(values, dtype)
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise InputError(f"{name} must be an array of numbers: {first_line(error)}") from None
 
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from fpa.errors import DamagedError, InputError, first_line, same_format
+from fpa.errors import DamagedError, InputError, Misplaced, first_line, same_format
 from fpa.evaluation.examples import EXAMPLES, read_examples
 from fpa.evaluation.shards import DESCRIPTION, FILES, EvaluationFolder
 from fpa.files import (
@@ -35,6 +35,7 @@ from fpa.files import (
 from fpa.progress import Display
 from fpa.study.recipe import AUGMENTATIONS, Recipe, load_recipe
 from fpa.training.differences import differences, without_code
+from fpa.values import check_type
 
 FORMAT = 2
 """Version of the folder's layout."""
@@ -47,6 +48,9 @@ FIGURES = (
 
 SHOWN = ("tables", "figures", "report")
 """The stages of a study that follow from the results of the others."""
+
+_PARTS = ("blocks", "timings", "compilation", "files")
+"""Of manifest.json: mappings that are added to stage by stage."""
 
 TRAINED = ("model.safetensors", "checkpoint.safetensors", "training.csv")
 FIGURE_FILES = [f"figures/{name}.{kind}" for name in FIGURES for kind in ("pdf", "png")]
@@ -79,13 +83,17 @@ class StudyFolder:
         others = self.path.exists() and any(path.name != LOCK for path in self.path.iterdir())
         if others and not (self.path / "recipe.yaml").exists():
             raise InputError(f"{self.path} is not empty and holds no study: nothing was removed")
-        refuse_links(self.path, self.parts[1:])
+        self.refuse_links()
         for path in self.files:
             path.unlink()
         self.clear_temporaries()
         for part in self.parts[1:]:
             with suppress(OSError):  # there is none, or something of somebody else's is in it
                 (self.path / part).rmdir()
+
+    def refuse_links(self) -> None:
+        """Refuse a study of which a folder is a link: nothing is written or removed behind it."""
+        refuse_links(self.path, self.parts[1:])
 
     def clear_temporaries(self) -> None:
         """Remove what a killed run left of files it was writing."""
@@ -121,7 +129,7 @@ class StudyFolder:
                 stored.read()
 
         readers: dict[str, Callable[[Path], Any]] = dict.fromkeys(TRAINED[:2], read_tensors)
-        readers |= {"manifest.json": read_json, EXAMPLES: evaluation, DESCRIPTION: evaluation}
+        readers |= {"manifest.json": read_manifest, EXAMPLES: evaluation, DESCRIPTION: evaluation}
         # also where it is missing: there may be blocks
         descriptions = (self.path / name / DESCRIPTION for name in self.variants)
         damaged: dict[Path, object] = {}
@@ -148,7 +156,7 @@ class StudyFolder:
             with suppress(DamagedError):  # damage is found elsewhere
                 card = _card(model)
                 if card.get("variant", "") not in ("", name):
-                    found[model] = f"it is the model of the training {card['variant']}"
+                    found[model] = Misplaced(f"it is the model of the training {card['variant']}")
                 elif card:
                     others[model] = differences(recipe.description(variant), without_code(card["recipe"]))
             with suppress(DamagedError):
@@ -156,7 +164,7 @@ class StudyFolder:
                 if evaluation is None:
                     continue
                 if evaluation.subject.name != name:
-                    found[description] = f"it is the evaluation of {evaluation.subject.name}"
+                    found[description] = Misplaced(f"it is the evaluation of {evaluation.subject.name}")
                 asked = {"seed": recipe.seed, "points": recipe.evaluation.points}
                 made = {"seed": evaluation.plan.seed, "points": len(evaluation.plan.fractions)}
                 others[description] = differences(asked, made)
@@ -168,8 +176,10 @@ class StudyFolder:
 
     def claim(self, recipe: Recipe, display: Display, *, overwrite: bool, repair: bool) -> None:
         """Take the folder for this recipe, or refuse what is there; damaged files are removed on request."""
+        self.refuse_links()
         if overwrite:
             self.clear()
+        self.restore_histories(display)
         path = self.path / "recipe.yaml"
         if path.exists():
             check_format(self.path)
@@ -188,6 +198,25 @@ class StudyFolder:
         self.clear_temporaries()
         if not path.exists():
             write_text(path, recipe.to_yaml())
+
+    def restore_histories(self, display: Display) -> None:
+        """Write a training.csv that was lost or changed again, as the manifest keeps it.
+
+        Nothing else remembers the epochs once the checkpoint is gone. What was changed is kept beside it.
+        """
+        with suppress(DamagedError):  # which is said elsewhere
+            manifest = self.path / "manifest.json"
+            kept = read_manifest(manifest).get("histories", {}) if manifest.exists() else {}
+            for path in (self.path / name / TRAINED[2] for name in self.variants):
+                text = kept.get(str(path.relative_to(self.path)))
+                if text is None or not path.with_name(TRAINED[0]).exists():
+                    continue
+                if path.is_file() and path.read_bytes() == text.encode():
+                    continue
+                if path.exists():
+                    aside = path.replace(path.with_name(f"{path.name}.damaged"))
+                    display.say(f"{path} was damaged: written again, and what it held is in {aside.name}")
+                write_text(path, text)
 
     def refuse_others(self, remedy: str = "or move them") -> None:
         """Refuse a folder with files that a study would overwrite and that no study there has written.
@@ -219,8 +248,21 @@ def _card(path: Path) -> dict[str, Any]:
 def check_format(folder: Path) -> None:
     """Refuse a study of another format; a manifest that is missing or damaged is another matter."""
     with suppress(DamagedError):
-        version = read_json(folder / "manifest.json").get("format")
+        version = read_manifest(folder / "manifest.json").get("format")
         same_format(folder, version, FORMAT, "use that version, or choose another --output")
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """What manifest.json says, each part of it of the type that it is written with."""
+    values = read_json(path)
+    try:
+        for part in (*_PARTS, "histories"):  # of which earlier versions wrote some, or none
+            check_type(part, values.get(part, {}), dict)
+        check_type("histories", values.get("histories", {}), dict[str, str])
+        check_type("files", values.get("files", {}), dict[str, dict[str, str]])
+    except InputError as error:
+        raise DamagedError({path: error}) from error
+    return values
 
 
 def stored_recipe(path: Path) -> Recipe:
@@ -237,9 +279,9 @@ class Manifest:
     def __init__(self, folder: Path, seed: int, here: dict[str, Any]) -> None:
         self.path = folder / "manifest.json"
         self.here = here
-        parts: dict[str, Any] = {"blocks": {}, "timings": {}, "compilation": {}, "files": {}}
+        parts: dict[str, Any] = {name: {} for name in _PARTS}
         if self.path.exists():
-            self.values = parts | read_json(self.path)
+            self.values = parts | read_manifest(self.path)
         else:
             self.values = {"format": FORMAT, **here, "seeds": {"seed": seed}, **parts}
             self._write()
@@ -259,8 +301,12 @@ class Manifest:
 
     def note_histories(self, paths: Sequence[Path], *, again: bool) -> None:
         """Remember the histories of the trainings, once, or again after one of them."""
-        if again or "train" not in self.values["files"]:
-            self.note_files("train", [path for path in paths if path.exists()])
+        if again or "train" not in self.values["files"] or "histories" not in self.values:
+            written = [path for path in paths if path.exists()]
+            self.note_files("train", written)
+            folder = self.path.parent
+            texts = {str(path.relative_to(folder)): path.read_text(encoding="utf-8") for path in written}
+            self.values["histories"] = texts
             self._write()
 
     def _checksums(self, names: Sequence[str] | dict[str, str]) -> dict[str, str]:

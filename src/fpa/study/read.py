@@ -10,9 +10,9 @@ from fpa.errors import DamagedError, InputError, warn
 from fpa.evaluation.examples import read_examples
 from fpa.evaluation.result import Result, Results
 from fpa.evaluation.shards import DESCRIPTION, load_result, read_evaluation
-from fpa.files import WEIGHTS, file_checksum, file_texts, read_json
+from fpa.files import WEIGHTS, file_checksum, file_texts
 from fpa.scores.fidelity import common_images
-from fpa.study.folder import StudyFolder, check_format, stored_recipe
+from fpa.study.folder import StudyFolder, check_format, read_manifest, stored_recipe
 from fpa.study.recipe import Recipe, load_recipe, recipe_names
 from fpa.training.differences import differing
 from fpa.values import checked
@@ -41,8 +41,9 @@ def read_study(folder: Path | str) -> Results:
         raise InputError(f"{folder} holds no study: there is no recipe.yaml")
     check_format(folder)
     recipe = stored_recipe(folder / "recipe.yaml")
-    manifest = read_json(folder / "manifest.json")
+    manifest = read_manifest(folder / "manifest.json")
     known = manifest.pop("files", {}).get("train", {})
+    kept = manifest.pop("histories", {})
     manifest.pop("also", None)  # for continuing the study; it says nothing about its results
     if foreign := StudyFolder(folder, [*recipe.trainings()]).foreign(recipe):
         raise DamagedError(foreign)
@@ -61,7 +62,8 @@ def read_study(folder: Path | str) -> Results:
     for name, (evaluation, description) in evaluations.items():
         part = folder / name
         examples = read_examples(part, description.origin)
-        history = read_history(part / "training.csv", known.get(f"{name}/training.csv"))
+        place = f"{name}/training.csv"
+        history = read_history(folder / place, known.get(place), kept.get(place))
         models[name] = Result.of(name, evaluation, description, keep=keep, examples=examples, history=history)
     return Results(recipe.name, models, manifest, published(recipe), recipe=recipe.to_dict(), folder=folder)
 
@@ -83,19 +85,34 @@ def published(recipe: Recipe) -> dict[str, dict[str, tuple[float, float]]]:
     }
 
 
-def read_history(path: Path, checksum: str | None = None) -> dict[str, list[float | None]]:
-    """The columns of a training's history; empty where the file is missing, damaged or another's."""
-    if not path.exists():
+def read_history(
+    path: Path, checksum: str | None = None, kept: str | None = None
+) -> dict[str, list[float | None]]:
+    """The columns of a training's history; where the file is damaged or missing, those of the text `kept`.
+
+    Empty where there is neither.
+    """
+    if path.exists():
+        try:
+            if checksum not in (None, file_checksum(path)):
+                raise ValueError("its content does not match its checksum")
+            return _columns(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, csv.Error) as error:
+            told = "left out" if kept is None else "read from manifest.json"
+            warn(f"{path} is damaged ({error}): the history of this training is {told}")
+    if kept is None:
         return {}
     try:
-        if checksum not in (None, file_checksum(path)):
-            raise ValueError("its content does not match its checksum")
-        names, *rows = csv.reader(path.read_text(encoding="utf-8").splitlines(), strict=True)
-        if "epoch" not in names:
-            raise ValueError("it has no column epoch")
-        columns = zip(*rows, strict=True) if rows else [() for _ in names]
-        values = [[float(value) if value else None for value in column] for column in columns]
-        return dict(zip(names, values, strict=True))
-    except (OSError, ValueError, csv.Error) as error:
-        warn(f"{path} is damaged ({error}): the history of this training is left out")
-        return {}
+        return _columns(kept)
+    except (ValueError, csv.Error) as error:
+        raise DamagedError({path: error}) from error
+
+
+def _columns(text: str) -> dict[str, list[float | None]]:
+    """The columns of a history in CSV; what is none is a ValueError."""
+    names, *rows = csv.reader(text.splitlines(), strict=True)
+    if "epoch" not in names:
+        raise ValueError("it has no column epoch")
+    columns = zip(*rows, strict=True) if rows else [() for _ in names]
+    values = [[float(value) if value else None for value in column] for column in columns]
+    return dict(zip(names, values, strict=True))

@@ -3,17 +3,16 @@
 import json
 import os
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from functools import reduce
 from importlib import resources
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
-from fpa.errors import InputError, at_least, one_of, printable, shortened, unknown
-from fpa.evaluation.options import CurveOptions, ExampleOptions, PlanOptions, ScoreOptions
+from fpa.errors import LARGEST_SIDE, MOST_WORKERS, InputError, at_least, one_of, printable, shortened, unknown
+from fpa.evaluation.options import MOST_EXAMPLES, CurveOptions, ExampleOptions, PlanOptions, ScoreOptions
+from fpa.files.documents import LARGEST, yaml_values
 from fpa.training.settings import FPASettings, RectangleSettings, TrainingSettings
 from fpa.typed import typed, typed_fields
 from fpa.values import check_type, check_types, checked
@@ -27,9 +26,6 @@ Augmentation = Literal["none", "rectangle", "fpa"]
 AUGMENTATIONS: tuple[Augmentation, ...] = get_args(Augmentation)
 
 RECIPES = resources.files("fpa.study") / "recipes"
-
-LARGEST = 100_000
-"""Characters of a recipe, and values that it may stand for."""
 
 SMALL = ("shapes", "digits", "cifar10")
 """Data sets whose images are 32 px a side."""
@@ -61,8 +57,10 @@ class DataSettings:
 
     def __post_init__(self) -> None:
         check_types(self, "data.")
-        for name, least in (("size", 8), ("workers", 0), ("train_images", 1), ("evaluation_images", 1)):
-            at_least(f"data.{name}", getattr(self, name), least)
+        at_least("data.size", self.size, 8, LARGEST_SIDE)
+        at_least("data.workers", self.workers, 0, MOST_WORKERS)
+        at_least("data.train_images", self.train_images, 1)
+        at_least("data.evaluation_images", self.evaluation_images, 1)
 
     def check(self) -> None:
         """Refuse, before a training, settings that contradict each other."""
@@ -76,7 +74,7 @@ class EvaluationSettings(ExampleOptions, ScoreOptions, CurveOptions):
 
     prefix: ClassVar[str] = "evaluation."
 
-    examples: int = field(default=24, metadata={"least": 1})
+    examples: int = field(default=24, metadata={"least": 1, "most": MOST_EXAMPLES})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -229,8 +227,6 @@ def recipe_description(name: str) -> str:
 
 def recipe_values(name: str) -> dict[str, Any]:
     """The fields set in a recipe, by name or by the path of a YAML file."""
-    import yaml
-
     source = RECIPES / f"{name}.yaml" if name in recipe_names() else Path(name)
     # os.path takes a name that is too long for a file as one that is not there; Path may raise instead.
     if not os.path.isfile(str(source)):
@@ -244,36 +240,10 @@ def recipe_values(name: str) -> dict[str, Any]:
         raise InputError(f"the recipe file {source} cannot be read: {error}") from error
     if len(text) > LARGEST:
         raise InputError(f"{name} is no recipe, which has at most {LARGEST:,} characters")
-
-    class Unique(yaml.SafeLoader):
-        """Refuses a field that is given twice, of which YAML would take the last."""
-
-        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-            keys = Counter(str(key.value) for key, _ in node.value)
-            if twice := [key for key, times in keys.items() if times > 1]:
-                raise yaml.YAMLError(f"{twice[0]} is given twice")
-            return super().construct_mapping(node, deep)
-
-    def count(node: Any) -> int:
-        """Nodes of a document, those behind an alias as often as they are referred to."""
-        if id(node) not in counted:
-            parts = node.value if isinstance(node, yaml.CollectionNode) else ()
-            parts = chain(*parts) if isinstance(node, yaml.MappingNode) else parts
-            counted[id(node)] = 1 + sum(map(count, parts))
-        return counted[id(node)]
-
-    counted: dict[int, int] = {}
     try:
-        loader = Unique(text)
-        document = loader.get_single_node()
-        # Aliases of aliases stand for billions of values in a few lines: counted before any is made.
-        if document is not None and count(document) > LARGEST:
-            raise yaml.YAMLError("its aliases stand for too much")
-        values = None if document is None else loader.construct_document(document)
-    except RecursionError as error:
-        raise InputError(f"{name} is not valid YAML: it is nested too deeply") from error
-    except Exception as error:  # of many types, for odd dates and numbers
-        raise InputError(f"{name} is not valid YAML: {shortened(' '.join(str(error).split()))}") from error
+        values = yaml_values(text)
+    except ValueError as error:
+        raise InputError(f"{name} is not valid YAML: {shortened(str(error))}") from error
     if not isinstance(values, dict):
         raise InputError(f"{name} must be a mapping of recipe fields, got {type(values).__name__}")
     return values

@@ -65,10 +65,12 @@ def finished_study(
     plan = _planned(recipe, source)
     variants = recipe.trainings()
     with folder_lock(folder), ExitStack() as parts:
+        stored = StudyFolder(folder, [*variants])
+        stored.refuse_links()  # before anything is locked there
         for name in variants:  # also a run into one of its parts is kept out
             if (folder / name).is_dir():
                 parts.enter_context(folder_lock(folder / name))
-        StudyFolder(folder, [*variants]).claim(recipe, display, overwrite=overwrite, repair=repair)
+        stored.claim(recipe, display, overwrite=overwrite, repair=repair)
         # Those that were not there yet too, or are gone now.
         for name in variants:
             parts.enter_context(folder_lock(folder / name))

@@ -31,7 +31,7 @@ from fpa.data.sets import check_normalised, tuning_data
 from fpa.data.splits import USUAL_SIDE, ImageData
 from fpa.engine.devices import check_device, chosen_device
 from fpa.engine.engine import Engine
-from fpa.errors import InputError, at_least, unknown
+from fpa.errors import MOST_WORKERS, InputError, at_least, unknown
 from fpa.given import note_calls_of
 from fpa.masking import code_of, get_masking, masking_code, masking_json
 from fpa.models.hubs import image_side_of, normalisation_of
@@ -113,7 +113,7 @@ def finetune(
     (torch.Size([32, 4]), False)
     """
     check_device(device)
-    _check_choices(targets, epochs, learning_rate, batch_size)
+    _check_choices(targets, epochs, learning_rate, batch_size, workers)
     model = model.model if isinstance(model, Engine) else model
     original = unwrapped(model)
     if output is not None:
@@ -154,12 +154,15 @@ def finetune(
     return (model if inplace else result).eval()
 
 
-def _check_choices(targets: str, epochs: int | None, learning_rate: float | None, batch_size: int) -> None:
+def _check_choices(
+    targets: str, epochs: int | None, learning_rate: float | None, batch_size: int, workers: int
+) -> None:
     """Refuse what cannot be, before anything is opened, by the names that the arguments have here."""
     if targets not in get_args(Targets):
         raise unknown("targets", targets, get_args(Targets))
     at_least("epochs", epochs, 1)
     at_least("batch_size", batch_size, 1)
+    at_least("workers", workers, 0, MOST_WORKERS)
     check_rate("learning_rate", learning_rate)
 
 

@@ -4,6 +4,7 @@ Everything random about a step depends on the seed, the epoch and the step, and 
 so a run that was killed ends with the weights it would have had.
 """
 
+import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,6 +24,7 @@ from fpa.files import (
     clear_temporaries,
     folder_lock,
     is_main_process,
+    launch,
     read_tensors,
     refuse_links,
     writable_folder,
@@ -62,15 +64,19 @@ def train_jobs(
     before it is known that the new training can start. `timings` gets the seconds spent on compiling, under
     "train".
     """
+    first = is_main_process()
     with ExitStack() as locks:
-        for folder in sorted({job.locked or job.folder for job in jobs if job.folder}):
+        # The other processes of a training write nothing, and wait for the first one, which holds the lock.
+        for folder in sorted({job.locked or job.folder for job in jobs if first and job.folder}):
             locks.enter_context(folder_lock(folder))
         finished: dict[int, Trained] = {}
         for job in jobs:
             if job.folder is None or job.path is None:
                 continue
-            writable_folder(job.folder)
-            if is_main_process():
+            if job.locked:  # it is a part of a study
+                refuse_links(job.folder.parent, [job.folder.name])
+            if first:
+                writable_folder(job.folder)
                 clear_temporaries(job.folder)
             if job.path.exists() and not overwrite:
                 read_tensors(job.path)  # refuses one that is damaged
@@ -78,7 +84,7 @@ def train_jobs(
                 job.refuse_other(card.recipe, job.path)
                 if job.locked and card.variant not in ("", job.name):
                     raise InputError(f"{job.path} is the model of another training, {card.variant}")
-                if is_main_process():
+                if first:
                     (job.folder / "checkpoint.safetensors").unlink(missing_ok=True)
                 finished[id(job)] = job.trained(card.accuracy)
         if missing := [job for job in jobs if id(job) not in finished]:
@@ -92,11 +98,7 @@ def train_jobs(
             )
             assert data is not None
             check_jobs(missing, data)
-            again = [job.folder for job in missing if overwrite and job.folder and is_main_process()]
-            for folder in again:  # all links are refused before any file is deleted
-                if missing[0].locked:  # it is a part of a study
-                    refuse_links(folder.parent, [folder.name])
-            for folder in again:
+            for folder in (job.folder for job in missing if overwrite and first and job.folder):
                 for file in ("model.safetensors", "checkpoint.safetensors", "training.csv"):
                     (folder / file).unlink(missing_ok=True)
             try:
@@ -131,6 +133,7 @@ class Trainer:
             raise unknown("tracker", str(tracker), TRACKERS)
         if tracker is not None and find_spec(tracker) is None:
             raise InputError(f"tracker {tracker!r} is not installed: pip install {tracker}")
+        _check_joined("MASTER_ADDR" in os.environ)
         from accelerate import Accelerator
         from accelerate.state import AcceleratorState, PartialState
 
@@ -142,6 +145,8 @@ class Trainer:
         self.tracker = tracker
         self.workers = workers
         self.processes: int = self.accelerator.num_processes
+        # Where accelerate sees one process, each of several would take itself for the first, and write.
+        _check_joined(self.processes > 1)
         self.device: torch.device = self.accelerator.device
         if device is not None and self.processes == 1:  # accelerate takes the first GPU
             self.device = torch.device(device)
@@ -326,6 +331,14 @@ class Trainer:
             save_model(run.model, card, job.path)
             (job.folder / "checkpoint.safetensors").unlink(missing_ok=True)
         self.accelerator.wait_for_everyone()
+
+
+def _check_joined(joined: bool) -> None:
+    """Refuse to train where the environment speaks of several processes that nothing has `joined`."""
+    size = launch().size
+    if size > 1 and not joined:
+        remedy = "start it with torchrun or accelerate launch, or unset RANK and WORLD_SIZE"
+        raise InputError(f"WORLD_SIZE={size} is set, but no launcher has joined the processes: {remedy}")
 
 
 @torch.no_grad()

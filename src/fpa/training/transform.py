@@ -16,6 +16,7 @@ from torchvision.transforms.v2.functional import is_pure_tensor
 from fpa.data.loaders import check_plain
 from fpa.errors import InputError, warn
 from fpa.masking import Constant, MaskingLike, get_masking, lent
+from fpa.masking.fills import Fill
 from fpa.seeds import generator as seeded
 from fpa.training.settings import check_probability
 from fpa.values import checked
@@ -78,6 +79,8 @@ class BatchMasking(v2.Transform):
             raise InputError(f"{name} needs images [N, C, H, W] or one image [C, H, W], got shape {shape}")
         if not images.is_floating_point():
             raise InputError(f"{name} needs normalised floating-point images, got {images.dtype}: {_REMEDY}")
+        if isinstance(self.masking, Fill):
+            self.masking.check(images)
 
     def check_inputs(self, flat_inputs: list[Any]) -> None:  # noqa: D102
         pictures = [value for value in flat_inputs if isinstance(value, PIL.Image.Image)]

@@ -386,17 +386,22 @@ def run(chosen: Sequence[Case], options: argparse.Namespace) -> None:
 
 def show(chosen: Sequence[Case], folder: Path) -> None:
     """The stored cases as a table: the verdict that the pages show, and that of the rule as it is now."""
-    print("| model | images | shown | verdict now | pairs in opposite order | logit kept at 10 % |")
-    print("|---|---:|---|---|---:|---:|")
+    print("| model | images | verdict shown | verdict now | opposite pairs | for sure | logit kept at 10 % |")
+    print("|---|---:|---|---|---:|---:|---:|")
     for case in chosen:
         path = folder / f"{case.name}.parquet"
         if not path.exists():
             continue
         found = read_areas(path).evidence()
         verdict = judge(found)[0]
-        opposite = "" if found.opposite is None else f"{found.opposite.value:.0f} of {found.pairs}"
+        opposite = ""
+        surely = ""
+        if found.opposite is not None:
+            opposite = f"{found.opposite.value:.0f} of {found.pairs}"
+            surely = f"{found.opposite.low:.0f} to {found.opposite.high:.0f}"
         kept = f"{100 * found.kept[10].value:.0f}" if found.kept else ""
-        print(f"| {case.name} | {found.used} | {case.shown} | {verdict} | {opposite} | {kept} |")
+        cells = [case.name, f"{found.used}", case.shown, verdict, opposite, surely, kept]
+        print(f"| {' | '.join(cells)} |")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -207,3 +207,14 @@ def test_the_page_of_speed_and_the_readme_show_the_stored_timings():
     assert f"{step} (eager: {steps['eager_one']:.1f} ms" in readme
     accuracy = pd.read_csv(RESULTS / "timed" / "table.csv").groupby("augmentation").accuracy.first() * 100
     assert "{none:.1f}, {rectangle:.1f} and {fpa:.1f} %".format(**accuracy) in page
+
+
+def test_the_page_shows_the_verdicts_on_the_stored_areas(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(ROOT / "research")
+    import verdicts
+
+    stored = ROOT / "docs" / "results" / "areas"
+    verdicts.main(["--judge", "--output", str(stored)])
+    table = capsys.readouterr().out
+    assert table.count("\n") == 2 + len(list(stored.glob("*.parquet")))
+    assert table in (ROOT / "docs" / "results" / "audit.md").read_text(encoding="utf-8")

@@ -29,7 +29,7 @@ def evidence_by_hand(rule, first, second):
     if rule == "redundant":
         return max(first, second)
     if first and second:
-        return min(first, second)
+        return 2 * min(first, second)
     return -max(first, second) / 4
 
 

@@ -110,7 +110,7 @@ class Cues(World):
 
     - `additive`: a - b, the first cue speaks for it, the second against it;
     - `redundant`: max(a, b), each is enough (OR);
-    - `joint`: min(a, b) if both are there, and -max(a, b) / 4 if only one is (AND, XOR).
+    - `joint`: 2 min(a, b) if both are there, and -max(a, b) / 4 if only one is (AND, XOR).
 
     The label is the class with the most evidence after noise. The same seed has the same pictures under all
     rules, with other labels.
@@ -198,7 +198,7 @@ class Cues(World):
         else:
             larger = torch.maximum(first, second)
             smaller = torch.minimum(first, second)
-            total = torch.where(smaller > 0, smaller, -0.25 * larger)
+            total = torch.where(smaller > 0, 2 * smaller, -0.25 * larger)
         return (total + _NOISE * (drawn.noise[:, :, 0] + drawn.noise[:, :, 1] - 1)).argmax(1)
 
     def _painted(self, drawn: "_Drawn") -> tuple[Tensor, Tensor, Tensor, Tensor]:

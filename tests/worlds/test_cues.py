@@ -28,9 +28,7 @@ def evidence_by_hand(rule, first, second):
         return first - second
     if rule == "redundant":
         return max(first, second)
-    if first and second:
-        return 2 * min(first, second)
-    return -max(first, second) / 4
+    return 2 * min(first, second)
 
 
 @pytest.mark.parametrize("rule", ["additive", "redundant", "joint"])
@@ -41,7 +39,7 @@ def test_labels_follow_the_rule_but_not_always(rule):
     for values, label in zip(shares, scenes.labels.tolist(), strict=True):
         evidence = [evidence_by_hand(rule, values[c], values[c + 3]) for c in range(3)]
         right += evidence[label] == max(evidence)
-    assert 0.8 < right / 600 < 0.97
+    assert 0.8 < right / 600 < 0.99
     assert scenes.labels.bincount(minlength=3).min() > 150  # no class is rare
 
 

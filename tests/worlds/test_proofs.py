@@ -4,6 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from fpa.worlds import Cues
 
@@ -35,13 +39,25 @@ def test_fresh_scenes_have_the_cues_that_were_left(research):
     assert not (left_out == fresh).flatten(1).all(1).any()
 
 
+def features(images):
+    """[N, 11]: how many neighbours are exactly equal, and deciles of how much neighbours differ."""
+    steps = (images[:, :, :, 1:].int() - images[:, :, :, :-1].int()).abs().sum(1).flatten(1).double()
+    deciles = steps.quantile(torch.linspace(0.1, 1, 10, dtype=torch.float64), dim=1).T / 255
+    return torch.cat([(steps == 0).double().mean(1, keepdim=True), deciles], 1)
+
+
 @pytest.mark.parametrize("name", ["fresh", "masked"])
 def test_left_out_cues_leave_no_trace_and_masked_ones_do(research, name):
+    """With features and a linear classifier instead of a network: what is filled has equal neighbours."""
     world = Cues(size=16)
     make = research.PROOFS[name][1]
-    found = research.told_apart(make(world, 1, 600), make(world, 2, 1200), epochs=8)
+    train = [features(images) for images in make(world, 1, 500)]
+    labels = np.repeat([0, 1], [len(part) for part in train])
+    classifier = make_pipeline(StandardScaler(), LogisticRegression()).fit(torch.cat(train), labels)
+    first, second = (classifier.decision_function(features(images)) for images in make(world, 2, 1150))
+    found = research.Auc.of(second, first)
+    assert found.images >= 2000
     if name == "fresh":
-        assert found.images >= 2000
         assert found.upper <= 0.55
     else:
-        assert found.value >= 0.9
+        assert found.value >= 0.95

@@ -110,7 +110,7 @@ class Cues(World):
 
     - `additive`: a - b, the first cue speaks for it, the second against it;
     - `redundant`: max(a, b), each is enough (OR);
-    - `joint`: 2 min(a, b) if both are there, and -max(a, b) / 4 if only one is (AND, XOR).
+    - `joint`: 2 min(a, b), both are needed (AND).
 
     The label is the class with the most evidence after noise. The same seed has the same pictures under all
     rules, with other labels.
@@ -196,9 +196,7 @@ class Cues(World):
         elif self.rule == "redundant":
             total = torch.maximum(first, second)
         else:
-            larger = torch.maximum(first, second)
-            smaller = torch.minimum(first, second)
-            total = torch.where(smaller > 0, 2 * smaller, -0.25 * larger)
+            total = 2 * torch.minimum(first, second)
         return (total + _NOISE * (drawn.noise[:, :, 0] + drawn.noise[:, :, 1] - 1)).argmax(1)
 
     def _painted(self, drawn: "_Drawn") -> tuple[Tensor, Tensor, Tensor, Tensor]:

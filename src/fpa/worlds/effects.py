@@ -238,7 +238,7 @@ def _joined(found: Effects | None, some: Effects, rows: Tensor, players: Tensor)
         shape = list(values.shape)
         shape[dimension] = len(players)
         whole = values.new_zeros(shape) if found is None else getattr(found, name)
-        return whole.index_copy(dimension, rows, values)  # type: ignore[no-any-return]
+        return whole.index_copy(dimension, rows, values)
 
     return Effects(
         players=players,

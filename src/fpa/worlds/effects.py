@@ -69,6 +69,7 @@ def true_effects(scenes: Scenes, run: Run, *, redraws: int = REDRAWS, orders: in
     players = torch.cat([there, torch.ones_like(there[:, :1])], 1)
     game = _Game(scenes, run, redraws)
     found: Effects | None = None
+    # By image, not by batch: what an image's effects are must not depend on those beside it.
     few = players.sum(1) <= EXACT
     for rows, of in ((few, _exact), (~few, lambda game, rows: _sampled(game, rows, orders))):
         if rows.any():
@@ -91,6 +92,7 @@ def part_effects(scenes: Scenes, run: Run) -> Tensor:
     own = _codes(scenes.present)
     possible = (codes & ~own[..., None]) == 0
     scene, cue, code = possible.nonzero().unbind(1)
+    # Every row is a whole scene in which one cue has some of its parts.
     present = scenes.present[scene].clone()
     present[torch.arange(len(scene), device=device), cue] = bits[code]
     values = _Game(scenes, run, 0).values(scene, present, 0)
@@ -112,6 +114,7 @@ class _Game:
     def values(self, scene: Tensor, present: Tensor, background: int) -> Tensor:
         """Outputs float64 [M, O] of these scenes [M] with these parts [M, cues, parts]."""
 
+        # Rendered when their turn comes: all settings of all images at once would not fit the memory.
         def rows(start: int, stop: int) -> Tensor:
             return self.scenes.render(present[start:stop], background=background, rows=scene[start:stop])
 
@@ -123,6 +126,7 @@ class _Game:
 
     def redrawn(self, scene: Tensor, cues: Tensor) -> Tensor:
         """The same on each of the redrawn backgrounds, [redraws, M, O]."""
+        # One background after the other: each is drawn once and serves all settings.
         numbers = range(1, self.redraws + 1)
         return torch.stack([self.with_cues(scene, cues, number) for number in numbers])
 
@@ -148,6 +152,7 @@ def _exact(game: _Game, chosen: Tensor) -> Effects:
     slots = order[:, :places]
     codes = torch.arange(1 << places, device=there.device)
     full = (1 << there.sum(1)) - 1
+    # Only what differs is rendered: a scene with two of six cues has 4 settings, not 64.
     row, code = ((codes & ~full[:, None]) == 0).nonzero().unbind(1)
     on = (code[:, None] >> torch.arange(places, device=there.device) & 1).bool()
     shown = torch.zeros(len(row), cues, dtype=torch.bool, device=there.device)
@@ -195,6 +200,7 @@ def _sampled(game: _Game, chosen: Tensor, orders: int) -> Effects:
     # Players that are not there come last, and add nothing: after k + 1 steps all is there.
     absent = torch.cat([~there, torch.zeros_like(there[:, :1])], 1)
     keys = uniform.view(count, orders, cues + 1) + absent[:, None]
+    # The order of random keys is a random order; sorted twice, it says when each player comes.
     rank = keys.argsort(dim=2).argsort(dim=2)
     steps = torch.arange(cues + 2, device=device)
     setting = (rank[..., None, :] < steps[:, None]).flatten(0, 2)  # [N * orders * steps, players]

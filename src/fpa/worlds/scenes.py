@@ -43,6 +43,7 @@ class Scenes:
         was never there is not shown, whatever `present` says of it.
         """
         chosen = torch.arange(len(self), device=self.labels.device) if rows is None else rows
+        # Parts that never were there are painted too, but belong to no setting of this scene.
         shown = self.present[chosen]
         if present is not None:
             shown = shown & present

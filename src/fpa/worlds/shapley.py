@@ -48,6 +48,7 @@ def interaction_share(table: Tensor) -> Tensor:
     """
     signs, sizes = _walsh(_players(table))
     coefficients = torch.einsum("cs,...so->...co", signs.to(table.device), table.double())
+    # By Parseval, squares of coefficients are variances; the first one, of no player, is the mean.
     power = coefficients.square() / table.shape[-2] ** 2
     several = power[..., (sizes >= 2).to(table.device), :].sum(-2)
     varying = power[..., (sizes >= 1).to(table.device), :].sum(-2)

@@ -12,6 +12,7 @@ FEWEST = 3
 def region_sums(maps: Tensor, scenes: Scenes) -> Tensor:
     """Sums of maps [N, H, W] over the cues of each scene and, last, over the rest, float64 [N, cues + 1]."""
     masks = scenes.masks()
+    # All that is no cue, so that importance outside of the cues costs a map something.
     rest = ~masks.any(1, keepdim=True)
     regions = torch.cat([masks, rest], 1)
     return torch.einsum("nrhw,nhw->nr", regions.double(), maps.double())
@@ -43,6 +44,7 @@ def truth(
     rest does not count; without `signed` the sizes of the effects do, whatever their signs. NaN for scenes
     with fewer than three cues, and where the map or the effects are 0.
     """
+    # Cues that are not there have sum and effect 0, so that they change neither product nor lengths.
     sums = region_sums(maps, scenes)
     wanted = effects if signed else effects.abs()
     if not background:
@@ -55,5 +57,6 @@ def truth(
 def truth_of_parts(maps: Tensor, scenes: Scenes, effects: Tensor) -> Tensor:
     """The same inside of cues, for effects [N, cues, parts]: the mean over cues of two parts or more, [N]."""
     found = cosine(part_sums(maps, scenes), effects)
+    # Of a single part every map with the right sign has cosine 1.
     several = scenes.present.sum(2) >= 2
     return found.masked_fill(~several, torch.nan).nanmean(1)

@@ -53,6 +53,7 @@ class World(ABC):
     def __call__(self, request: DataRequest) -> ImageData:
         """The data set, once the world has been checked."""
         world = self.asked(request)
+        # Before the images are drawn: a truth from a world that is wrong would look like any other.
         check_world(world)
         train = world._split(_TRAIN, world.train_images)
         test = world._split(_TEST, world.test_images)
@@ -81,6 +82,7 @@ def _problems(world: World, scenes: Scenes, whole: Tensor) -> Iterator[str]:
     count, cues = scenes.present.shape[:2]
     if whole.dtype != torch.uint8 or whole.ndim != 4 or not len(whole) == count == _TRIED:
         yield f"must render uint8 images [{_TRIED}, C, H, W], got {whole.dtype} {list(whole.shape)}"
+    # The last one: whatever is drawn in a row from one generator, the first one would get right.
     alone = world.test_scenes(scenes.numbers[-1:])
     if not (alone.render().equal(whole[-1:]) and alone.labels.equal(scenes.labels[-1:])):
         yield f"draws scene {scenes.numbers[-1]} alone otherwise than together with others"
@@ -90,6 +92,8 @@ def _problems(world: World, scenes: Scenes, whole: Tensor) -> Iterator[str]:
         left_out = torch.zeros_like(scenes.cues)
         left_out[:, cue] = True
         changed = (scenes.render(scenes.without(left_out)) != whole).any(1)
+        # A cue that makes no difference has effect 0 on every model, and one that changes pixels elsewhere
+        # has effects that no sum over its region can show.
         unseen = there & ~changed.flatten(1).any(1)
         if unseen.any():
             number = scenes.numbers[int(unseen.nonzero()[0])]

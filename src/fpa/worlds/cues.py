@@ -48,11 +48,22 @@ _ROOT_HALF = 0.5**0.5
 
 
 class _Coordinates(NamedTuple):
-    """Where pixels lie from the centre of a cue, [N, H, W] in pixels of an image of 32."""
+    """Where pixels lie from the centres of cues, in pixels of an image of 32."""
 
     x: Tensor
     y: Tensor
     distance: Tensor
+
+    @classmethod
+    def around(cls, centre: Tensor, x: Tensor, y: Tensor) -> "_Coordinates":
+        """Of pixels at these places, from centres [..., 2]."""
+        across = x - centre[..., 0]
+        down = y - centre[..., 1]
+        return cls(across, down, (across * across + down * down).sqrt())
+
+    def divided(self, length: float) -> "_Coordinates":
+        """The same in this unit of length."""
+        return _Coordinates(self.x / length, self.y / length, self.distance / length)
 
 
 def _wave(phase: Tensor) -> Tensor:
@@ -68,7 +79,7 @@ class Kind:
     outline: Callable[[_Coordinates], Tensor]
     """How far a pixel lies from the centre, as a radius of this shape."""
     texture: Callable[[_Coordinates, Tensor], Tensor]
-    """(place in periods, phase [N, 1, 1]) -> -1..1."""
+    """(place in periods, phase) -> -1..1."""
     tint: tuple[float, float, float]
     """How red, green and blue follow the texture."""
 
@@ -145,7 +156,7 @@ class Cues(World):
     def draw(self, seed: int, numbers: Sequence[int], device: torch.device | str = "cpu") -> Scenes:
         """The scenes of these numbers; a scene depends on the seed and its number alone."""
         drawn = self._drawn(seed, numbers, device)
-        paint, opacity, owner, band = self._painted(drawn)
+        paint, opacity, part_at = self._painted(drawn)
         present = self._present(drawn)
         return Scenes(
             numbers=list(numbers),
@@ -153,7 +164,7 @@ class Cues(World):
             present=present,
             paint=paint,
             opacity=opacity,
-            part_at=torch.where(owner >= 0, PARTS * owner + band, -1),
+            part_at=part_at,
             # the last one is held, as a truth renders many settings on it
             background=lru_cache(maxsize=1)(partial(self._backgrounds, seed, list(numbers), device)),
         )
@@ -199,41 +210,46 @@ class Cues(World):
             total = 2 * torch.minimum(first, second)
         return (total + _NOISE * (drawn.noise[:, :, 0] + drawn.noise[:, :, 1] - 1)).argmax(1)
 
-    def _painted(self, drawn: "_Drawn") -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Paint [N, 3, H, W], opacity, and whose pixel it is: cue (-1 for none) and part, each [N, H, W]."""
-        unit = self.size / 32
+    def _painted(self, drawn: "_Drawn") -> tuple[Tensor, Tensor, Tensor]:
+        """Paint [N, 3, H, W], opacity [N, H, W], and whose pixel it is, int64 [N, H, W]."""
         places, radii = _placed(drawn)
-        count = len(radii)
-        pixels = (torch.arange(self.size, device=radii.device) + 0.5) / unit
-        paint = radii.new_zeros(count, 3, self.size, self.size)
-        opacity = radii.new_zeros(count, self.size, self.size)
-        owner = torch.full(opacity.shape, -1, device=radii.device)
-        band = torch.zeros_like(owner)
+        owner, inside = self._outlined(places, radii)
+        paint = radii.new_zeros(len(radii), 3, self.size, self.size)
+        part_at = torch.full_like(owner, -1)
+        period = 32 * _PERIOD
         for cue, kind in enumerate(KINDS[: self.cues]):
-
-            def each(values: Tensor, cue: int = cue) -> Tensor:
-                return values[:, cue, None, None]
-
-            x = (pixels - each(places[..., 0])).expand_as(opacity)
-            y = (pixels[:, None] - each(places[..., 1])).expand_as(opacity)
-            at = _Coordinates(x, y, (x * x + y * y).sqrt())
-            radius = each(radii)
-            # Edges are one pixel wide, whatever the size of the image.
-            inside = ((radius - kind.outline(at)) * unit + 0.5).clamp(0, 1)
-            own = inside > opacity  # nearly everywhere: cues seldom overlap
-            period = 32 * _PERIOD
-            texture = kind.texture(_Coordinates(*(value / period for value in at)), each(drawn.phase))
-            middle = 0.3 + 0.4 * drawn.middle[:, cue, :, None, None]
-            contrast = 0.25 + 0.25 * drawn.contrast[:, cue, :, None, None]
-            tint = contrast.new_tensor(kind.tint)[:, None, None]
-            colour = (middle + contrast * (tint * texture[:, None])).clamp(0, 1)
-            paint = torch.where(own[:, None], colour, paint)
-            opacity = torch.where(own, inside, opacity)
-            owner = torch.where(own, cue, owner)
-            band = torch.where(own, _band(at, radius, each(drawn.turn)), band)
+            # Textures are made for the pixels of the cue alone, which are few.
+            scene, row, column = (owner == cue).nonzero().unbind(1)
+            at = _Coordinates.around(places[scene, cue], self._pixels(column), self._pixels(row))
+            texture = kind.texture(at.divided(period), drawn.phase[scene, cue])
+            middle = 0.3 + 0.4 * drawn.middle[scene, cue]
+            contrast = 0.25 + 0.25 * drawn.contrast[scene, cue]
+            tint = contrast.new_tensor(kind.tint)
+            paint[scene, :, row, column] = (middle + contrast * (tint * texture[:, None])).clamp(0, 1)
+            band = _band(at, radii[scene, cue], drawn.turn[scene, cue])
+            part_at[scene, row, column] = PARTS * cue + band
         strength = _between(_STRENGTH, drawn.strength)
-        of_owner = strength.gather(1, owner.flatten(1).clamp(min=0)).view_as(opacity)
-        return paint, opacity * of_owner, owner, band
+        of_owner = strength.gather(1, owner.flatten(1).clamp(min=0)).view_as(inside)
+        return paint, inside * of_owner, part_at
+
+    def _outlined(self, places: Tensor, radii: Tensor) -> tuple[Tensor, Tensor]:
+        """Whose pixel it is, int64 [N, H, W] with -1 for no cue's, and how much of it lies inside, 0..1."""
+        unit = self.size / 32
+        pixels = self._pixels(torch.arange(self.size, device=radii.device))
+        most = radii.new_zeros(len(radii), self.size, self.size)
+        owner = torch.full(most.shape, -1, device=radii.device)
+        for cue, kind in enumerate(KINDS[: self.cues]):
+            at = _Coordinates.around(places[:, cue, None, None], pixels, pixels[:, None])
+            # Edges are one pixel wide, whatever the size of the image.
+            inside = ((radii[:, cue, None, None] - kind.outline(at)) * unit + 0.5).clamp(0, 1)
+            own = inside > most  # all that lies inside, nearly always: cues seldom overlap
+            owner = torch.where(own, cue, owner)
+            most = torch.where(own, inside, most)
+        return owner, most
+
+    def _pixels(self, number: Tensor) -> Tensor:
+        """Where rows or columns of these numbers lie, in pixels of an image of 32."""
+        return (number + 0.5) / (self.size / 32)
 
 
 class _Drawn(NamedTuple):
@@ -283,7 +299,7 @@ def _placed(drawn: _Drawn) -> tuple[Tensor, Tensor]:
 
 
 def _band(at: _Coordinates, radius: Tensor, turn: Tensor) -> Tensor:
-    """The part of a cue that a pixel belongs to, int64 [N, H, W]: bands across it, in any direction."""
+    """The part of a cue that each pixel belongs to: bands across it, in any direction."""
     tangent = 2 * turn - 1  # of half the angle: sine and cosine are ratios of its powers
     norm = 1 + tangent * tangent
     across = ((2 - norm) * at.y - 2 * tangent * at.x) / norm

@@ -7,13 +7,12 @@ from torch import nn
 
 import fpa
 from fpa import InputError
-from fpa.scores.score import get_scores
 from fpa.worlds import Cues
 from fpa.worlds.effects import part_effects, true_effects
 from fpa.worlds.truth import truth, truth_of_parts
 from striped import Bars
 
-SCORES = ["truth", "truth_cues", "truth_unsigned", "truth_parts"]
+SCORES = ["truth", "truth_cues", "truth_unsigned", "truth_log_odds", "truth_parts"]
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +45,11 @@ def test_values_are_those_of_passes_of_ones_own(model, data):
     def run(scene, rows):
         with torch.no_grad():
             logits = model(data.normalisation(rows(0, len(scene)))).double()
-        return (logits.gather(1, targets[scene][:, None])[:, 0] - logits.mean(1))[:, None]
+        own = logits.gather(1, targets[scene][:, None])[:, 0]
+        probability = logits.softmax(1).gather(1, targets[scene][:, None])[:, 0]
+        return torch.stack([own - logits.mean(1), (probability / (1 - probability)).log()], 1)
 
-    effects = true_effects(scenes, run).shapley[..., 0]
+    effects, odds = true_effects(scenes, run).shapley.unbind(2)
     parts = part_effects(scenes, run)[..., 0]
     for name in ("vg_sum", "ig_sum", "vg_abs"):
         maps = fpa.explain(model, images, [name], settings=fpa.Settings(ig_steps=4))[name]
@@ -56,6 +57,7 @@ def test_values_are_those_of_passes_of_ones_own(model, data):
             "truth": truth(maps, scenes, effects),
             "truth_cues": truth(maps, scenes, effects, background=False),
             "truth_unsigned": truth(maps, scenes, effects, signed=False),
+            "truth_log_odds": truth(maps, scenes, odds),
             "truth_parts": truth_of_parts(maps, scenes, parts),
         }
         for score, values in wanted.items():
@@ -100,4 +102,3 @@ def test_truth_is_known_in_a_world_of_ones_own():
     scenes = data.world.test_scenes(range(20))
     bright = (scenes.cues[:, 0] & ~scenes.cues[:, 1]).numpy()
     assert np.allclose(found[bright], 1)
-    assert len(get_scores(SCORES)) == 4

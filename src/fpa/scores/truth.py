@@ -20,7 +20,8 @@ from fpa.worlds.truth import truth, truth_of_parts
 
 _SETTINGS = 12
 """Of the cues of a scene: their mean over scenes of `cues`, (3/2)^6, rounded up."""
-_OUTPUT = "centred"
+_OUTPUTS = ("centred", "log_odds")
+"""What effects are of, in the order of their last dimension."""
 
 
 def scenes_of(block: Block) -> Scenes:
@@ -41,7 +42,7 @@ def scenes_of(block: Block) -> Scenes:
 def passes_through(block: Block, name: str) -> Callable[[Tensor, Callable[[int, int], Tensor]], Tensor]:
     """Runs images of scenes through the model that is explained, for `fpa.worlds.effects`.
 
-    What comes back is the output of the class explained, float64 [M, 1].
+    What comes back are outputs of the class explained, float64 [M, 2], in the order of `_OUTPUTS`.
     """
     assert block.maker is not None
     normalised = block.maker.normalised
@@ -49,14 +50,16 @@ def passes_through(block: Block, name: str) -> Callable[[Tensor, Callable[[int, 
     labels = block.truth
 
     def run(scene: Tensor, rows: Callable[[int, int], Tensor]) -> Tensor:
-        values = torch.empty(len(scene), 1, dtype=torch.float64, device=task.images.device)
+        shape = (len(scene), len(_OUTPUTS))
+        values = torch.empty(shape, dtype=torch.float64, device=task.images.device)
 
         def images(start: int, stop: int) -> Tensor:
             return task.engine.images(normalised(rows(start, stop)))
 
         def take(start: int, stop: int, logits: Tensor) -> None:
             which = scene[start:stop]
-            values[start:stop, 0] = OUTPUTS[_OUTPUT](logits, task.targets[which], labels[which]).double()
+            for place, output in enumerate(_OUTPUTS):
+                values[start:stop, place] = OUTPUTS[output](logits, task.targets[which], labels[which])
 
         task.engine.logits([Work(len(scene), images, take, name=lambda start: name)])
         return values
@@ -92,13 +95,15 @@ class Truth(OfScenes):
     title = "cosine of the map's sums over cues and background with their true effects"
     background = True
     signed = True
+    output = "centred"
 
     def passes(self, given: Given) -> Passes:  # noqa: D102
         return Passes(forwards=_SETTINGS * (1 + REDRAWS), shared="effects")
 
     def value(self, block: Block, maps: Tensor, scenes: Scenes) -> Tensor:  # noqa: D102
         effects = block.shared("effects", lambda: true_effects(scenes, passes_through(block, self.name)))
-        return truth(maps, scenes, effects.shapley[..., 0], background=self.background, signed=self.signed)
+        wanted = effects.shapley[..., _OUTPUTS.index(self.output)]
+        return truth(maps, scenes, wanted, background=self.background, signed=self.signed)
 
 
 class TruthOfCues(Truth):
@@ -115,6 +120,14 @@ class TruthOfSizes(Truth):
     name = "truth_unsigned"
     title = "cosine of the map's sums over cues and background with the sizes of their true effects"
     signed = False
+
+
+class TruthOfLogOdds(Truth):
+    """The same with the effects on the log-odds of the class: what changes its probability."""
+
+    name = "truth_log_odds"
+    title = "cosine of the map's sums over cues and background with their true effects on the log-odds"
+    output = "log_odds"
 
 
 class TruthOfParts(OfScenes):
@@ -134,4 +147,5 @@ class TruthOfParts(OfScenes):
 register(Truth())
 register(TruthOfCues())
 register(TruthOfSizes())
+register(TruthOfLogOdds())
 register(TruthOfParts())

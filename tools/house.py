@@ -53,6 +53,7 @@ ROOMS = (
     ),
     ("masking",),
     ("data",),
+    ("worlds",),
     ("models",),
     ("engine",),
     ("training",),
@@ -76,6 +77,7 @@ EXCEPTIONS = {
     ("showing", "evaluation"): "the types of what shows itself",
     ("showing", "auditing"): "the types of what shows itself",
     ("auditing.verdict", "show"): "the type of the lines of the evidence",
+    ("data.sets", "worlds"): "a world is a data set too, imported when it is asked for by its name",
     ("plugins", COMPUTED): "imports the module of a user, named module:NAME",
     ("models.architectures", COMPUTED): "imports the packages of models, if they are installed",
 }

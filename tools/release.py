@@ -30,6 +30,9 @@ from fpa.training.trainer import predictions
 
 LICENCES = {
     "shapes": "made by fpa; Apache-2.0",
+    "cues": "made by fpa; Apache-2.0",
+    "cues-redundant": "made by fpa; Apache-2.0",
+    "cues-joint": "made by fpa; Apache-2.0",
     "digits": "scikit-learn's copy of the UCI digits; CC BY 4.0",
     "cifar10": "CIFAR-10 (Krizhevsky, 2009); its authors state no licence, the photos belong to others",
     "food101": "Food-101 (Bossard et al., 2014); photos of foodspotting.com, for scientific fair use",

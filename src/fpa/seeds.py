@@ -51,6 +51,8 @@ class Stream(IntEnum):
     """The images around an image, for max-sensitivity and smooth parameter randomisation."""
     RANDOMISED = 2**32 + 10
     """The parameters of randomised models."""
+    ORDERS = 2**32 + 11
+    """The orders in which players of a scene come, where there are too many for all settings."""
 
 
 _MASK = (1 << 64) - 1

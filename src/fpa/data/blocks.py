@@ -28,6 +28,16 @@ Rows = tuple[Tensor, ...]
 
 
 @dataclass(frozen=True, eq=False)
+class Maker:
+    """How images that a world made can be made again."""
+
+    world: Any
+    """The `fpa.worlds.World` of the test images."""
+    normalised: Callable[[Tensor], Tensor]
+    """Bytes [N, C, H, W] -> as the model takes them."""
+
+
+@dataclass(frozen=True, eq=False)
 class ImageBlock:
     """One block of an evaluation: block k of size s holds the images at the places k s, ..., k s + s - 1."""
 
@@ -42,6 +52,8 @@ class ImageBlock:
     """bool [N, H, W]: the pixels of the object, where they are known."""
     exact: bool = False
     """See `ImageSource.exact`."""
+    maker: Maker | None = None
+    """What made the images, where a world did."""
 
 
 class ImageSource(ABC):
@@ -52,6 +64,8 @@ class ImageSource(ABC):
     """Of the images in their data set, where they are known beforehand."""
     has_masks: bool = False
     """Whether the true pixels of the objects are known."""
+    maker: Maker | None = None
+    """What made the images, where a world did."""
     has_labels: bool = True
     """Whether true classes may be known; False where it is certain that none is."""
     count: int | None
@@ -133,8 +147,15 @@ class ImageSource(ABC):
             if (label := int(labels.max())) >= (known := len(self._outputs) - 1):
                 raise InputError(f"an image has label {label}, but labels names outputs for {known} classes")
             labels = self._outputs[labels.clamp(min=-1)]
-        mask = foreground[0] if foreground else None
-        return ImageBlock(number, images, labels, indices.tolist(), mask, exact=self.exact)
+        return ImageBlock(
+            number,
+            images,
+            labels,
+            indices.tolist(),
+            foreground=foreground[0] if foreground else None,
+            exact=self.exact,
+            maker=self.maker,
+        )
 
     def bring_masks(self, masks: Any) -> None:
         """Take bool masks [M, H, W] of the objects, in the order of all images, before `count` chooses."""

@@ -1,6 +1,6 @@
 """Image data sets by name: their images, labels, classes, normalisation and evaluation subset.
 
-Small sets (`shapes`, `digits`, `cifar10`) are held whole as bytes, to live on the device; large ones
+Small sets (`shapes`, `digits`, `cifar10`, worlds) are held whole as bytes, to live on the device; large ones
 (`food101`, `imagenet`, `folder:PATH`) are lists of files that DataLoader workers decode. What is wrong with
 the files is said before training starts; an image that cannot be read later comes with the label
 `UNREADABLE`, which `cross_entropy` ignores, so that it can be named and counted.
@@ -9,6 +9,7 @@ the files is said before training starts; an image that cannot be read later com
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,19 @@ Load = Callable[[DataRequest], Any]
 """Loads a data set: an `ImageData`, or ((images, labels), (images, labels)) to train on and to test."""
 
 _PUBLISHED = ("cifar10", "food101", "imagenet")
-_SHIPPED = ("shapes", "digits", *_PUBLISHED)
+_FILES = ("shapes", "digits", *_PUBLISHED)
+_WORLDS = {
+    "cues": "fpa.worlds.cues:ADDITIVE",
+    "cues-redundant": "fpa.worlds.cues:REDUNDANT",
+    "cues-joint": "fpa.worlds.cues:JOINT",
+}
+_SHIPPED = (*_FILES, *_WORLDS)
 
-DATA_SETS: dict[str, Load] = {name: import_module(f"fpa.data.{name}").load for name in _SHIPPED}
+DATA_SETS: dict[str, Load] = {name: import_module(f"fpa.data.{name}").load for name in _FILES}
 """The data sets known by name, a module each; a name above, or `register`, adds one."""
+
+# Worlds are made of data sets, so they are imported when they are asked for, like a user's own.
+DATA_SETS |= {name: partial(call_object, spec, "data set") for name, spec in _WORLDS.items()}
 
 
 def register(name: str, load: Load) -> None:
@@ -61,6 +71,8 @@ def load_data(
     check: bool = True,
 ) -> ImageData:
     """A data set by name: `shapes`, `digits`, `cifar10`, `food101`, `imagenet`, `folder:PATH` or your own.
+
+    `cues`, `cues-redundant` and `cues-joint` are worlds: see `fpa.worlds`.
 
     `root` is the folder where the official files of `cifar10`, `food101` and `imagenet` are. `size` is the
     side of the images of the sets that are files. The evaluation subset is the whole test split, for

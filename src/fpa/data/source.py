@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
-from fpa.data.blocks import PROBE, ImageBlock, ImageSource, IndexedSource, Rows
+from fpa.data.blocks import PROBE, ImageBlock, ImageSource, IndexedSource, Maker, Rows
 from fpa.data.brought import BatchedSource, StreamSource
 from fpa.data.loaders import ImageBatches, Normaliser, in_order, single_images
 from fpa.data.normalisation import Normalisation
@@ -135,6 +135,7 @@ class EvaluationSource(IndexedSource):
         self._foreground = data.test.foreground
         self.has_masks = self._foreground is not None
         check_labels(data.test.labels[data.evaluation], data.evaluation)
+        self.maker = None if data.world is None else Maker(data.world, normalised)
         outputs = data.test.labels if outputs is None else outputs[:-1]
         self.has_labels = bool((outputs >= 0).any())
         self.count = self._choose(count, data.evaluation.tolist())

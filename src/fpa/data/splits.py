@@ -153,6 +153,7 @@ class ImageData:
 
     `evaluation` [M] holds the indices into `test` that perturbation curves are measured on. `crop_padding`
     and `flip` describe the training augmentation of an `ArraySplit`; a `FileSplit` has its own transform.
+    `world` is the `fpa.worlds.World` that made the images, if one did: it can make them again.
     """
 
     name: str
@@ -164,6 +165,7 @@ class ImageData:
     evaluation: Tensor
     crop_padding: int = 0
     flip: bool = False
+    world: Any = None
 
 
 USUAL_SIDE = 224

@@ -153,6 +153,7 @@ def compute_block(
         maps,
         curves=followed,
         masks=block.foreground,
+        maker=block.maker,
         fractions=plan.fractions,
         features=features,
         explained=explaining,

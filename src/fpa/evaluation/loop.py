@@ -355,6 +355,7 @@ def suited(plan: Plan, source: ImageSource, judge: Engine | None = None) -> Plan
         plan.given,
         masks=source.has_masks,
         labels=source.has_labels,
+        world=source.maker is not None,
         data=source.name,
         augmentation=getattr(card, "augmentation", ""),
     )

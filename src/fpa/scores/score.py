@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 import torch
 from torch import Tensor
 
+from fpa.data.blocks import Maker
 from fpa.engine.engine import Engine
 from fpa.engine.tasks import Model, Task
 from fpa.errors import InputError, unknown
@@ -24,7 +25,7 @@ from fpa.perturbation.curves import Curves, curves_of
 from fpa.plugins import load_object
 from fpa.values import as_json
 
-Need = Literal["curves", "forwards", "raw maps", "explain", "masks", "labels"]
+Need = Literal["curves", "forwards", "raw maps", "explain", "masks", "labels", "world"]
 
 
 class Passes(NamedTuple):
@@ -52,6 +53,8 @@ class Given:
     """Whether the pixels of the objects are known."""
     labels: bool = True
     """Whether the true classes are known."""
+    world: bool = False
+    """Whether the images can be made again with cues left out."""
     augmentation: str = ""
     """What the model was trained with, in the words of its card."""
 
@@ -77,6 +80,8 @@ class Block:
     """[K]: of the features, as they were asked for; those of the curves are exact."""
     features: Any = "pixels"
     """What is removed together along the curves."""
+    maker: Maker | None = None
+    """What made the images, where a world did."""
     explained: Task | None = None
     """The same with the engine that is explained, where that is another one."""
     known_raw_maps: dict[str, Tensor] | None = None
@@ -183,7 +188,7 @@ class Score(ABC):
     """What its curves must follow, besides what is followed anyway; it costs no passes."""
     needs: ClassVar[frozenset[Need]] = frozenset({"curves"})
     """What the evaluation must supply: curves, further forward passes (by the block's engine), raw maps, a
-    way to explain other images or another model, known masks, true classes."""
+    way to explain other images or another model, known masks, true classes, the world of the images."""
 
     @property
     def masking(self) -> Any:
@@ -213,6 +218,8 @@ class Score(ABC):
             return f"needs known masks of the objects: {given.data} has none"
         if "labels" in self.needs and not given.labels:
             return f"needs the true classes of the images: {given.data} has none"
+        if "world" in self.needs and not given.world:
+            return f"needs images that can be made again with cues left out: {given.data} is no world"
         return None
 
     def only_by_name(self, given: Given) -> str | None:

@@ -39,9 +39,10 @@ class DataSettings:
     """The images.
 
     Attributes:
-        name: shapes, digits, cifar10, food101, imagenet, or folder:PATH (one subfolder per class).
+        name: shapes, cues, cues-redundant, cues-joint, digits, cifar10, food101, imagenet, or folder:PATH
+            (one subfolder per class).
         root: Folder that holds the data sets that are not embedded.
-        size: Side of the images in pixels, for data sets of files.
+        size: Side of the images in pixels, for data sets of files and for cues.
         train_images: How many training images to use, chosen by a fixed seed; null: all.
         evaluation_images: How many test images to evaluate on; null: the data set's own fixed choice.
         workers: Processes that read and decode image files.

@@ -1,0 +1,104 @@
+"""What a world is: a data set whose images can be made again with any of their cues left out."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from fpa.data.splits import ArraySplit, DataRequest, ImageData, array_data
+from fpa.errors import InputError
+from fpa.seeds import derive
+from fpa.worlds.scenes import Scenes
+
+_TRAIN = 0
+_TEST = 1
+"""The two splits, as keys of their seeds."""
+
+_AT_ONCE = 128
+"""Scenes that are drawn at a time for a data set: working arrays stay small."""
+
+_TRIED = 16
+"""Scenes with which a world is checked."""
+
+
+class World(ABC):
+    """Draws scenes; as a function of a `DataRequest` it is a data set like any other.
+
+    A world of your own says which `classes` there are and how to `draw`; its name as a data set is
+    `module:NAME` of an object of it.
+    """
+
+    classes: Sequence[str]
+    seed: int = 0
+    """Of all scenes of the data set."""
+    train_images: int = 4000
+    test_images: int = 1000
+    flip: bool = False
+    """Whether a mirrored scene is one of this world, so that training may mirror them."""
+
+    @abstractmethod
+    def draw(self, seed: int, numbers: Sequence[int], device: torch.device | str = "cpu") -> Scenes:
+        """The scenes of these numbers; each depends on the seed and its number alone, not on the others."""
+
+    def asked(self, request: DataRequest) -> "World":
+        """The world as it was asked for, say with images of that size."""
+        return self
+
+    def test_scenes(self, numbers: Sequence[int], device: torch.device | str = "cpu") -> Scenes:
+        """The scenes of test images of the data set."""
+        return self.draw(derive(self.seed, _TEST), numbers, device)
+
+    def __call__(self, request: DataRequest) -> ImageData:
+        """The data set, once the world has been checked."""
+        world = self.asked(request)
+        # Before the images are drawn: a truth from a world that is wrong would look like any other.
+        check_world(world)
+        train = world._split(_TRAIN, world.train_images)
+        test = world._split(_TEST, world.test_images)
+        data = array_data(request, train, test, world.classes, flip=world.flip)
+        return replace(data, world=world)
+
+    def _split(self, key: int, count: int) -> ArraySplit:
+        seed = derive(self.seed, key)
+        starts = range(0, count, _AT_ONCE)
+        parts = [self.draw(seed, range(start, min(start + _AT_ONCE, count))) for start in starts]
+        return ArraySplit(
+            torch.cat([scenes.render() for scenes in parts]), torch.cat([scenes.labels for scenes in parts])
+        )
+
+
+def check_world(world: World) -> None:
+    """Refuse a world whose scenes vary with the batch, or whose cues cannot be left out."""
+    numbers = range(_TRIED)
+    scenes = world.test_scenes(numbers)
+    whole = scenes.render()
+    for problem in _problems(world, scenes, whole):
+        raise InputError(f"the world {type(world).__name__} {problem}")
+
+
+def _problems(world: World, scenes: Scenes, whole: Tensor) -> Iterator[str]:
+    count, cues = scenes.present.shape[:2]
+    if whole.dtype != torch.uint8 or whole.ndim != 4 or not len(whole) == count == _TRIED:
+        yield f"must render uint8 images [{_TRIED}, C, H, W], got {whole.dtype} {list(whole.shape)}"
+    # The last one: whatever is drawn in a row from one generator, the first one would get right.
+    alone = world.test_scenes(scenes.numbers[-1:])
+    if not (alone.render().equal(whole[-1:]) and alone.labels.equal(scenes.labels[-1:])):
+        yield f"draws scene {scenes.numbers[-1]} alone otherwise than together with others"
+    masks = scenes.masks()
+    for cue in range(cues):
+        there = scenes.cues[:, cue]
+        left_out = torch.zeros_like(scenes.cues)
+        left_out[:, cue] = True
+        changed = (scenes.render(scenes.without(left_out)) != whole).any(1)
+        # A cue that makes no difference has effect 0 on every model, and one that changes pixels elsewhere
+        # has effects that no sum over its region can show.
+        unseen = there & ~changed.flatten(1).any(1)
+        if unseen.any():
+            number = scenes.numbers[int(unseen.nonzero()[0])]
+            yield f"cannot leave out cue {cue} of scene {number}: the image stays as it is"
+        outside = (changed & ~masks[:, cue]).flatten(1).any(1)
+        if outside.any():
+            number = scenes.numbers[int(outside.nonzero()[0])]
+            yield f"changes pixels outside the mask of cue {cue} of scene {number} when it is left out"

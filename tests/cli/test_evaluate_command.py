@@ -340,7 +340,7 @@ def test_labels_that_fit_no_output_are_unknown(here, capsys):
         (["mine:model", *QUICK, "--data", "folder:empty"], "there are no images in empty: expected some"),
         (["mine:model", *QUICK, "--size", "-1"], "--size must be at least 1, got -1"),
         (["mine:model", *QUICK, "--size", "0"], "--size must be at least 1, got 0"),
-        (["mine:model", *QUICK, "--size", "200000"], "--size must be at most 4096 pixels, got 200000"),
+        (["mine:model", *QUICK, "--size", "200000"], "--size must be at most 4,096, got 200000"),
         (
             ["shapes-fpa", *SMALL, "--size", "64"],
             "--size is for data sets of files: the images of shapes are",

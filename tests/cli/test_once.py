@@ -68,9 +68,10 @@ def trials():
 @pytest.mark.parametrize(
     ("command", "most"),
     [
-        # as it is; a pair of images, twice, and one of them alone; the memory of a row; its head
-        (["evaluate", "shapes-none", *WHERE, *QUICK, "--points", "3"], 6),
-        (["audit", "shapes-none", *WHERE, *QUICK], 6),
+        # as it is; a pair of images, twice, and one of them alone; the memory of a row; its head;
+        # logits and gradients of two fixed images, each alone, by which the folder knows the model
+        (["evaluate", "shapes-none", *WHERE, *QUICK, "--points", "3"], 10),
+        (["audit", "shapes-none", *WHERE, *QUICK], 10),
         # what the file will say of it; as it is; in the faster order of memory
         (["finetune", "shapes-none", *WHERE, "--epochs", "1", "--batch_size", "20"], 3),
         # before the folder is touched, and by the trainer

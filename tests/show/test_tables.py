@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
+from fpa.errors import printable
 from fpa.evaluation.rankings import best, worse_than_best
 from fpa.evaluation.result import Results
 from fpa.explanation import Label
@@ -505,7 +506,7 @@ def test_names_stay_in_their_cell_in_markdown_without_html(hostile):
 def test_no_cell_of_a_csv_file_is_a_formula(hostile):
     text = tables.csv_text(tables.results_table(hostile))
     cells = [cell for row in csv.reader(io.StringIO(text)) for cell in row]
-    assert f"'{HOSTILE}" in cells
+    assert f"'{printable(HOSTILE)}" in cells
     assert not any(cell.startswith(("=", "+", "@")) for cell in cells)
     assert not any(cell.startswith("-") and not cell[1:2].isdigit() for cell in cells)
 

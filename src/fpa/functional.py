@@ -10,14 +10,13 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from fpa.data.loaders import check_plain
 from fpa.engine.tasks import Model, Targets
 from fpa.errors import InputError
 from fpa.explanation import Estimator, RawMap, Task, make_task, raw_maps_of
 from fpa.explanation.paper import IntegratedGradients, SmoothGrad, SquaredSmoothGrad, VanillaGradient
 from fpa.masking import MaskingLike, check_mask, get_masking, lent
 from fpa.perturbation import perturbation_curves, ranks
-from fpa.values import checked
+from fpa.values import check_plain, checked
 
 __all__ = [
     "integrated_gradients", "perturbation_curves", "ranks", "reduce", "remove", "smooth_grad",
@@ -146,8 +145,6 @@ def remove(
     >>> remove(images, mask).tolist()
     [[[[0.0, 1.0], [1.0, 1.0]]]]
     """
-    for name, tensor in (("images", images), ("mask", mask)):
-        check_plain(name, tensor)
     check_mask(images, mask)
     removal = get_masking(masking)
     return removal(lent(removal, images), lent(removal, mask), lent(removal, noise))

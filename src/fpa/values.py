@@ -14,9 +14,12 @@ from dataclasses import fields, is_dataclass
 from functools import partial, wraps
 from numbers import Integral, Real
 from types import NoneType, UnionType
-from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
 from fpa.errors import InputError, first_line
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -345,3 +348,14 @@ def name_of(value: Any) -> str:
         return name_of(value.func)
     owner = value if hasattr(value, "__qualname__") else type(value)
     return f"{owner.__module__}:{owner.__qualname__}"
+
+
+def check_plain(what: str, tensor: "Tensor") -> "Tensor":
+    """The tensor, if it holds real numbers one by one; those that PyTorch stores otherwise are refused."""
+    kinds = {"on the meta device": tensor.is_meta, "nested": tensor.is_nested, "complex": tensor.is_complex()}
+    kinds["sparse"] = not tensor.is_nested and str(tensor.layout) != "torch.strided"
+    kinds["quantised"] = tensor.is_quantized
+    kinds[str(tensor.dtype)] = tensor.is_floating_point() and tensor.dtype.itemsize < 2  # it cannot be added
+    if odd := [kind for kind, true in kinds.items() if true]:
+        raise InputError(f"{what} must be a plain tensor of real numbers, got one that is {odd[0]}")
+    return tensor

@@ -129,7 +129,18 @@ class StreamSource(BroughtSource):
             if self._chosen is not None:  # all images are one batch
                 batch = (batch[0][self._chosen], batch[1][self._chosen], batch[2][self._chosen])
             left = len(batch[0]) if self._limit is None else min(len(batch[0]), self._limit - at)
+            self._check_masks(at + left)
             yield range(at, at + left), (torch.arange(at, at + left), *(part[:left] for part in batch))
             at += left
             if at == self._limit:
-                break
+                return
+        self._check_masks(at, ended=True)
+
+    def _check_masks(self, images: int, *, ended: bool = False) -> None:
+        """Refuse masks of other images; only on its way does a stream show how many it has."""
+        if self._masks is None or self.indexed:
+            return
+        masks = len(self._masks)
+        if masks < images or (ended and masks > images):
+            seen = f"{images}" if ended else f"at least {images}"
+            raise InputError(f"masks must be one for each image: there are {masks} for {seen} images")

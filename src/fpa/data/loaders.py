@@ -15,7 +15,7 @@ from torch.utils import data as torch_data
 from fpa.data.normalisation import as_normalisation
 from fpa.data.splits import check_labels, watched
 from fpa.errors import InputError, warn
-from fpa.values import shown
+from fpa.values import check_plain, shown
 
 IMAGE_KEYS = ("image", "images", "pixel_values", "img", "x", "input", "inputs")
 
@@ -183,17 +183,6 @@ def as_tensor(what: str, values: Any) -> Tensor:
         kind = f"an array of {values.dtype}" if isinstance(values, np.ndarray) else type(values).__name__
         raise InputError(f"{what} must be numbers, got {kind}") from error
     return check_plain(what, tensor)
-
-
-def check_plain(what: str, tensor: Tensor) -> Tensor:
-    """The tensor, if it holds real numbers one by one; those that PyTorch stores otherwise are refused."""
-    kinds = {"on the meta device": tensor.is_meta, "nested": tensor.is_nested, "complex": tensor.is_complex()}
-    kinds["sparse"] = not tensor.is_nested and tensor.layout != torch.strided
-    kinds["quantised"] = tensor.is_quantized
-    kinds[str(tensor.dtype)] = tensor.is_floating_point() and tensor.dtype.itemsize < 2  # it cannot be added
-    if odd := [kind for kind, true in kinds.items() if true]:
-        raise InputError(f"{what} must be a plain tensor of real numbers, got one that is {odd[0]}")
-    return tensor
 
 
 def check_size(what: str, images: Tensor, expected: list[int]) -> None:

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
-from fpa.data.loaders import check_plain, whole_numbers
+from fpa.data.loaders import whole_numbers
 from fpa.engine.arithmetic import (
     DEFAULT_PRECISION,
     PassKind,
@@ -31,7 +31,7 @@ from fpa.engine.folding import private_copy
 from fpa.engine.outputs import OUTPUTS, Output
 from fpa.errors import InputError, at_least, warn
 from fpa.models.wrap import classifier, unfit_images, unwrapped
-from fpa.values import checked, shape_or_type
+from fpa.values import check_plain, checked, shape_or_type
 
 _Result = TypeVar("_Result")
 

@@ -155,9 +155,17 @@ class Description:
         """The same with the arithmetic of further kinds of passes."""
         return replace(self, made_with={**(self.made_with or {}), "forms": {**self.arithmetic, **more}})
 
+    def notes_of_blocks(self) -> dict[str, Any]:
+        """What every block says too: with it they can be continued where evaluation.json is lost."""
+        answers = {who: each.to_json() for who, each in (self.answers or {}).items()}
+        return {
+            "block": self.block_size,
+            **({} if self.answers is None else {"answers": answers}),
+            **({} if self.normalisation is None else {"normalisation": dict(self.normalisation)}),
+        }
+
     def to_json(self) -> dict[str, Any]:
         """As the file has it."""
-        answers = {who: each.to_json() for who, each in (self.answers or {}).items()}
         return {
             "images": self.images,
             **({} if self.made_with is None else {"made_with": dict(self.made_with)}),
@@ -165,10 +173,8 @@ class Description:
             "model": self.model,
             **self.subject.to_json(),
             "format": FORMAT,
-            "block": self.block_size,
             **({} if self.scores_left_out is None else {"scores_left_out": dict(self.scores_left_out)}),
-            **({} if self.answers is None else {"answers": answers}),
-            **({} if self.normalisation is None else {"normalisation": dict(self.normalisation)}),
+            **self.notes_of_blocks(),
             **self.more,
         }
 

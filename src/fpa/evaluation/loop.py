@@ -299,10 +299,11 @@ def _described(
         normalisation=None if normalisation is None else normalisation.to_json(),
     )
     before = stored.description()
-    if before is None:  # also where blocks are there, but their evaluation.json was lost: it is made anew
-        return description
-    stored.check_same_answers(before, description)
-    return description.continuing(before)
+    if before is not None:
+        stored.check_same_answers(before, description)
+    else:  # blocks may be there, and their evaluation.json lost: it is made anew
+        before = stored.described_by_blocks(description)
+    return description if before is None else description.continuing(before)
 
 
 def _announced(

@@ -101,7 +101,9 @@ class Plan:
 
     def _score_facts(self, score: Score) -> ScoreFacts:
         few = {"images": self.score_images} if "explain" in score.needs else {}
-        return ScoreFacts.from_json(score.name, {**score.described(), **few})
+        return ScoreFacts.from_json(
+            score.name, {**score.described(), **score.settings_for(self.given), **few}
+        )
 
     def task(self, engine: Engine, images: Tensor, targets: Tensor, indices: Sequence[int]) -> Task:
         """The task of explaining these classes of these images, as the plan has it."""
@@ -224,7 +226,7 @@ def plan_of(options: PlanOptions) -> Plan:
     maps_of = explained_output(options.maps_of, outputs)
     if outputs[0] == "logit" and "centred" not in outputs:  # shows what a shift of all logits would change
         outputs.append("centred")
-    check_type("scores", options.scores, str | Score | Iterable)
+    check_type("scores", options.scores, str | Score | Iterable[Any])
     wanted = [options.scores] if isinstance(options.scores, (str, Score)) else list(options.scores)
     chosen = get_scores(["A", *wanted])
     by_name = get_scores(["A", *(each for each in wanted if each != ALL)])

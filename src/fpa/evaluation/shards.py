@@ -27,6 +27,7 @@ from fpa.errors import (
     same_format,
     shortened,
 )
+from fpa.evaluation.answers import answers_of
 from fpa.evaluation.assembly import assembled
 from fpa.evaluation.description import FORMAT, Description, Origin
 from fpa.evaluation.differences import plan_differences
@@ -53,7 +54,7 @@ from fpa.files import (
     write_table,
 )
 from fpa.given import unseen
-from fpa.values import checked
+from fpa.values import checked, part_of
 
 T = TypeVar("T")
 
@@ -138,6 +139,22 @@ class EvaluationFolder:
             return
         raise InputError(f"{self.path} holds an evaluation {other}: {_INSTEAD}")
 
+    def described_by_blocks(self, asked: Description) -> Description | None:
+        """What the blocks say where evaluation.json is lost; None where there are none.
+
+        `images_a_block` has found that they are of the plan that is asked for. All are compared: some may
+        have been made without evaluation.json, too.
+        """
+        found = None
+        for path in map(self.file, self.blocks):
+            notes = open_table(path).notes
+            with _damage_of(path):
+                answers = answers_of(part_of(notes, "answers", dict[str, Any] | None))
+                normalisation = part_of(notes, "normalisation", dict[str, list[float]] | None)
+            found = replace(asked, answers=answers, normalisation=normalisation)
+            self.check_same_answers(found, asked)
+        return found
+
     def check_same_answers(self, here: Description, asked: Description) -> None:
         """Refuse models of the same weights that answer otherwise than those that made what is here.
 
@@ -155,7 +172,7 @@ class EvaluationFolder:
     def write(self, number: int, block: StoredBlock, description: Description) -> None:
         """Store a block of the evaluation that is described."""
         inner_folder(self.path, "blocks")
-        notes = {**block.notes.to_json(), "block": description.block_size}
+        notes = {**block.notes.to_json(), **description.notes_of_blocks()}
         own = {"block": description.block_size}
         key = description.origin.key
         # The curves last: where they are, the block is complete.

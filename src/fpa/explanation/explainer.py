@@ -50,6 +50,9 @@ def explain(
     """
     named = get_estimators(estimators, settings or Settings())
     task, _ = make_task(model, images, targets, masking=masking, seed=seed, indices=indices, output=output)
+    if indices is None:  # the images are all that there are
+        for name, estimator in named.items():
+            estimator.raw.check_total(name, len(images))
     maps = maps_of(task, named)
     bad = {("map", name): ~values.isfinite().flatten(1).all(1) for name, values in maps.items()}
     for problem in problems(bad, task.indices):

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from fpa.data.loaders import as_tensor
 from fpa.engine.lending import model_lent
 from fpa.engine.tasks import Task
-from fpa.errors import InputError, counted, unknown
+from fpa.errors import InputError, counted, first_line, unknown
 from fpa.explanation.facts import Reduction
 from fpa.explanation.raw_maps import FAMILIES, RawMap, checked_map, in_parts, register
 from fpa.files import named_arrays
@@ -175,10 +175,15 @@ class Function(RawMap):
     def raw_map(self, name: str, task: Task) -> Tensor:
         """All that the function returns; afterwards the model is as it was, or the function is refused."""
         with model_lent(task.engine, f"estimator {name}") as model:
-            # A copy of the targets, too: those of the task are what the curves follow.
-            return in_parts(
-                task, name, lambda rows, at: self.attributions(model, rows, task.targets[at].clone())
-            )
+
+            def run(rows: Tensor, at: slice) -> Any:
+                try:
+                    # A copy of the targets, too: those of the task are what the curves follow.
+                    return self.attributions(model, rows, task.targets[at].clone())
+                except TypeError as error:
+                    raise InputError(f"estimator {name} cannot be called: {first_line(error)}") from error
+
+            return in_parts(task, name, run)
 
 
 class CaptumObject(Function):

@@ -21,6 +21,7 @@ from fpa.engine.tasks import Task
 from fpa.errors import InputError, unknown
 from fpa.explanation.facts import Reduction
 from fpa.masking import Masking
+from fpa.masking.masking import finite_number
 from fpa.values import check_type, check_types, fields_as_json, is_fpas, name_of, shape_or_type, shown
 
 
@@ -113,7 +114,11 @@ def checked_reference(reference: Any) -> Any:
         raise InputError(f"reference must be {expected}, got {shown(reference)}")
     if isinstance(reference, tuple | list):
         check_type("reference", reference, Sequence[float])
-        return tuple(reference)
+        reference = tuple(reference)
+    # Checked, not made a float: blocks are found by the text of their plan, where 0 is not 0.0.
+    for number in reference if isinstance(reference, tuple) else (reference,):
+        if isinstance(number, int | float):
+            finite_number("reference", number)
     return as_tensor("reference", reference) if isinstance(reference, np.ndarray | Tensor) else reference
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fpa.errors import InputError, first_line
-from fpa.values import as_json, name_of, shape_or_type, shown
+from fpa.values import as_json, check_plain, name_of, shape_or_type, shown
 
 
 class Masking:
@@ -93,6 +93,8 @@ def check_mask(images: Tensor, mask: Tensor) -> None:
     for name, value in (("images", images), ("mask", mask)):
         if not isinstance(value, Tensor):
             raise InputError(f"{name} must be a tensor, got {type(value).__name__}")
+        if not torch.compiler.is_compiling():  # what is compiled was checked before
+            check_plain(name, value)
     if images.ndim != 4:
         raise InputError(f"images must be [N, C, H, W], got shape {list(images.shape)}")
     expected = (images.shape[0], *images.shape[2:])

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fpa.data.loaders import check_plain
 from fpa.engine import Engine, Work
 from fpa.engine.devices import sent
 from fpa.engine.outputs import OUTPUTS, check_outputs
@@ -22,7 +21,7 @@ from fpa.masking import Masking, MaskingLike, fully_masked, get_masking
 from fpa.perturbation.features import Features, Pixels, features_of
 from fpa.perturbation.removal import Answers, Removal
 from fpa.showing import clause
-from fpa.values import check_type, checked, shape_or_type
+from fpa.values import check_plain, check_type, checked, shape_or_type
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Insertion: the area under the probability while a blurred image gets its most important pixels back."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from torch import Tensor
 
@@ -31,6 +32,11 @@ class Insertion(Score):
         """Those of a curve, to the end where only its masking, which is not used here, ends it earlier."""
         cut = masking.most < 1 and fractions[-1] == masking.most
         return [*fractions, 1.0] if cut else [*fractions]
+
+    def settings_for(self, given: Given) -> dict[str, Any]:
+        """Where its curves go on: an earlier version ended them with the plan's, and gave other values."""
+        fractions = self.fractions(given.masking, given.fractions)
+        return {} if fractions == [*given.fractions] else {"until": fractions[-1]}
 
     def passes(self, given: Given) -> Passes:  # noqa: D102
         fractions = self.fractions(given.masking, given.fractions)

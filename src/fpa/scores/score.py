@@ -237,6 +237,10 @@ class Score(ABC):
             facts["unit"] = self.unit_title
         return facts | {key: as_json(value) for key, value in vars(self).items() if not key.startswith("_")}
 
+    def settings_for(self, given: Given) -> dict[str, Any]:
+        """What its values depend on besides its attributes where this is given; stored with the plan."""
+        return {}
+
 
 _REQUIRED = ("name", "title", "source", "higher_is_better")
 

@@ -13,13 +13,12 @@ from torchvision import tv_tensors
 from torchvision.transforms import v2
 from torchvision.transforms.v2.functional import is_pure_tensor
 
-from fpa.data.loaders import check_plain
 from fpa.errors import InputError, warn
 from fpa.masking import Constant, MaskingLike, get_masking, lent
 from fpa.masking.fills import Fill
 from fpa.seeds import generator as seeded
 from fpa.training.settings import check_probability
-from fpa.values import checked
+from fpa.values import check_plain, checked
 
 Draws = dict[str, Tensor]
 Shape = tuple[int, int, int]

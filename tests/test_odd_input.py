@@ -39,6 +39,21 @@ def images():
     return torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 
 
+class TestMaskings:
+    @pytest.mark.parametrize("name", ["mean", "blur", "road"])
+    @pytest.mark.parametrize(
+        ("made", "said"),
+        [
+            (lambda images: images.to("meta"), "on the meta device"),
+            (lambda images: images.to_sparse(), "sparse"),
+            (lambda images: images.to(torch.complex64), "complex"),
+        ],
+    )
+    def test_images_that_hold_no_plain_numbers(self, images, name, made, said):
+        with pytest.raises(InputError, match=f"images must be a plain tensor .* got one that is {said}"):
+            get_masking(name)(made(images), images[:, 0] > 0)
+
+
 class TestNumbersThatBecomeMemory:
     @pytest.mark.parametrize("masking", [{"name": "blur", "sigma": 1e9}, {"name": "bokeh", "radius": 1e9}])
     def test_a_blur_is_no_wider_than_the_images(self, net, images, masking):

@@ -32,6 +32,14 @@ def evaluate(data=IMAGES, estimators=("vg_abs",), **options):
                         **QUICK | options)  # fmt: skip
 
 
+MASKS = torch.ones(60, 8, 8, dtype=torch.bool)
+
+
+def in_batches():
+    """A stream: nobody knows how long it is."""
+    return ((images, [0] * len(images)) for images in IMAGES.split(5))
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     {
@@ -43,6 +51,19 @@ def evaluate(data=IMAGES, estimators=("vg_abs",), **options):
             lambda: evaluate(estimators={"mine": torch.rand(50, 8, 8)}),
             "estimator mine: the maps are 50, one for each image .*, but there are 12 images",
         ),
+        "maps of explain": (
+            lambda: fpa.explain(net(), IMAGES, {"mine": torch.rand(50, 8, 8)}),
+            "estimator mine: the maps are 50, one for each image .*, but there are 12 images",
+        ),
+        "masks of a stream": (
+            lambda: evaluate(in_batches(), masks=MASKS[:50], scores=["pointing_game"]),
+            "masks must be one for each image: there are 50 for 12 images",
+        ),
+        "few masks of a stream": (
+            lambda: evaluate(in_batches(), masks=MASKS[:9], scores=["pointing_game"]),
+            "masks must be one for each image: there are 9 for at least 10 images",
+        ),
+        "masks of no shape": (lambda: evaluate(masks=np.float32(1)), r"masks must be bool \[12, 8, 8\]"),
         "labels": (
             lambda: evaluate((IMAGES, [0, 1, -1, -2] * 3)),
             "labels must be numbers of classes, or -1 for an unknown one; got -2 of image 3",
@@ -62,6 +83,20 @@ def evaluate(data=IMAGES, estimators=("vg_abs",), **options):
         ),
         "reference": (lambda: fpa.Settings(reference=True), "reference must be masked, black, .*, got True"),
         "references": (lambda: fpa.Settings(reference=torch.ones(3) > 0), "got Tensor torch.bool"),
+        "reference of no float": (lambda: fpa.Settings(reference=-(10**400)), "must be a finite number"),
+        "scores": (lambda: evaluate(scores=torch.tensor(3)), "scores must be .*, got"),
+        "class as an estimator": (
+            lambda: evaluate(estimators={"mine": type}),
+            "estimator mine cannot be called: ",
+        ),
+        "layer as an estimator": (
+            lambda: evaluate(estimators={"mine": nn.Conv2d(3, 2, 3)}),
+            "estimator mine cannot be called: Conv2d.* takes 2 positional arguments but 4 were given",
+        ),
+        "normalise": (
+            lambda: fpa.Fidelity.from_curves([[1, 0]], [[1, 0]], [0, 1], normalise=np.ones(3)),
+            "unknown normalisation",
+        ),
         "mean": (lambda: fpa.Normalisation((123,), (58,)), "divide those for 0..255 by 255"),
         "std": (lambda: fpa.Normalisation((0.5,), (58,)), "is for pixels in 0..1"),
         "p": (lambda: fpa.FPASettings(p=-math.inf), r"fpa.p must be a probability in \[0, 1\], got -inf"),
@@ -112,4 +147,8 @@ def test_few_maps_of_many_images_and_masks_of_all_of_them_are_fine():
     assert len(few.evaluation.indices) == 5
     masks = torch.ones(12, 8, 8, dtype=torch.bool)
     assert len(evaluate(masks=masks, scores=["pointing_game"], count=5).evaluation.indices) == 5
+    for stream in ({"masks": masks}, {"masks": MASKS, "count": 7}):
+        assert evaluate(in_batches(), scores=["pointing_game"], **stream).evaluation.values["pointing_game"]
+    maps = fpa.explain(net(), IMAGES[:2], {"mine": torch.arange(12.0).expand(8, 8, 12).T}, indices=[7, 3])
+    assert maps["mine"].mean((1, 2)).tolist() == [7, 3]
     assert evaluate(estimators=("random",)).fidelity  # no explanation at all, so none is signed or not

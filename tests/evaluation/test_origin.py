@@ -103,6 +103,23 @@ def test_a_folder_without_answers_goes_on_and_gains_them(tmp_path):
         evaluate(tmp_path, net(nn.GELU))
 
 
+def test_blocks_without_their_evaluation_json_know_what_their_models_answered(tmp_path):
+    first = evaluate(tmp_path, judge=net())
+    kept = stored(tmp_path)
+    file = tmp_path / "evaluation.json"
+    answers = read_json(file)["answers"]
+    file.unlink()
+    for other in ({"model": net(nn.GELU), "judge": net()}, {"judge": net(nn.GELU)}):
+        with pytest.raises(fpa.InputError, match=r"holds an evaluation of another (model|judge)"):
+            evaluate(tmp_path, **other)
+        assert stored(tmp_path) == kept
+        assert not file.exists()
+    again = evaluate(tmp_path, judge=net())
+    assert stored(tmp_path) == kept
+    assert read_json(file)["answers"] == answers
+    assert again.fidelity["vg_abs"].area == first.fidelity["vg_abs"].area
+
+
 def test_answers_are_those_of_the_network_and_their_tolerance_is_that_of_the_arithmetic_stored():
     model = net()
     images = fixed_images(torch.Size([3, 8, 8]))

@@ -78,6 +78,15 @@ def test_insertion_under_a_masking_that_ends_early_goes_to_the_end(net, batch, m
     assert max(early["map"]) <= 0.5
 
 
+def test_insertion_to_the_end_is_another_plan_than_insertion_that_ended_early(net):
+    """Only there: blocks of other maskings are found by the plans that earlier versions wrote."""
+    for masking, ended in (("road", {"until": 1.0}), ("mean", {}), ("blur", {})):
+        plan = fpa.make_plan(["vg_abs"], masking=masking, scores=["insertion"])
+        facts = plan.to_json(fpa.Engine(net))["scores"]["insertion"]
+        known = {"title", "source", "higher_is_better", "sigma"}
+        assert {name: value for name, value in facts.items() if name not in known} == ended
+
+
 def test_road_is_a_with_imputed_pixels_up_to_95_percent(net, batch, maps):
     fractions = [0, 0.3, 0.6, 0.95, 1]
     block = block_of(net, batch, {"map": maps, "negated": -maps}, fractions=fractions)

@@ -163,9 +163,11 @@ class ImageSource(ABC):
         needed = self._available or self.count
         sides = list(self.first.shape[2:])
         shape = list(self._masks.shape)
+        fits = len(shape) == 3 and shape[1:] == sides
         # The first ones of a stream are among images that nobody has counted.
-        fits = shape[0] == needed if self.indexed else shape[0] >= (needed or 1)
-        if self._masks.dtype != torch.bool or shape[1:] != sides or not fits:
+        if fits:
+            fits = shape[0] == needed if self.indexed else shape[0] >= (needed or 1)
+        if self._masks.dtype != torch.bool or not fits:
             expected = f"bool [{needed or 'M'}, {sides[0]}, {sides[1]}], a mask for each image"
             raise InputError(f"masks must be {expected}, got {self._masks.dtype} {shape}")
         if self.has_masks:

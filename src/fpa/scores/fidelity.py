@@ -100,7 +100,7 @@ class Fidelity(Areas):
           of a study can use.
         - `indices` [N]: the numbers of the images in their data set; comparisons refuse other images then.
         """
-        if normalise not in ("each", "none"):
+        if not isinstance(normalise, str) or normalise not in ("each", "none"):
             raise unknown("normalisation", normalise, ["each", "none"])
         curves = _checked_curves(mif, lif, fractions, fractions if fractions_lif is None else fractions_lif)
         n = len(curves.mif)

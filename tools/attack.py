@@ -86,16 +86,16 @@ def child(work: Callable[[], Any], *, wait: bool = True) -> Any:
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
-        code, told = 0, ""
+        code, message = 0, ""
         try:
             os.close(reading)
             work()
         except fpa.InputError as error:
-            code, told = 2, str(error)
+            code, message = 2, str(error)
         except BaseException as error:
-            code, told = 1, f"{type(error).__name__}: {error} {traceback.format_exc()[-600:]}"
+            code, message = 1, f"{type(error).__name__}: {error} {traceback.format_exc()[-600:]}"
         with contextlib.suppress(OSError):
-            os.write(writing, told.encode(errors="replace")[:60_000])
+            os.write(writing, message.encode(errors="replace")[:60_000])
         os._exit(code)
     os.close(writing)
 
@@ -108,9 +108,9 @@ def child(work: Callable[[], Any], *, wait: bool = True) -> Any:
                 time.sleep(0.005)
             else:
                 os.kill(pid, signal.SIGKILL)
-        told = b"".join(iter(lambda: os.read(reading, 65536), b"")).decode()
+        message = b"".join(iter(lambda: os.read(reading, 65536), b"")).decode()
         os.close(reading)
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), told
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), message
 
     end.pid = pid  # type: ignore[attr-defined]
     return end() if wait else end
@@ -130,11 +130,11 @@ class Attack:
     def many(self, count: int) -> range:
         return range(max(1, round(count * self.scale)))
 
-    def trial(self, kind: str, good: bool, told: object = "") -> None:
+    def trial(self, kind: str, good: bool, details: object = "") -> None:
         counts = self.counts.setdefault(kind, [0, 0])
         counts[0 if good else 1] += 1
         if not good:
-            self.bad.append(f"{kind}: {str(told)[:2500]}")
+            self.bad.append(f"{kind}: {str(details)[:2500]}")
             print("BAD", self.bad[-1], flush=True)
 
     def copy(self) -> Path:
@@ -144,11 +144,11 @@ class Attack:
 
     def ends_well(self, kind: str, folder: Path) -> None:
         """Continue the study: it must come to the same tables."""
-        code, told = child(lambda: study(folder))
+        code, message = child(lambda: study(folder))
         same = code == 0 and all(
             (folder / name).read_bytes() == (self.finished / name).read_bytes() for name in TABLES
         )
-        self.trial(kind, same, told or "other tables")
+        self.trial(kind, same, message or "other tables")
         left = [path.name for path in folder.rglob(".fpa-*")] if folder.exists() else []
         if left:
             self.trial(kind, False, f"left behind: {left[:3]}")
@@ -185,13 +185,13 @@ class Attack:
             study(folder)
             raise SystemExit(seen[0])
 
-        code, told = child(lambda: at(-1, counted, lambda: None))
-        total = int(told.partition("SystemExit: ")[2].split()[0])
+        code, message = child(lambda: at(-1, counted, lambda: None))
+        total = int(message.partition("SystemExit: ")[2].split()[0])
         for number in self.many(14):
             folder = self.place / f"operation{number}"
             k = 1 + int(number * total / max(1, len(self.many(14))))
-            code, told = child(lambda: at(k, folder, lambda: os.kill(os.getpid(), signal.SIGKILL)))
-            self.trial("operations", code == -9, f"operation {k} of {total}: {code} {told}")
+            code, message = child(lambda: at(k, folder, lambda: os.kill(os.getpid(), signal.SIGKILL)))
+            self.trial("operations", code == -9, f"operation {k} of {total}: {code} {message}")
             self.ends_well("operations", folder)
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -212,8 +212,8 @@ class Attack:
 
         for _ in self.many(6):
             folder = self.place / "full"
-            code, told = child(lambda: full(self.chance.randint(1, 40), folder))
-            self.trial("disk", code == 2 and "the disk is full" in told and "\n" not in told, told)
+            code, message = child(lambda: full(self.chance.randint(1, 40), folder))
+            self.trial("disk", code == 2 and "the disk is full" in message and "\n" not in message, message)
             self.ends_well("disk", folder)
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -258,8 +258,8 @@ class Attack:
 
     def facts(self, folder: Path) -> str:
         """All that reading a study gives, as text, made in a process of its own."""
-        code, told = child(lambda: self._say(folder))
-        return told if code == 1 else f"refused {code}: {told}"
+        code, message = child(lambda: self._say(folder))
+        return message if code == 1 else f"refused {code}: {message}"
 
     def _say(self, folder: Path) -> None:
         display = Display(quiet=True)
@@ -315,9 +315,9 @@ class Attack:
         Path("evil.py").write_text("import pathlib\npathlib.Path('ran').touch()\nclass Mask: pass\n")
         for name, work in self.forged(place):
             began = time.monotonic()
-            code, told = child(lambda work=work: (limit(), work()))
-            quick, quiet = time.monotonic() - began < 20, "\n" not in told and len(told) < 3000
-            self.trial("hostile", code == 2 and quick and quiet, f"{name}: {code} {told[:300]}")
+            code, message = child(lambda work=work: (limit(), work()))
+            quick, quiet = time.monotonic() - began < 20, "\n" not in message and len(message) < 3000
+            self.trial("hostile", code == 2 and quick and quiet, f"{name}: {code} {message[:300]}")
             self.trial("hostile", not (place / "ran").exists(), f"{name} ran code")
         os.chdir("/")
 
@@ -337,10 +337,12 @@ class Attack:
 
         def command(*words: str) -> Callable[[], Any]:
             def run() -> None:
-                told = io.StringIO()
-                with contextlib.redirect_stderr(told), contextlib.redirect_stdout(told):
+                captured = io.StringIO()
+                with contextlib.redirect_stderr(captured), contextlib.redirect_stdout(captured):
                     code = main([*words, "--quiet"])
-                raise fpa.InputError(told.getvalue().strip()) if code == 2 else RuntimeError(f"code {code}")
+                raise (
+                    fpa.InputError(captured.getvalue().strip()) if code == 2 else RuntimeError(f"code {code}")
+                )
 
             return run
 
@@ -493,13 +495,13 @@ class Attack:
         )
 
         def run(words: list[str]) -> None:
-            told = io.StringIO()
-            with contextlib.redirect_stderr(told), contextlib.redirect_stdout(io.StringIO()):
+            captured = io.StringIO()
+            with contextlib.redirect_stderr(captured), contextlib.redirect_stdout(io.StringIO()):
                 code = main(words)
             if code == 1:
-                raise RuntimeError(told.getvalue()[:400])
+                raise RuntimeError(captured.getvalue()[:400])
             if code == 2:
-                raise fpa.InputError(told.getvalue().rstrip("\n"))
+                raise fpa.InputError(captured.getvalue().rstrip("\n"))
 
         for _ in self.many(1000):
             name = self.chance.choice([*COMMANDS])
@@ -514,7 +516,7 @@ class Attack:
     def refuses(self, kind: str, work: Callable[[], Any], what: object, until: Sequence[str] = ()) -> None:
         """Do something, perhaps only `until` the work begins: it ends, or one line says what is wrong."""
         os.chdir(self.place)
-        told = ""
+        fault = ""
         try:
             with contextlib.ExitStack() as patches:
                 patches.enter_context(mock.patch("fpa.data.shapes.draw_shapes", DRAWN))
@@ -526,10 +528,10 @@ class Attack:
         except SystemExit:
             pass
         except fpa.InputError as error:
-            told = "" if "\n" not in str(error) and len(str(error)) < 3000 else f"InputError: {error}"
+            fault = "" if "\n" not in str(error) and len(str(error)) < 3000 else f"InputError: {error}"
         except Exception:
-            told = traceback.format_exc()[-500:]
-        self.trial(kind, not told, f"{told} of {str(what)[:2000]}")
+            fault = traceback.format_exc()[-500:]
+        self.trial(kind, not fault, f"{fault} of {str(what)[:2000]}")
 
     def calls(self) -> None:
         """Odd calls of the API | one argument of a good call replaced by something odd"""
@@ -679,7 +681,7 @@ class Attack:
             # Mostly one: two odd values hide each other.
             count = self.chance.choice([1, 1, 1, 2])
             changed = {self.chance.choice([*good[function]]): self.chance.choice(odd) for _ in range(count)}
-            shown = ", ".join(f"{name}={told(value)}" for name, value in changed.items())
+            shown = ", ".join(f"{name}={brief(value)}" for name, value in changed.items())
             self.refuses(
                 "calls",
                 lambda: function(**good[function] | changed),
@@ -719,8 +721,8 @@ class Attack:
             if after - before > 30 or more > files or others > threads:
                 raise RuntimeError(str(measured))
 
-        code, told = child(evaluations)
-        self.trial("growth", code == 0, told)
+        code, message = child(evaluations)
+        self.trial("growth", code == 0, message)
 
     ATTACKS = (
         "kills",
@@ -745,10 +747,10 @@ class Attack:
     def run(self, only: list[str] | None) -> None:
         """All attacks, or those that are named, on a study that is made first."""
         began = time.monotonic()
-        code, told = child(lambda: study(self.finished))
+        code, message = child(lambda: study(self.finished))
         self.seconds = time.monotonic() - began
         if code != 0:
-            raise SystemExit(f"the study itself failed: {told}")
+            raise SystemExit(f"the study itself failed: {message}")
         for name in only or self.ATTACKS:
             began = time.monotonic()
             getattr(self, name)()
@@ -768,13 +770,13 @@ class Attack:
 @cache
 def options_of(command: str) -> list[str]:
     """The options that the help of a command names."""
-    told = io.StringIO()
-    with contextlib.redirect_stdout(told), contextlib.suppress(SystemExit):
+    captured = io.StringIO()
+    with contextlib.redirect_stdout(captured), contextlib.suppress(SystemExit):
         main([command, "--help"])
-    return sorted(set(re.findall(r"--[a-z][\w.]*", told.getvalue())) - {"--debug"})
+    return sorted(set(re.findall(r"--[a-z][\w.]*", captured.getvalue())) - {"--debug"})
 
 
-def told(value: Any) -> str:
+def brief(value: Any) -> str:
     """An odd value, for the line that names a bad trial."""
     try:
         return f"{type(value).__name__} {str(value)[:80]!r}"

@@ -46,12 +46,12 @@ def links(attack: Any, study: Callable[[Path], None]) -> None:
         else:
             target.unlink(missing_ok=True)
         target.symlink_to(outside if is_folder else outside / "file")
-        code, told = attack.child(lambda folder=folder: study(folder))
+        code, message = attack.child(lambda folder=folder: study(folder))
         kept = (
             all(path.read_text() == MINE for path in outside.iterdir()) and len(list(outside.iterdir())) == 5
         )
         attack.trial("links", kept, f"{place}: something behind the link was changed")
-        attack.trial("links", code in (0, 2) and "\n" not in told, f"{place}: {code} {told}")
+        attack.trial("links", code in (0, 2) and "\n" not in message, f"{place}: {code} {message}")
 
 
 def launchers(attack: Any) -> None:
@@ -68,19 +68,23 @@ def launchers(attack: Any) -> None:
             folder = attack.place / "launched"
             shutil.rmtree(folder, ignore_errors=True)
             begun = [*command, "--output", str(folder)]
-            code, told = attack.child(lambda begun=begun, rank=rank, size=size: _launched(begun, rank, size))
-            one_line = code == 2 and told.count("\n") == 0 and "Errno" not in told and len(told) < 3000
-            attack.trial("launchers", one_line, f"RANK={rank:.9} WORLD_SIZE={size} {name}: {code} {told}")
+            code, message = attack.child(
+                lambda begun=begun, rank=rank, size=size: _launched(begun, rank, size)
+            )
+            one_line = (
+                code == 2 and message.count("\n") == 0 and "Errno" not in message and len(message) < 3000
+            )
+            attack.trial("launchers", one_line, f"RANK={rank:.9} WORLD_SIZE={size} {name}: {code} {message}")
             written = folder.exists() and any(path.is_file() for path in folder.rglob("*"))
             attack.trial("launchers", not written, f"RANK={rank:.9} WORLD_SIZE={size} {name} wrote")
 
 
 def _launched(words: list[str], rank: str, size: str) -> None:
     os.environ |= {"RANK": rank, "WORLD_SIZE": size}
-    told = io.StringIO()
-    with contextlib.redirect_stderr(told), contextlib.redirect_stdout(io.StringIO()):
+    captured = io.StringIO()
+    with contextlib.redirect_stderr(captured), contextlib.redirect_stdout(io.StringIO()):
         code = main(words)
-    raise fpa.InputError(told.getvalue().strip()) if code == 2 else RuntimeError(f"code {code}")
+    raise fpa.InputError(captured.getvalue().strip()) if code == 2 else RuntimeError(f"code {code}")
 
 
 def ended(attack: Any) -> None:
@@ -99,10 +103,10 @@ def ended(attack: Any) -> None:
         end = attack.child(lambda place=place: work(place), wait=False)
         time.sleep(attack.chance.uniform(0.3, 1.5))
         os.kill(end.pid, attack.chance.choice([signal.SIGTERM, signal.SIGHUP]))
-        code, told = end(timeout=20)
+        code, message = end(timeout=20)
         left = [path.name for path in place.rglob("*")]
         attack.trial(
-            "ended", code in (-signal.SIGTERM, -signal.SIGHUP) and not left, f"{code} {told} {left[:3]}"
+            "ended", code in (-signal.SIGTERM, -signal.SIGHUP) and not left, f"{code} {message} {left[:3]}"
         )
 
 
@@ -115,8 +119,8 @@ def renamed(attack: Any) -> None:
             checksum = values.pop("checksum")
             key = next(each for each in ("seeds", "images") if each in values)
             (folder / name).write_text(json.dumps(values | {key: None, other: checksum}))
-            code, told = attack.child(lambda folder=folder: fpa.read_results(folder))
-            attack.trial("renamed", code == 2 and str(folder) in told, f"{name} {other}: {code} {told}")
+            code, message = attack.child(lambda folder=folder: fpa.read_results(folder))
+            attack.trial("renamed", code == 2 and str(folder) in message, f"{name} {other}: {code} {message}")
 
 
 def odd_values(images: Tensor) -> list[Any]:

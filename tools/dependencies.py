@@ -78,11 +78,11 @@ def table(packages: dict[str, set[str]]) -> str:
 
 def registry() -> str | None:
     """The address of the registry that pip uses, if it is on the network."""
-    told = subprocess.run(
+    configured = subprocess.run(
         [sys.executable, "-m", "pip", "config", "get", "global.index-url"],
         capture_output=True, text=True, check=False,
     ).stdout.strip()  # fmt: skip
-    address = told or "https://pypi.org/simple"
+    address = configured or "https://pypi.org/simple"
     return address.rstrip("/").removesuffix("/simple") if address.startswith("http") else None
 
 

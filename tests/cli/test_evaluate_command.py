@@ -24,6 +24,9 @@ from fpa.explanation import Settings
 from fpa.masking import Blur
 from fpa.models.architectures import build_model
 from fpa.models.saved import save_model
+from fpa.notes import Kind, Note
+from fpa.show import summary
+from fpa.show.words import Reader, clause
 from miniatures import write_class_folder
 
 HALF = Normalisation((0.5,) * 3, (0.5,) * 3)
@@ -232,7 +235,7 @@ def test_a_single_image_has_areas_without_intervals(here, capsys):
     code, out, err = run(capsys, "shapes-fpa", *SMALL, "--count", "1", "--output", "one")
     assert code == 0, err
     assert "1 image used, 0 left out." in out
-    assert "1 image is too few for conclusions" in " ".join(out.split())
+    assert summary.too_few(1) in " ".join(out.split())
     page = Path("one/report.html").read_text(encoding="utf-8")
     for text in (out, err, str(fpa.load_result("one").fidelity["ig_sum"]), page):
         assert "± nan" not in text
@@ -388,14 +391,10 @@ def mixed():
 
 
 @pytest.mark.parametrize(
-    ("model", "accuracy", "told"),
-    [
-        ("by_number", "100.0 %", "the folders stand for the model's outputs with these numbers (36 of the"),
-        ("by_text", "100.0 %", "outputs in the order of their names (36 of the images tried"),
-        ("mixed", "0.0 %", "classes are probably assigned wrongly (see class_index)"),
-    ],
+    ("model", "accuracy", "in_order"),
+    [("by_number", "100.0 %", False), ("by_text", "100.0 %", True), ("mixed", "0.0 %", None)],
 )
-def test_folders_named_by_numbers(model, accuracy, told, tmp_path, monkeypatch, capsys):
+def test_folders_named_by_numbers(model, accuracy, in_order, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / f"greys_{model}.py").write_text(COLOURS)
     for number in range(12):
@@ -419,12 +418,21 @@ def test_folders_named_by_numbers(model, accuracy, told, tmp_path, monkeypatch, 
     assert main(command) == 0
     shown = capsys.readouterr()
     assert accuracy in shown.out
-    assert told in " ".join((shown.out + shown.err).split())
-    if model == "mixed":
-        report = next(tmp_path.glob("runs/*/report.html")).read_text()
-        assert "classes are probably assigned wrongly" in report
+    said = " ".join((shown.out + shown.err).split())
+    (folder,) = (tmp_path / "runs").iterdir()
+    doubts = fpa.load_result(folder).facts
+    if in_order is None:
+        (doubt,) = doubts
+        assert doubt.kind is Kind.DOUBTFUL_CLASSES
         main(["audit", *command[1:], "--output", "audit"])
-        assert "lasses are probably assigned wrongly" in (tmp_path / "audit" / "audit.html").read_text()
+        pages = [(folder / "report.html").read_text(), Path("audit/audit.html").read_text()]
+        for text in (said, *pages):
+            assert clause(doubt)[1:] in text
+    else:
+        # 0 and 1 are the only folders whose place among the sorted names is their number: 6 images.
+        tried = {"in_order": in_order, "right": 36, "otherwise": 6}
+        assert clause(Note(Kind.NUMBERS_OR_ORDER, values=tried), Reader(at_shell=True)) in said
+        assert doubts == ()
 
 
 def test_the_maps_of_one_model_judged_by_another(tmp_path, monkeypatch, capsys):
@@ -442,12 +450,12 @@ def test_the_maps_of_one_model_judged_by_another(tmp_path, monkeypatch, capsys):
         "cpu",
     ]
     assert main([*command, "--estimators", "[ig_sum,vg_abs]", "--judge", "shapes-fpa"]) == 0
-    assert "The maps and the accuracy are of shapes-none, the curves of shapes-fpa." in " ".join(
-        capsys.readouterr().out.split()
-    )
+    out = " ".join(capsys.readouterr().out.split())
     (folder,) = (tmp_path / "runs").iterdir()
     assert folder.name == "evaluate-shapes-none-by-shapes-fpa-estimators-ig_sum+vg_abs-ig_steps2-points3-12"
-    assert "the curves of shapes-fpa" in (folder / "report.html").read_text()
+    (line,) = summary.judges(fpa.load_result(folder).results)
+    for shown in (out, (folder / "report.html").read_text()):
+        assert line in shown
     assert json.loads((folder / "evaluation.json").read_text())["judge"] == "shapes-fpa"
     other = fpa.load_model("shapes-fpa")
     save_model(other, replace(other.card, mean=(0.4,) * 3), tmp_path / "other.safetensors")

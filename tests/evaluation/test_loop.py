@@ -22,6 +22,7 @@ from fpa.explanation import Settings, explain
 from fpa.masking import Constant, Uniform
 from fpa.perturbation.curves import perturbation_curves
 from fpa.progress import Display, Tell
+from fpa.show.words import clause
 
 FEW = Settings(ig_steps=3, sg_samples=2)
 
@@ -206,10 +207,8 @@ def test_what_is_not_finite_is_named_counted_and_left_out(net, tmp_path):
     names = {"vg_abs": "vg_abs", "mine": broken}
     with pytest.warns(UserWarning, match="left out") as told:
         found = run(net, images, tmp_path, estimators=names)
-    assert [str(warning.message) for warning in told] == [
-        "estimator mine: 1 map (image 2) is not finite: left out",
-        "1 image (image 5) is not finite: left out",
-    ]
+    assert len(told) == 2
+    assert all(clause(note) in str(each.message) for note, each in zip(found.left_out, told, strict=True))
     assert {name: found.fidelity(name).non_finite for name in names} == {"vg_abs": 1, "mine": 2}
     assert [note.values for note in found.left_out] == [
         {"what": "map", "estimator": "mine", "count": 1, "images": [2]},
@@ -273,7 +272,7 @@ def test_progress_lines_for_logs(net, tmp_path, capsys):
     lines = capsys.readouterr().err.splitlines()
     assert lines[-2].startswith("evaluation: 10 of 10 images, ")
     assert lines[-2].endswith("images/s")
-    assert lines[-1].startswith("evaluation: peak memory: ")
+    assert "peak memory" in lines[-1]
 
 
 class AtOnce:

@@ -10,7 +10,8 @@ from scipy import stats
 import fpa
 from fpa.evaluation.rankings import best, goodness, rank_correlations, tied, worse_than_best
 from fpa.progress import as_text
-from fpa.show import figures
+from fpa.show import figures, summary
+from fpa.show.names import estimator_names
 from fpa.show.report import write_report
 from fpa.show.tables import markdown, results_table, terminal
 from fpa.statistics import holm
@@ -185,14 +186,20 @@ def test_what_has_no_value_is_shown_so_and_counted(results, tmp_path):
     text = markdown(gappy)
     row = next(line for line in text[text.index("## depth") :].splitlines() if line.startswith("| VG_abs"))
     assert set(row.replace("| VG_abs", "").split()) == {"|", "–"}
-    assert "depth has no value for VG_abs." in text
-    assert "depth has no value for up to 2 images, which it leaves out." in text
-    assert "The score idsds needs something else." in text
+    for model in gappy.models.values():
+        lacking = {name: 40 - each.used for name, each in model.scores["depth"].items()}
+        assert lacking == {name: 40 if name == "vg_abs" else 2 for name in lacking}
     html = write_report(gappy, tmp_path / "report.html").read_text()
-    assert "depth has no value for VG_abs" in html
-    assert "How far the scores agree" in html
+    lines = summary.without_value(gappy, estimator_names(gappy))
+    assert len(lines) == 3  # no value of VG_abs, of two images, and a score that is missing
+    for line in lines:
+        assert line in text
+        assert line in html
+    assert 'id="agreement"' in html
     assert "−1.00" in html
-    assert "is surely better than" in html
+    for model in gappy.models.values():
+        worse = worse_than_best(model, "depth")
+        assert f" {sum(p < 0.05 for p in worse.values())} of {len(worse)} others" in html
 
 
 def test_the_heat_map_has_a_panel_per_model_and_a_number_per_pair(results):
@@ -220,5 +227,5 @@ def test_many_scores_of_several_models_leave_a_in_the_terminal_and_the_rest_to_t
         results = with_score(results, name)
     text = as_text(terminal(results))
     assert [line.split()[0] for line in text.splitlines() if "±" in line].count("IG_sum") == 1
-    assert "4 further scores: see the report and table.md." in " ".join(text.split())
-    assert "## second (higher is better)" in markdown(results)
+    assert "4 further scores" in " ".join(text.split())
+    assert f"## second ({summary.direction(results.score_titles['second'])})" in markdown(results)

@@ -12,6 +12,7 @@ from fpa.evaluation.description import SubjectFacts
 from fpa.evaluation.loop import evaluate_blocks
 from fpa.evaluation.shards import read_evaluation
 from fpa.perturbation import features_of, ranks
+from fpa.show import summary
 
 segmentation = pytest.importorskip("skimage.segmentation")
 
@@ -80,7 +81,9 @@ def test_examples_report_and_table_show_segments(labels, result, tmp_path):
         for segment in labels[index].unique():
             assert len(np.unique(places[labels[index] == segment])) == 1
     page = result.report(tmp_path / "report.html").read_text()
-    assert "about 30 segments (SLIC superpixels) of each image" in page
+    (line,) = summary.removed(result.results)
+    assert "30 segments" in line
+    assert line in page
     assert '"unit":"segments"' in page
     assert result.plan["features"] == "segments:30"
     assert result.plan["segmentation"].startswith("scikit-image ")

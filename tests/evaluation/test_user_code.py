@@ -225,7 +225,8 @@ def test_the_command_refuses_every_kind_of_code_that_was_edited(here, capsys):
         name = SAID.get(kind, "my_estimator:mine")
         assert code == 2
         assert f"the code of {name} has changed" in said
-        assert "choose another folder (--output), or start afresh (--overwrite, or remove it)" in said
+        assert "--output" in said
+        assert "--overwrite" in said
         edit(file, new, old)
     for file in FILES:
         edit(file, FILES[file], f"# a comment\n{FILES[file]}")

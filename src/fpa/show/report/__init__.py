@@ -1,6 +1,6 @@
 """Reports: one HTML file each, which loads nothing from elsewhere."""
 
 from fpa.show.report.page import write_report
-from fpa.show.report.verdict import verdict
+from fpa.show.report.verdict import Meaning, finding, verdict
 
-__all__ = ["verdict", "write_report"]
+__all__ = ["Meaning", "finding", "verdict", "write_report"]

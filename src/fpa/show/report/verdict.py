@@ -1,5 +1,9 @@
 """What results say, in two sentences that follow from the numbers."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
 from fpa.auditing.rule import FEWEST_IMAGES
 from fpa.errors import percent
 from fpa.evaluation.result import Results
@@ -8,88 +12,151 @@ from fpa.show.summary import pairs_counted, too_few, trained_with
 from fpa.statistics.intervals import Estimate
 
 
-def verdict(results: Results) -> str:
-    """Two sentences: how often the evaluation contradicts itself, and what FPA changes about that.
+class Meaning(StrEnum):
+    """What numbers of opposite pairs mean, and what FPA changes about them."""
+
+    NOTHING_TO_EXPLAIN = "nothing to explain"
+    """A model whose accuracy is not above guessing by two standard errors has not learned its task."""
+
+    # models trained elsewhere
+    TOO_FEW_IMAGES = "too few images"
+    AGREES = "agrees"
+    CONTRADICTS = "contradicts"
+
+    # a study, with FPA against without
+    LESS_OFTEN = "less often"
+    PERHAPS_LESS_OFTEN = "perhaps less often"
+    """Fewer pairs, but the intervals overlap: it may be chance."""
+    AS_OFTEN = "as often"
+    NEVER = "never"
+    """There is no such pair, with FPA or without."""
+    PERHAPS_MORE_OFTEN = "perhaps more often"
+    MORE_OFTEN = "more often"
+    NO_OTHER_MODEL = "no other model"
+    NO_FPA = "no FPA"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """How often an evaluation contradicts itself, and what that means."""
+
+    kind: str
+    """The pairs counted: signed-unsigned, or all where there is none of these."""
+    pairs: int
+    """How many there are."""
+    opposite: Mapping[str, Estimate]
+    """By model: those in opposite order. Where two models are compared, these two, the one with FPA last."""
+    meaning: Meaning
+    still_mostly: bool = False
+    """It is fewer with FPA, but over half of the pairs all the same."""
+
+
+def finding(results: Results) -> Finding:
+    """How often the evaluation contradicts itself, and what FPA changes about that.
 
     Counted are pairs of a signed and an unsigned estimator (all pairs, if there is no such pair) that the
     mean area under MIF ranks one way and the one under LIF the other: `Reliability.opposite`, with its 95 %
     interval from the tests of the pairs. In a study, the first model trained with FPA is compared with the
-    first one trained without augmentation or, if there is none, with the first other one. The rules, all of
-    them:
-
-    - Fewer or more such pairs, and the intervals do not overlap: FPA makes it contradict itself less or more.
-    - Fewer or more, but the intervals overlap: the same in weaker words, and that it may be chance.
-    - As many: FPA changes nothing; if there are none at all, that the evaluation agreed without it.
-    - Better, but over half of the pairs are still in opposite order with FPA: that too.
-    - One model, or none with FPA: that its effect is not known.
-    - Models trained elsewhere: what such pairs mean, and where to go from there; under 100 images, that these
-      are too few.
-    - A model whose accuracy is not above guessing by two standard errors: that it has not learned its task,
-      so that there is nothing to explain; this takes the place of the second sentence.
-
-    Where two models are compared, the accuracy of both ends the second sentence.
+    first one trained without augmentation or, if there is none, with the first other one.
     """
     kind, pairs = pairs_counted(results)
-    whose = "a signed and an unsigned estimator" if kind == "signed-unsigned" else "estimators"
-    study = results.recipe is not None
     trainings = {name: trained_with(results, name) for name in results.models}
     with_fpa = _preferred(trainings, "fpa")
     others = (name for name, training in trainings.items() if training != "fpa")
     before = _preferred(trainings, "none") or next(others, "")
-    compared = (before, with_fpa) if study and before and with_fpa else None
-
-    counts: list[str] = []
-    for name in compared or results.models:
-        count = results.models[name].reliability.opposite[kind]
-        interval = f"{'' if counts else '95 % interval '}{count.low:.0f} to {count.high:.0f}"
-        where = f" {_phrase(name)}" if study or len(results.models) > 1 else ""
-        counts.append(f"{count.value:.0f}{'' if counts else ' in opposite order'}{where} ({interval})")
-    first = f"Of the {pairs} pairs of {whose}, MIF and LIF rank {_listed(counts)}."
-    if pairs == 0:
-        first = "There are no two explanations to compare."
-    if weak := results.not_above_chance:
-        models = f"the model {_listed([_phrase(name) for name in weak])}" if study else "the model"
-        accuracies = ", ".join(percent(results.models[name].accuracy) for name in weak)
-        return f"{first} But {models} is no better than chance ({accuracies}): there is nothing to explain."
-    if not study and (used := results.images_used) < FEWEST_IMAGES:
-        return f"{first} {too_few(used)}"
-    if not study and not any(model.reliability.opposite[kind].value for model in results.models.values()):
-        return f"{first} The evaluation does not contradict itself here; fpa audit says how far to trust it."
-    if not study:
-        return (
-            f"{first} On such a pair the evaluation contradicts itself: it tells more about how the model "
-            "reacts to removed pixels than about the explanations; fpa audit says how far to trust it, and "
-            "fpa finetune can make it trustworthy."
-        )
-    if compared:
-        without, with_it = (results.models[name].reliability.opposite[kind] for name in compared)
-        each = [f"{percent(results.models[name].accuracy)} {_phrase(name)}" for name in compared]
-        return f"{first} {_judgement(without, with_it, pairs)} (accuracy {', '.join(each)})."
-    if with_fpa:
-        return f"{first} There is no other model to compare with, so what FPA changes is not known."
-    return f"{first} No model was trained with FPA, so what it would change is not known."
-
-
-def _judgement(before: Estimate, after: Estimate, pairs: int) -> str:
-    if after.value == before.value:
-        if after.value == 0:
-            return "The evaluation agrees with itself with and without FPA, which changes nothing here"
-        return "FPA does not change how often the evaluation contradicts itself here"
-    better = after.value < before.value
-    apart = after.high < before.low if better else after.low > before.high
-    if apart:
-        sentence = f"FPA makes the evaluation contradict itself {'less' if better else 'more'} often here"
+    study = results.recipe is not None
+    compared = (before, with_fpa) if study and before and with_fpa else ()
+    opposite = {name: results.models[name].reliability.opposite[kind] for name in compared or results.models}
+    still_mostly = False
+    if results.not_above_chance:
+        meaning = Meaning.NOTHING_TO_EXPLAIN
+    elif compared:
+        meaning = _effect(*opposite.values())
+        fewer = opposite[with_fpa].value < opposite[before].value
+        still_mostly = fewer and opposite[with_fpa].value > pairs / 2
+    elif study:
+        meaning = Meaning.NO_OTHER_MODEL if with_fpa else Meaning.NO_FPA
+    elif results.images_used < FEWEST_IMAGES:
+        meaning = Meaning.TOO_FEW_IMAGES
     else:
-        sentence = f"With FPA the evaluation contradicts itself {'less' if better else 'more'} often here"
-        sentence += ", but the intervals overlap: the difference may be chance"
-    still = better and after.value > pairs / 2
-    return f"{sentence}, though most pairs are still in opposite order" if still else sentence
+        meaning = Meaning.CONTRADICTS if any(each.value for each in opposite.values()) else Meaning.AGREES
+    return Finding(kind, pairs, opposite, meaning, still_mostly=still_mostly)
 
 
-def _preferred(trainings: dict[str, str], training: str) -> str:
+def _effect(before: Estimate, after: Estimate) -> Meaning:
+    """What FPA changes: surely only where the intervals lie apart."""
+    if after.value == before.value:
+        return Meaning.AS_OFTEN if after.value else Meaning.NEVER
+    if after.value < before.value:
+        return Meaning.LESS_OFTEN if after.high < before.low else Meaning.PERHAPS_LESS_OFTEN
+    return Meaning.MORE_OFTEN if after.low > before.high else Meaning.PERHAPS_MORE_OFTEN
+
+
+def _preferred(trainings: Mapping[str, str], training: str) -> str:
     """The model trained so that has its name, else the first trained so; empty if there is none."""
     names = [name for name in trainings if trainings[name] == training]
     return training if training in names else next(iter(names), "")
+
+
+_BY_CHANCE = "often here, but the intervals overlap: the difference may be chance"
+
+EFFECTS = {
+    Meaning.LESS_OFTEN: "FPA makes the evaluation contradict itself less often here",
+    Meaning.PERHAPS_LESS_OFTEN: f"With FPA the evaluation contradicts itself less {_BY_CHANCE}",
+    Meaning.AS_OFTEN: "FPA does not change how often the evaluation contradicts itself here",
+    Meaning.NEVER: "The evaluation agrees with itself with and without FPA, which changes nothing here",
+    Meaning.PERHAPS_MORE_OFTEN: f"With FPA the evaluation contradicts itself more {_BY_CHANCE}",
+    Meaning.MORE_OFTEN: "FPA makes the evaluation contradict itself more often here",
+}
+"""What is said where two models are compared; their accuracies follow."""
+
+ALONE = {
+    Meaning.AGREES: "The evaluation does not contradict itself here; fpa audit says how far to trust it.",
+    Meaning.CONTRADICTS: (
+        "On such a pair the evaluation contradicts itself: it tells more about how the model reacts to "
+        "removed pixels than about the explanations; fpa audit says how far to trust it, and fpa finetune "
+        "can make it trustworthy."
+    ),
+    Meaning.NO_OTHER_MODEL: "There is no other model to compare with, so what FPA changes is not known.",
+    Meaning.NO_FPA: "No model was trained with FPA, so what it would change is not known.",
+}
+"""What is said where nothing is compared."""
+
+
+def verdict(results: Results) -> str:
+    """The `finding` in two sentences: how many pairs are in opposite order, and what that means."""
+    found = finding(results)
+    return f"{_counted(results, found)} {_meant(results, found)}"
+
+
+def _counted(results: Results, found: Finding) -> str:
+    """How many pairs are in opposite order."""
+    if found.pairs == 0:
+        return "There are no two explanations to compare."
+    whose = "a signed and an unsigned estimator" if found.kind == "signed-unsigned" else "estimators"
+    named = results.recipe is not None or len(results.models) > 1
+    counts: list[str] = []
+    for name, count in found.opposite.items():
+        interval = f"{'' if counts else '95 % interval '}{count.low:.0f} to {count.high:.0f}"
+        where = f" {_phrase(name)}" if named else ""
+        counts.append(f"{count.value:.0f}{'' if counts else ' in opposite order'}{where} ({interval})")
+    return f"Of the {found.pairs} pairs of {whose}, MIF and LIF rank {_listed(counts)}."
+
+
+def _meant(results: Results, found: Finding) -> str:
+    """What that means."""
+    if found.meaning is Meaning.NOTHING_TO_EXPLAIN:
+        weak = results.not_above_chance
+        of = f" {_listed([_phrase(name) for name in weak])}" if results.recipe is not None else ""
+        accuracies = ", ".join(percent(results.models[name].accuracy) for name in weak)
+        return f"But the model{of} is no better than chance ({accuracies}): there is nothing to explain."
+    if found.meaning is Meaning.TOO_FEW_IMAGES:
+        return too_few(results.images_used)
+    if found.meaning in ALONE:
+        return ALONE[found.meaning]
+    still = ", though most pairs are still in opposite order" if found.still_mostly else ""
+    each = [f"{percent(results.models[name].accuracy)} {_phrase(name)}" for name in found.opposite]
+    return f"{EFFECTS[found.meaning]}{still} (accuracy {', '.join(each)})."
 
 
 def _phrase(name: str) -> str:

@@ -53,6 +53,8 @@ class Stream(IntEnum):
     """The parameters of randomised models."""
     ORDERS = 2**32 + 11
     """The orders in which players of a scene come, where there are too many for all settings."""
+    LADDER = 2**32 + 12
+    """How maps made from the truth of an image are damaged."""
 
 
 _MASK = (1 << 64) - 1

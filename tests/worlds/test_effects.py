@@ -175,3 +175,15 @@ def test_a_map_made_of_the_effects_of_parts_is_true(scenes):
     found = truth_of_parts(made, scenes, effects)
     assert torch.allclose(found[several], torch.ones(()).double())
     assert found[~several].isnan().all()
+
+
+def test_noise_bounds_how_far_the_halves_move_the_truth_of_a_map_from_their_middle(scenes):
+    effects = true_effects(scenes, run, redraws=2)
+    noise = effects.noise()[:, 0]
+    assert noise.median() > 0
+    maps = torch.randn(50, len(scenes), 7, generator=torch.Generator().manual_seed(0)).double()
+    first, second = (half[..., 0] for half in effects.halves)
+    moved = (cosine(maps, first) - cosine(maps, second)).abs() / 2
+    assert (moved <= noise + 1e-12).all()
+    apart = first / first.norm(dim=1, keepdim=True) - second / second.norm(dim=1, keepdim=True)
+    assert noise.tolist() == pytest.approx((apart.norm(dim=1) / 2).tolist(), abs=1e-9)

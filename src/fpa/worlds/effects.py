@@ -50,6 +50,14 @@ class Effects:
         first, second = self.halves
         return torch.nn.functional.cosine_similarity(first, second, dim=1)
 
+    def noise(self) -> Tensor:
+        r"""How far the truth of a map may be off, [N, O]: $\sqrt{(1 - c) / 2}$ with the ceiling $c$.
+
+        That is half the distance between the directions of the halves' effects, as the standard error of a
+        mean of two values is half their distance; no cosine with them moves by more.
+        """
+        return ((1 - self.ceiling()) / 2).clamp(min=0).sqrt()
+
 
 def true_effects(scenes: Scenes, run: Run, *, redraws: int = REDRAWS, orders: int = ORDERS) -> Effects:
     """The effects of the cues and the background of every scene on what `run` gives.

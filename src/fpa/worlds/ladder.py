@@ -163,7 +163,7 @@ def _first_cues(keys: Tensor, there: Tensor, size: float) -> Tensor:
     return there & (rank < most.clamp(max=round(size)))
 
 
-def _without(known: KnownTruth, factors: Tensor) -> Tensor:
+def _with_factors(known: KnownTruth, factors: Tensor) -> Tensor:
     """The effects, those of cues times these factors [N, cues]."""
     effects = known.effects.double()
     return torch.cat([effects[:, :-1] * factors, effects[:, -1:]], 1)
@@ -173,7 +173,7 @@ def _forgotten(known: KnownTruth, size: float, key: int) -> Tensor:
     there = known.scenes.cues
     # The first so many of one random order: what a rung forgets, the next one forgets too.
     keys = uniform_by_index(key, known.scenes.numbers, there.shape[1]).to(there.device)
-    return _without(known, (~_first_cues(keys, there, size)).double())
+    return _with_factors(known, (~_first_cues(keys, there, size)).double())
 
 
 def _sign_lost(known: KnownTruth, size: float, key: int) -> Tensor:
@@ -183,7 +183,7 @@ def _sign_lost(known: KnownTruth, size: float, key: int) -> Tensor:
 
 def _sign_flipped(known: KnownTruth, size: float, key: int) -> Tensor:
     weak = _first_cues(known.effects[:, :-1].double().abs(), known.scenes.cues, size)
-    return _without(known, 1 - 2 * weak.double())
+    return _with_factors(known, 1 - 2 * weak.double())
 
 
 def _shifted(maps: Tensor, size: float, turn: Tensor) -> Tensor:

@@ -7,17 +7,17 @@ from pathlib import Path
 
 def test_mutated_recipes_come_to_the_start_of_the_work(tmp_path):
     script = Path(__file__).parents[1] / "tools" / "attack.py"
-    command = [sys.executable, str(script), "--only", "recipes", "--scale", "0.06"]
+    command = [sys.executable, str(script), "--only", "recipes", "--scale", "0.02"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "| 60 | 60 | 0 |" in done.stdout
+    assert "| 20 | 20 | 0 |" in done.stdout
 
 
 def test_odd_calls_and_renamed_checksums_end_in_one_line(tmp_path):
     """With another seed than `make attack` has."""
     script = Path(__file__).parents[1] / "tools" / "attack.py"
     command = [sys.executable, str(script), "--only", "calls", "--only", "renamed", "--only", "launchers"]
-    command += ["--scale", "0.1", "--seed", "26"]
+    command += ["--scale", "0.04", "--seed", "26"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "| 100 | 100 | 0 |" in done.stdout
+    assert "| 40 | 40 | 0 |" in done.stdout

@@ -117,6 +117,7 @@ class TestNumbersThatBecomeMemory:
 
 
 class TestNames:
+    @pytest.mark.drawn
     def test_characters_that_are_obeyed_reach_no_file(self, net, images, tmp_path):
         odd = "\x1b[31mred\x07"
         names = {f"{odd}1": lambda model, x, y: x, f"{odd}2\u202e": lambda model, x, y: x.abs()}

@@ -1,6 +1,8 @@
 """What a person sees while a study runs."""
 
 import io
+import shutil
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -91,13 +93,12 @@ def test_plain_lines_tell_the_time_left(capsys):
     assert second.endswith("images/s  0 s left")
 
 
-def test_stages_done_before_stay_so_and_a_resumed_one_ends(tmp_path):
-    study = load_recipe("tiny")
-    run_study(study, tmp_path, device="cpu")
-    (tmp_path / "none" / "blocks" / "block-000000.parquet").unlink()
+def test_stages_done_before_stay_so_and_a_resumed_one_ends(tiny_study, tmp_path):
+    folder = Path(shutil.copytree(tiny_study[0], tmp_path / "copy"))
+    (folder / "none" / "blocks" / "block-000000.parquet").unlink()
     screen, display = live()
     with display:
-        run_study(study, tmp_path, device="cpu", display=display)
+        run_study(load_recipe("tiny"), folder, device="cpu", display=display)
     shown = bars(screen)
     assert "already done" in shown["fpa"]
     assert "already done" in shown["fpa curves"]

@@ -704,6 +704,7 @@ def test_a_model_that_is_none_is_named():
 
 
 class TestShown:
+    @pytest.mark.drawn
     def test_names_in_figures_are_readable_before_they_are_cut(self, tmp_path):
         gradcam, cam = "captum:LayerGradCam_abs", "maps:outputs/of/mine.npz#cam"
         estimators = {
@@ -747,6 +748,7 @@ class TestShown:
         assert values["made_with"]["seed"] == 0
         assert len(values["pairs"]) == 36
 
+    @pytest.mark.drawn
     def test_the_page_refers_to_nothing_outside_and_shows_text_as_text(self, fragile, tmp_path):
         nasty = "</style><script>alert(1)</script>"
         html = replace(fragile, name=nasty).report(tmp_path / "audit.html").read_text(encoding="utf-8")
@@ -795,6 +797,7 @@ class TestShown:
         few = replace(fragile, evidence=replace(fragile.evidence, signed=1, unsigned=2, raw=None))
         assert few.rows[0][2:] == ("2 of 2", "2 to 2", "too few", "unclear")
 
+    @pytest.mark.drawn
     def test_a_phone_shows_limits_and_intervals(self, browser, fragile, tmp_path):
         open_page(browser, fragile.report(tmp_path / "audit.html"), 360)
         pairs = browser.find_element("css selector", ".evidence tbody tr:not(.group)")
@@ -804,6 +807,7 @@ class TestShown:
         wide = "return document.querySelector('.evidence').scrollWidth"
         assert browser.execute_script(wide) <= 360
 
+    @pytest.mark.drawn
     @pytest.mark.parametrize("width", [400, 1200])
     def test_the_page_fits_its_window_and_asks_for_nothing(self, browser, fragile, tmp_path, width):
         page = fragile.report(tmp_path / "audit.html")

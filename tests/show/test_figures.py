@@ -21,6 +21,8 @@ from fpa.show.names import model_looks
 from fpa.training.augment import FPA, Rectangle
 from studies import SIGNED, described, made_up_evaluation, made_up_study, with_plan, with_signs
 
+pytestmark = pytest.mark.drawn
+
 BLUE, RED, GREY = "#0072B2", "#C8102E", "#8C8C8C"
 
 

@@ -134,6 +134,7 @@ class TestVerdict:
 
 
 class TestFile:
+    @pytest.mark.drawn
     def test_is_the_same_for_the_same_study(self, page, tmp_path):
         again = write_report(made_up_study(), tmp_path / "new" / "again.html", "fpa run shapes")
         assert again.read_bytes() == page.read_bytes()
@@ -148,6 +149,7 @@ class TestFile:
             "#made",
         }  # fmt: skip
 
+    @pytest.mark.drawn
     def test_is_small_with_24_images_of_cifar_size(self, tmp_path):
         html = html_of(made_up_study(examples=24, size=32), tmp_path)
         assert len(data_of(html)["explorer"]["examples"]) == 24
@@ -188,6 +190,7 @@ class TestFile:
         assert data_of(html)["explorer"]["left_out"] == 2
         assert re.search(r'id="examples-left-out">2 ', html)
 
+    @pytest.mark.drawn
     def test_shows_text_from_data_as_text(self, study, tmp_path):
         nasty = "</script><script>alert(1)</script>\u2028<!--"
         model = renamed(study.models["fpa"], nasty)
@@ -265,6 +268,7 @@ class TestFile:
         alone = made_up_study(estimators=study.first.plan["estimators"] | few)
         assert estimator_looks(alone)["sg_abs"] == looks["sg_abs"]
 
+    @pytest.mark.drawn
     def test_says_the_same_when_it_is_made_again(self, study, page, tmp_path):
         later = dict(study.about, files={"figures": ["figures/ranks.png"]}, format=1)
         later["timings"] = later["timings"] | {"tables": 9.0, "figures": 9.0, "report": 9.0}
@@ -484,10 +488,11 @@ class TestTable:
         assert note not in html_of(with_plan(study, estimators=black), tmp_path)
 
 
+@pytest.mark.drawn
 def test_its_size_does_not_grow_with_images_and_classes(tmp_path, monkeypatch):
     classes = [f"class number {place}, of a thousand" for place in range(1000)]
     monkeypatch.setattr("studies.CLASSES", classes)
-    small, large = (html_of(made_up_study(images=count, variants=("fpa",)), tmp_path) for count in (40, 4000))
+    small, large = (html_of(made_up_study(images=count, variants=("fpa",)), tmp_path) for count in (40, 1000))
     assert abs(len(large) - len(small)) < 5_000
     photos = write_report(made_up_study(size=224, examples=24, variants=("fpa",)), tmp_path / "photos.html")
     assert photos.stat().st_size < 1.1 * explorer.BUDGET
@@ -496,6 +501,7 @@ def test_its_size_does_not_grow_with_images_and_classes(tmp_path, monkeypatch):
     assert len(shown["examples"]) >= 8
 
 
+@pytest.mark.drawn
 def test_curves_and_histories_are_drawn_by_the_figures(study, page):
     html = page.read_text(encoding="utf-8")
     for signed in (True, False):
@@ -559,6 +565,7 @@ class TestData:
             np.testing.assert_allclose(shown, np.clip(scores, -limit, limit), atol=0.08 * limit)
 
 
+@pytest.mark.drawn
 class TestInABrowser:
     @pytest.fixture
     def opened(self, browser, page):

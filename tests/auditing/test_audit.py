@@ -598,7 +598,7 @@ class TestNothingToExplain:
         assert few in found.reasons
         assert sentence(few) in " ".join(repr(found).split())
         html = found.report(tmp_path / "audit.html").read_text(encoding="utf-8")
-        assert found.headline in html
+        assert found.verdict.capitalize() in html
         assert "<svg" not in html
         assert json.loads(found.save(tmp_path / "audit.json").read_text())["evidence"]["opposite"] is None
 

@@ -6,7 +6,9 @@ import torch
 
 import fpa
 from blocks import block_of, images, linear, scored
+from fpa.notes import Kind, Note
 from fpa.scores import get_scores
+from fpa.show.words import clause
 
 FRACTIONS = [step / 20 for step in range(21)]
 
@@ -102,9 +104,9 @@ def test_scores_that_were_named_are_refused_and_those_of_all_left_out_with_the_r
     result = evaluated(scores="all", progress=True)
     assert "deletion" in result.scores
     assert "sufficiency" not in result.scores
-    assert "needs the points" in result.about["scores_left_out"]["sufficiency"]
-    assert "left out: the score sufficiency needs the points" in capsys.readouterr().err
-    assert "The score sufficiency needs the points" in " ".join(str(result).split())
+    why = {"score": "sufficiency", "reason": result.about["scores_left_out"]["sufficiency"]}
+    assert clause(Note(Kind.SCORE_LEFT_OUT, values=why)) in capsys.readouterr().err
+    assert why["reason"] in " ".join(str(result).split())
     # What curves follow only for a score is not stored.
     assert list(result.evaluation.others) == ["centred"]
     with pytest.raises(fpa.InputError, match="the score sufficiency needs"):

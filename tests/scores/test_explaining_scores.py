@@ -9,11 +9,14 @@ from torch import nn
 
 import fpa
 from blocks import block_of, images, linear, scored
+from fpa.notes import Kind, Note
 from fpa.scores import SCORES, Given, Score
 from fpa.scores.correlation import falls, random_subsets
 from fpa.scores.explaining import noisy, spans
 from fpa.scores.max_sensitivity import MaxSensitivity
 from fpa.scores.parameter_randomisation import SmoothMprt, entropy, layers_in_use, randomised
+from fpa.show import summary
+from fpa.show.words import clause
 
 NAMES = ("max_sensitivity", "mprt_smooth", "mprt_efficient")
 
@@ -191,8 +194,10 @@ def test_images_without_a_value_are_counted_where_scores_explain_again(net):
     lost = int((kept & asked & (np.arange(10) % 2 == 1)).sum())
     assert lost > 0
     text = fpa.show.tables.markdown(result.results)
-    assert "hollow is computed for 4 images, evenly over the data." in text
-    left_out = f"hollow has no value for up to {lost} image{'s' * (lost > 1)}, which it leaves out."
+    some, left_out = summary.without_value(result.results, {})
+    assert " 4 images" in some
+    assert f" {lost} image" in left_out
+    assert some in text
     assert left_out in text
 
 
@@ -217,11 +222,11 @@ def test_they_are_computed_when_named_for_some_images_and_their_cost_is_shown(ne
     chosen = {"estimators": ["vg_sum", "vg_abs"], "points": 3, "examples": 0, "score_images": 3}
     result = fpa.evaluate(net.float(), many, scores=["all", "max_sensitivity"], **chosen)
     said = capsys.readouterr().err
-    assert (
-        "max_sensitivity: every estimator explains 10 times more (10 gradients) for each of 3 images" in said
-    )
-    assert "insertion: 3 forward passes for each image" in said
-    assert "left out: the score mprt_smooth explains again, so it is computed only when it is named" in said
+    for names, forwards, again, few in ((["max_sensitivity"], 0, 10, 3), (["insertion"], 3, 0, None)):
+        values = {"scores": names, "forwards": forwards, "explanations": again, "gradients": again}
+        assert clause(Note(Kind.PASSES_OF_SCORES, values=values | {"images": few})) in said
+    why = {"score": "mprt_smooth", "reason": result.about["scores_left_out"]["mprt_smooth"]}
+    assert clause(Note(Kind.SCORE_LEFT_OUT, values=why)) in said
     values = result.evaluation.values["max_sensitivity"]["vg_abs"]
     assert np.flatnonzero(np.isfinite(values)).tolist() == [0, 3, 6]
     assert result.scores["max_sensitivity"]["vg_abs"].used <= 3

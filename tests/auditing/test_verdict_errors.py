@@ -6,8 +6,10 @@ import torch
 from torch import nn
 
 import fpa
+from fpa.auditing.areas import read_areas
 from fpa.auditing.rule import Evidence, judge
 from fpa.explanation import Settings
+from fpa.notes import Kind
 from fpa.scores.fidelity import Fidelity
 from fpa.statistics import reliability
 from fpa.statistics.intervals import Estimate
@@ -94,3 +96,36 @@ def test_two_families_that_are_one_map_are_counted_once():
     result = fpa.evaluate(Homogeneous(), images, names, **how)
     assert result.reliability.duplicates == {"vgx_sum": "ig_sum", "vgx_abs": "ig_abs"}
     assert result.reliability.counts().pairs == 3
+
+
+def copies(of, noise, seed):
+    """Nine copies of a map with noise of their own: three signed, six moved so that none is negative."""
+    generator = torch.Generator().manual_seed(seed)
+    spread = of.flatten(1).std(dim=1)[:, None, None]
+    made = {name: of / spread + noise * torch.randn(of.shape, generator=generator) for name in SIGNED}
+    return {name: map_ if SIGNED[name] else map_ - map_.amin((1, 2), True) for name, map_ in made.items()}
+
+
+def test_copies_of_one_map_with_noise_are_neither_reliable_nor_unreliable():
+    model = fpa.load_model("shapes-fpa")
+    data = fpa.load_data("shapes")
+    images = data.normalisation(data.test.images[:100])
+    maps = copies(fpa.explain(model, images, ["vgx_sum"])["vgx_sum"], 0.5, seed=1)
+    labelled = (images, data.test.labels[:100])
+    found = fpa.audit(model, labelled, maps, maskings=["constant"], points=5, progress=False)
+    assert found.evidence.pairs == 18
+    assert found.evidence.opposite.value > 3  # by chance, and not surely
+    assert found.evidence.contradictions == 0
+    assert found.verdict == "cannot tell"
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_copies_that_are_all_near_duplicates_are_too_few_estimators(seed, tmp_path):
+    images = 1 + 0.3 * torch.randn(120, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    maps = copies(images[:, 0], 0.005, seed)
+    found = fpa.audit(Homogeneous(), images, maps, maskings=["constant"], points=5, progress=False)
+    again = read_areas(found.save_areas(tmp_path / "areas.parquet")).evidence()
+    for evidence in (found.evidence, again):
+        assert evidence.pairs == 0
+        assert judge(evidence)[0] == "cannot tell"
+        assert Kind.TOO_FEW_ESTIMATORS in {note.kind for note in judge(evidence)[1]}

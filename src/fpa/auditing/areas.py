@@ -85,7 +85,8 @@ class ImageAreas:
             lif={},
         )
         agreement = reliability(found.areas, self.signed, families=self.families)
-        compared = [self.signed[each] for each in agreement.by_area if each in self.signed]
+        explanations = [each for each in agreement.by_area if each in self.signed]
+        compared = [self.signed[each] for each in explanations if each not in agreement.duplicates]
         enough = bool(usable.sum() > 1)
         return Evidence(
             images=len(self.images),

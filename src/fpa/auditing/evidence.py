@@ -136,8 +136,8 @@ def _with_agreement(
     agreement = result.reliability
     signed = result.description.plan.signed
     explanations = [name for name in signed if name in result.fidelity]
-    # Where too little is left to compare, the names are those of all estimators.
-    compared = [name for name in agreement.by_area if name in signed]
+    # Where too little is left to compare, the names are those of all estimators, near-duplicates included.
+    compared = [name for name in agreement.by_area if name in signed and name not in agreement.duplicates]
     are_signed = [signed[name] for name in compared]
     ours = {name: result.fidelity[name] for name in explanations}
     return replace(

@@ -59,6 +59,10 @@ def in_batches():
             lambda: evaluate(in_batches(), masks=MASKS[:50], scores=["pointing_game"]),
             "masks must be one for each image: there are 50 for 12 images",
         ),
+        "maps of a stream": (
+            lambda: evaluate(in_batches(), {"mine": torch.rand(50, 8, 8)}),
+            "estimator mine: the maps are 50, one for each image .*, but there are 12 images",
+        ),
         "few masks of a stream": (
             lambda: evaluate(in_batches(), masks=MASKS[:9], scores=["pointing_game"]),
             "masks must be one for each image: there are 9 for at least 10 images",

@@ -135,6 +135,7 @@ class StreamSource(BroughtSource):
             if at == self._limit:
                 return
         self._check_masks(at, ended=True)
+        self.total = None if self._batches.numbered else at
 
     def _check_masks(self, images: int, *, ended: bool = False) -> None:
         """Refuse masks of other images; only on its way does a stream show how many it has."""

@@ -107,6 +107,7 @@ def evaluate_blocks(
             with loop.watching():
                 loop.run(source, picker)
                 _check_whole(stored, source, size, picker.seen)
+                _check_total(plan, source)
                 description = replace(description, images=picker.seen).with_arithmetic(engines.forms_used)
                 stored.describe(description)
                 picker.write(stored.path, engine, source, plan, origin)
@@ -330,6 +331,13 @@ def _check_whole(stored: EvaluationFolder, source: ImageSource, block_size: int,
         raise InputError(f"{held}: use another folder")
 
 
+def _check_total(plan: Plan, source: ImageSource) -> None:
+    """Refuse more maps than images; a stream has shown only at its end how many it has."""
+    if source.total is not None:
+        for name, estimator in plan.estimators.items():
+            estimator.raw.check_total(name, source.total)
+
+
 def _rows_at(places: set[int], block: ImageBlock, block_size: int) -> list[int]:
     """The rows of a block that are at these places; files that could not be read move those after them."""
     first = block.number * block_size
@@ -349,8 +357,7 @@ def suited(plan: Plan, source: ImageSource, judge: Engine | None = None) -> Plan
         source.check_numbers()
     for name, estimator in plan.estimators.items():
         estimator.raw.check(name, source.numbers or range(source.count or 0), source.first.shape[1:])
-        if source.total is not None:
-            estimator.raw.check_total(name, source.total)
+    _check_total(plan, source)
     card = getattr(judge.model, "card", None) if judge else None
     given = replace(
         plan.given,

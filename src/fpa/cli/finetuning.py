@@ -214,10 +214,11 @@ def _print_both(verdicts: "Mapping[str, fpa.Audit]", count: int) -> None:
     for row in zip(*(_evidence(verdict) for verdict in verdicts.values()), strict=True):
         table.add_row(row[0][0], *(value for _, value in row))
     Console().print(table)
-    if verdicts["after"].verdict != "reliable":
-        few = count < FEWEST_IMAGES or verdicts["after"].verdict == "cannot tell"
+    verdict = verdicts["after"].verdict
+    if verdict != "reliable":
+        few = count < FEWEST_IMAGES or verdict == "cannot tell"
         more = "more images for the audit (--audit_images)" if few else "more epochs, or more training images"
-        print(f"not reliable yet: {more} may help")
+        print(f"{verdict}: {more} may help")
 
 
 def _evidence(verdict: "fpa.Audit") -> list[tuple[str, str]]:

@@ -214,6 +214,18 @@ def test_an_estimator_that_changes_the_model_is_refused_by_name_unless_it_puts_i
         )
 
 
+def breaking_off(model, images, targets):
+    training(model, images, targets)
+    raise ZeroDivisionError
+
+
+def test_a_model_that_an_estimator_changed_before_it_failed_is_put_back(net, images):
+    before = copy.deepcopy(net.state_dict())
+    with pytest.raises(ZeroDivisionError):
+        areas(net, images, {"mine": breaking_off})
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+
+
 class Spoiling(fpa.Score):
     name = "spoiling"
     title = "sets everything to 0"

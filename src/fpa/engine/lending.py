@@ -27,20 +27,30 @@ def model_lent(engine: Engine, name: str) -> Iterator[nn.Module]:
     """The model of an engine for `name`, the user's own; refused if its weights are others afterwards."""
     before = _weights(engine.model)
     counts = {key: changes(value) for key, value in before.items()}
-    with untouched(engine.model):
-        yield engine.model
+    try:
+        with untouched(engine.model):
+            yield engine.model
+    except BaseException:  # whatever ends it: the caller may go on with the model
+        _put_back(engine, before, counts)
+        raise
+    changed = _put_back(engine, before, counts)
+    if changed:
+        problem = f"{name} changes the model ({changed[0]}), which others explain after it"
+        raise InputError(f"{problem}: let it work on copy.deepcopy(model), or put the weights back")
+
+
+def _put_back(engine: Engine, before: Mapping[str, Tensor], counts: Mapping[str, int | None]) -> list[str]:
+    """Give weights that were changed since their former values, as far as known; returns their names."""
     now = _weights(engine.model)
     counted = [key for key, value in now.items() if before.get(key) is value and changes(value) is not None]
     doubtful = now.keys() - {key for key in counted if counts[key] == changes(now[key])}
     kept = engine.weights_when_made
     # Whoever changes weights for a while and puts them back is welcome.
     changed = sorted(key for key in doubtful if key not in kept or not torch.equal(now[key], kept[key]))
-    if changed:
-        with torch.no_grad():
-            for key in kept.keys() & changed:
-                now[key].data.copy_(kept[key])
-        problem = f"{name} changes the model ({changed[0]}), which others explain after it"
-        raise InputError(f"{problem}: let it work on copy.deepcopy(model), or put the weights back")
+    with torch.no_grad():
+        for key in kept.keys() & changed:
+            now[key].data.copy_(kept[key])
+    return changed
 
 
 def _weights(model: nn.Module) -> dict[str, Tensor]:

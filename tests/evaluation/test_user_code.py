@@ -17,6 +17,7 @@ from fpa.cli.main import main
 from fpa.engine.outputs import OUTPUTS
 from fpa.evaluation.description import Origin
 from fpa.explanation import IntegratedGradients, SmoothGrad, from_quantus
+from own_modules import edit, forget
 
 IMAGES = torch.randn(6, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 QUICK = {"points": 3, "examples": 0, "progress": False}
@@ -122,21 +123,8 @@ def here(tmp_path, monkeypatch):
     for name, text in FILES.items():
         Path(f"{name}.py").write_text(text)
     yield tmp_path
-    forget()
+    forget(FILES)
     OUTPUTS.pop("squared", None)
-
-
-def forget():
-    for name in FILES:
-        sys.modules.pop(name, None)
-    importlib.invalidate_caches()
-
-
-def edit(file, old, new):
-    path = Path(f"{file}.py")
-    assert old in path.read_text()
-    path.write_text(path.read_text().replace(old, new))
-    forget()
 
 
 def loaded(monkeypatch):
@@ -210,7 +198,7 @@ OWN = (
 
 
 def run(capsys, *more):
-    forget()
+    forget(FILES)
     code = main(["evaluate", "--model", "my_model:large", *SHAPES, *OWN, *more])
     return code, capsys.readouterr().err
 
@@ -245,7 +233,7 @@ def test_a_function_that_makes_a_model_of_ready_layers_counts(here, capsys):
     plain = ("--estimators", "vg_abs,ig_sum", "--ig_steps", "2", "--output", "layers", "--examples", "0")
 
     def evaluated():
-        forget()
+        forget(FILES)
         return main(["evaluate", "--model", "my_model:layers", *SHAPES, *plain]), capsys.readouterr().err
 
     assert evaluated() == (0, "")

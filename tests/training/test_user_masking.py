@@ -15,6 +15,7 @@ from fpa.data.sets import DATA_SETS, register
 from fpa.study.folder import StudyFolder
 from fpa.study.recipe import load_recipe
 from fpa.study.trainings import train
+from own_modules import edit, forget
 
 MASKING = '''
 from my_tools import shade
@@ -68,21 +69,8 @@ def here(tmp_path, monkeypatch):
     pixels = torch.randint(0, 256, (16, 3, 32, 32), dtype=torch.uint8)
     register("little", lambda request: ((pixels, torch.arange(16) % 8),) * 2)
     yield tmp_path
-    forget()
+    forget(("my_masking", "my_tools"))
     DATA_SETS.pop("little")
-
-
-def forget():
-    for name in ("my_masking", "my_tools"):
-        sys.modules.pop(name, None)
-    importlib.invalidate_caches()
-
-
-def edit(file, old, new):
-    path = Path(f"{file}.py")
-    assert old in path.read_text()
-    path.write_text(path.read_text().replace(old, new))
-    forget()
 
 
 def stored_code(path):

@@ -1,4 +1,4 @@
-"""How far answers of one network to the fixed images lie apart in other arithmetic: what tolerances must allow.
+"""How far the answers of a network to the fixed images move with the arithmetic: what tolerances must allow.
 
     python research/answers.py                   # float32 beside float64, on the CPU
     python research/answers.py --device cuda     # the CPU beside a GPU, both in float32

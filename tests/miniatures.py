@@ -142,6 +142,30 @@ def write_food101(
     return folder
 
 
+def write_pets(folder: Path, official: bool = False, train: int = 12, test: int = 20, size: int = 60) -> Path:
+    """Oxford-IIIT Pets, every third one a cat: images/ and annotations/, or clean/, trimap/ and pets.csv."""
+    rng = np.random.default_rng(5)
+    photos = folder / ("images" if official else "clean")
+    photos.mkdir(parents=True)
+    rows = []
+    for number in range(train + test):
+        species = "cat" if number % 3 == 0 else "dog"
+        name = f"{'Sphynx' if species == 'cat' else 'pug'}_{number}"
+        image = Image.fromarray(picture(rng, size, size + number, 0.2 if species == "cat" else 0.8))
+        image.save(photos / f"{name}.jpg", quality=95)
+        rows.append((name, species, "trainval" if number < train else "test"))
+    if official:
+        (folder / "annotations").mkdir()
+        for part in ("trainval", "test"):
+            lines = [f"{name} 1 {1 + (kind == 'dog')} 1\n" for name, kind, where in rows if where == part]
+            (folder / f"annotations/{part}.txt").write_text("".join(lines))
+    else:
+        lines = [f"{name},1,{kind},{where},1,2,3,4\n" for name, kind, where in rows]
+        head = "name,breed,species,split,xmin,ymin,xmax,ymax\n"
+        (folder / "pets.csv").write_text("".join([head, *lines]))
+    return folder
+
+
 def make_odd(paths: Sequence[Path], grain: float = 30) -> dict[str, Path]:
     """Let the first files of a data set be JPEG files of all kinds, other images, and damaged ones."""
     rng = np.random.default_rng(7)

@@ -36,9 +36,15 @@ PYTHON_ONLY: dict[str, Any] = {READ_AS: None}
 """The metadata of a field that nobody can type."""
 
 
-def read_as(kind: Any) -> dict[str, Any]:
-    """The metadata of a field that takes more in Python than can be typed: what text is read as."""
-    return {READ_AS: kind}
+ALONE = "alone"
+
+
+def read_as(kind: Any, *, alone: str | None = None) -> dict[str, Any]:
+    """The metadata of a field that takes more in Python than can be typed: what text is read as.
+
+    `alone` is what it means to type the name of the option without a value; None: nothing.
+    """
+    return {READ_AS: kind, **({} if alone is None else {ALONE: alone})}
 
 
 def typed_fields(settings: Any) -> dict[str, Any]:
@@ -50,6 +56,11 @@ def typed_fields(settings: Any) -> dict[str, Any]:
     """
     kinds = {item.name: item.metadata.get(READ_AS, item.type) for item in fields(settings)}
     return {name: kind for name, kind in kinds.items() if kind is not None}
+
+
+def meant_alone(settings: Any) -> dict[str, str]:
+    """Of the fields of a dataclass that may be typed without a value: what is meant then."""
+    return {item.name: item.metadata[ALONE] for item in fields(settings) if ALONE in item.metadata}
 
 
 def helps_of(source: Any) -> dict[str, str]:

@@ -41,9 +41,13 @@ def test_fresh_scenes_have_the_cues_that_were_left(research):
 
 def features(images):
     """[N, 11]: how many neighbours are exactly equal, and deciles of how much neighbours differ."""
-    steps = (images[:, :, :, 1:].int() - images[:, :, :, :-1].int()).abs().sum(1).flatten(1).double()
-    deciles = steps.quantile(torch.linspace(0.1, 1, 10, dtype=torch.float64), dim=1).T / 255
-    return torch.cat([(steps == 0).double().mean(1, keepdim=True), deciles], 1)
+    right = images[:, :, :, 1:].int()
+    steps = (right - images[:, :, :, :-1].int()).abs().sum(1)
+    # Backgrounds are cut off at black and white: neighbours there are equal without having been filled.
+    inside = ((right > 0) & (right < 255)).all(1)
+    filled = ((steps == 0) & inside).flatten(1).double().mean(1, keepdim=True)
+    deciles = steps.flatten(1).double().quantile(torch.linspace(0.1, 1, 10, dtype=torch.float64), dim=1).T / 255
+    return torch.cat([filled, deciles], 1)
 
 
 @pytest.mark.parametrize("name", ["fresh", "masked"])

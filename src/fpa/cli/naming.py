@@ -41,6 +41,8 @@ def in_a_name(settings: Mapping[str, Any]) -> str:
 
     Where two share it, the folder of the first refuses the second, whose plan is another.
 
+    >>> in_a_name({"features": "1/8", "protocols": ["1/4+blur", "usual"]})
+    'features1_8-protocols1_4blur+usual'
     >>> in_a_name({"ig_steps": 5, "masking": {"name": "blur", "sigma": 4}, "scores": ["A", "deletion"]})
     'ig_steps5-masking-blur-sigma4-scores-A+deletion'
     """
@@ -53,10 +55,11 @@ def in_a_name(settings: Mapping[str, Any]) -> str:
 
 
 def _in_words(value: Any) -> str:
-    """A setting in letters, digits and dots."""
+    """A setting in letters, digits and dots; a share of the side keeps its two numbers apart."""
     if isinstance(value, Mapping):
         return "-".join(
             _in_words(part) if key == "name" else f"{key}{_in_words(part)}" for key, part in value.items()
         )
     listed = [value] if isinstance(value, str) or not isinstance(value, Sequence) else value
-    return "+".join(re.sub(r"[^\w.]+", "", str(each)) for each in listed)
+    shares_kept = (re.sub(r"^(\d+)/(\d)", r"\1_\2", str(each)) for each in listed)
+    return "+".join(re.sub(r"[^\w.]+", "", each) for each in shares_kept)

@@ -22,7 +22,7 @@ import docstring_parser
 import fpa
 from fpa.errors import InputError, shortened
 from fpa.study.recipe import Recipe
-from fpa.typed import helps_of, plain, typed, typed_fields
+from fpa.typed import helps_of, meant_alone, plain, typed, typed_fields
 
 Command = Callable[..., int]
 Given = dict[str, Any]
@@ -41,6 +41,8 @@ class Option:
     group: str = ""
     """The heading in the help that it stands under."""
     is_flag: bool = False
+    alone: str | None = None
+    """What it means without a value; None: it needs one."""
 
     @property
     def is_mapping(self) -> bool:
@@ -80,7 +82,10 @@ def call(function: Command, argv: Sequence[str], command: str) -> int:
             options = {option.name: option for option in _options(function, given["RECIPE"])}
         make_parser(function, options).print_help()
         raise SystemExit(0)
-    return int(_filled(function, {**given, "command": command}))
+    try:
+        return int(_filled(function, {**given, "command": command}))
+    except _NotNamedError as error:
+        raise InputError(f"{error}{_taken(options, given)}") from None
 
 
 def make_parser(function: Command, options: Mapping[str, Option]) -> Parser:
@@ -104,8 +109,13 @@ def make_parser(function: Command, options: Mapping[str, Option]) -> Parser:
         if option.is_flag:
             groups[option.group].add_argument(f"--{option.name}", action="store_true", help=words)
         else:
-            name = f"--{option.name}"
-            groups[option.group].add_argument(name, metavar=option.placeholder, help=words)
+            groups[option.group].add_argument(
+                f"--{option.name}",
+                metavar=option.placeholder,
+                help=words,
+                nargs=None if option.alone is None else "?",
+                const=option.alone,
+            )
     return parser
 
 
@@ -137,6 +147,7 @@ def _group_options(kind: Any, own: Mapping[str, str]) -> Iterator[Option]:
     title = docstring_parser.parse(kind.__doc__ or "").short_description or ""
     helps = {**helps_of(kind), **own}
     usual = kind()
+    alone = meant_alone(kind)
     for name, field_type in typed_fields(kind).items():
         yield Option(
             name=name,
@@ -145,6 +156,7 @@ def _group_options(kind: Any, own: Mapping[str, str]) -> Iterator[Option]:
             help=helps[name],
             group=title.rstrip("."),
             is_flag=field_type is bool,
+            alone=alone.get(name),
         )
 
 
@@ -193,6 +205,23 @@ def _unknown(words: Sequence[str], options: Mapping[str, Option]) -> InputError:
     near = difflib.get_close_matches(first, names, n=2, cutoff=0.7)
     near = near or [name for name in names if name.rpartition(".")[2] == first.lstrip("-")]
     return InputError(f"{refused}: did you mean {' or '.join(near)}?" if near else refused)
+
+
+class _NotNamedError(InputError):
+    """A positional argument is missing, or there are two of them."""
+
+
+def _taken(options: Mapping[str, Option], given: Given) -> str:
+    """The word that an option took which needs none: it may have been meant for the command itself."""
+    words = {
+        name: _as_typed(given[name])
+        for name, option in options.items()
+        if option.alone is not None and name in given
+    }
+    taken = {name: word for name, word in words.items() if word != options[name].alone}
+    return "".join(
+        f" ({word} was read as the value of --{name}: put it first)" for name, word in taken.items()
+    )
 
 
 def _filled(function: Command, given: Given) -> int:
@@ -244,8 +273,8 @@ def _named(source: Callable[..., Any], name: str, given: Given) -> Any:
         return found[0]
     start = f"fpa {source.__name__}"
     if get_origin(_parameters(source)[name].annotation) is list:
-        raise InputError(f"name one or more {name}: {start} {word}")
-    raise InputError(f"name one {name}: {start} {word}, or {start} --{name} {word}")
+        raise _NotNamedError(f"name one or more {name}: {start} {word}")
+    raise _NotNamedError(f"name one {name}: {start} {word}, or {start} --{name} {word}")
 
 
 def _type_name(kind: Any) -> str:
@@ -260,8 +289,8 @@ def _type_name(kind: Any) -> str:
 
 def _as_typed(value: Any) -> str:
     """A value as one would type it."""
-    if isinstance(value, (list, tuple)) and value:
-        return ",".join(map(str, value))
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, value)) or "none"
     return "null" if value is None else str(value)
 
 

@@ -123,7 +123,7 @@ def file_data(
     """
     chosen = request.subset(len(test), None if official is None else _USUAL_IMAGES)
     for split in (train, test) if request.check else ():
-        _check_files(split.paths)
+        check_files(split.paths)
     if official not in (None, len(classes)):
         seen = f"{request.name} in {request.root} has {len(classes)} classes"
         warn(f"{seen}, the official set has {official}")
@@ -221,7 +221,7 @@ def file_bytes(path: Path) -> bytes:
         raise InputError(f"cannot read {path}, a file of the official set: {error.strerror}") from error
 
 
-def _check_files(paths: Sequence[Path]) -> None:
+def check_files(paths: Sequence[Path]) -> None:
     """Refuse files that are not whole images: a glance at each, a full decoding of few."""
     step = max(1, len(paths) // _DECODED_SAMPLE)
     wrong = [*in_processes(partial(_is_damaged, paths, step), len(paths), "checking the images")]

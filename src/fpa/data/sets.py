@@ -31,6 +31,7 @@ _WORLDS = {
     "cues": "fpa.worlds.cues:ADDITIVE",
     "cues-redundant": "fpa.worlds.cues:REDUNDANT",
     "cues-joint": "fpa.worlds.cues:JOINT",
+    "pets": "fpa.worlds.pets:load",
 }
 _SHIPPED = (*_FILES, *_WORLDS)
 
@@ -72,9 +73,9 @@ def load_data(
 ) -> ImageData:
     """A data set by name: `shapes`, `digits`, `cifar10`, `food101`, `imagenet`, `folder:PATH` or your own.
 
-    `cues`, `cues-redundant` and `cues-joint` are worlds: see `fpa.worlds`.
+    `cues`, `cues-redundant`, `cues-joint` and `pets` are worlds: see `fpa.worlds`.
 
-    `root` is the folder where the official files of `cifar10`, `food101` and `imagenet` are. `size` is the
+    `root` is the folder where the files of `cifar10`, `food101`, `imagenet` and `pets` are. `size` is the
     side of the images of the sets that are files. The evaluation subset is the whole test split, for
     `food101` and `imagenet` 5,000 images of it; `evaluation_images` asks for another number. The choice is
     always the same. All files are looked at before anything else happens, unless `check` is False, as
@@ -120,7 +121,7 @@ def check_normalised(name: str) -> None:
     The sets that fpa makes, and a user's own, say theirs: whoever trains on them follows it. Photos and
     published files are normalised as the authors of each model liked.
     """
-    if name not in _PUBLISHED and photos.folder_path(name) is None:
+    if name not in (*_PUBLISHED, "pets") and photos.folder_path(name) is None:
         return
     example = "fpa.Normalisation((0.5,) * 3, (0.5,) * 3) for images in -1..1"
     raise InputError(

@@ -135,6 +135,11 @@ class FileSplit:
                 torch.default_generator.manual_seed(derive(seed, epoch, index))
             return self.transform(image)
 
+    def chosen(self, places: Tensor) -> "FileSplit":
+        """Only the images at these places [M], without what is known of their objects."""
+        paths = ChosenPaths(self.paths, places.numpy())
+        return replace(self, paths=paths, labels=self.labels[places], foreground=None)
+
 
 Split = ArraySplit | FileSplit
 
@@ -362,5 +367,4 @@ def first_images(split: Split, images: int, seed: int = 0) -> Split:
     if isinstance(split, ArraySplit):
         foreground = None if split.foreground is None else split.foreground[chosen]
         return ArraySplit(split.images[chosen], split.labels[chosen], foreground)
-    paths = ChosenPaths(split.paths, chosen.numpy())
-    return replace(split, paths=paths, labels=split.labels[chosen], foreground=None)
+    return split.chosen(chosen)

@@ -34,7 +34,7 @@ from fpa.files import (
 )
 from fpa.progress import Display
 from fpa.study.recipe import AUGMENTATIONS, Recipe, load_recipe
-from fpa.training.differences import differences, without_code
+from fpa.training.differences import as_in_recipe, differences
 from fpa.values import check_type
 
 FORMAT = 2
@@ -158,7 +158,7 @@ class StudyFolder:
                 if card.get("variant", "") not in ("", name):
                     found[model] = Misplaced(f"it is the model of the training {card['variant']}")
                 elif card:
-                    others[model] = differences(recipe.description(variant), without_code(card["recipe"]))
+                    others[model] = differences(recipe.description(variant), as_in_recipe(card["recipe"]))
             with suppress(DamagedError):
                 evaluation = EvaluationFolder(description.parent).description()
                 if evaluation is None:

@@ -39,8 +39,8 @@ class DataSettings:
     """The images.
 
     Attributes:
-        name: shapes, cues, cues-redundant, cues-joint, digits, cifar10, food101, imagenet, or folder:PATH
-            (one subfolder per class).
+        name: shapes, cues, cues-redundant, cues-joint, pets, digits, cifar10, food101, imagenet, or
+            folder:PATH (one subfolder per class).
         root: Folder that holds the data sets that are not embedded.
         size: Side of the images in pixels, for data sets of files and for cues.
         train_images: How many training images to use, chosen by a fixed seed; null: all.
@@ -120,6 +120,8 @@ class Recipe:
     Attributes:
         name: Name of the recipe.
         model: resnet-small, resnet18-cifar, resnet50-64px, any torchvision classifier, timm:NAME or hf:NAME.
+        weights: What the trainings start from: a file of weights of the model, or DEFAULT, those that
+            torchvision or timm publish; the layer of the classes starts anew. null: random weights.
         augmentations: The models to train, any of none, rectangle and fpa.
         variants: Further models to train, by name: an augmentation with settings or a seed of its own.
         masking: What removing a pixel means: constant, black, mean, minimum, maximum, uniform, blur, bokeh;
@@ -134,6 +136,7 @@ class Recipe:
 
     name: str = "shapes"
     model: str = "resnet-small"
+    weights: str | None = None
     augmentations: list[str] = field(default_factory=lambda: list(AUGMENTATIONS))
     variants: dict[str, Variant] = field(default_factory=dict)
     masking: dict[str, Any] | str = "constant"

@@ -8,16 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fpa.data import ImageData, Normalisation, load_data
 from fpa.data.splits import first_images
+from fpa.files import tensors_fingerprint
 from fpa.masking import get_masking, masking_code
 from fpa.models import ModelCard, build_model
+from fpa.models.starting import start_from, starting_weights
 from fpa.progress import Display
 from fpa.seeds import Stream, derive
 from fpa.study.recipe import Recipe, Variant
 from fpa.training.augment import FPA, Rectangle
+from fpa.training.differences import STARTED_FROM
 from fpa.training.run import Job, Trained
 from fpa.training.trainer import check_jobs, train_jobs
 
@@ -69,6 +72,9 @@ def recipe_jobs(
     Without `data` they can only be compared with what is there: masking and model depend on the images.
     """
     jobs = []
+    start = None if recipe.weights is None else starting_weights(recipe.model, recipe.weights)
+    # A file may be replaced by another of its name.
+    started = {} if start is None else {STARTED_FROM: tensors_fingerprint(start)}
     for name, variant in recipe.trainings(names).items():
         seed = variant.seed or 0
         job = Job(
@@ -76,7 +82,7 @@ def recipe_jobs(
             settings=recipe.training,
             seed=seed,
             model=nn.Module,
-            description=recipe.description(variant) | _own_code(recipe, variant),
+            description=recipe.description(variant) | _own_code(recipe, variant) | started,
             folder=folder / name,
             locked=folder,
         )
@@ -92,7 +98,7 @@ def recipe_jobs(
             )
             job = replace(
                 job,
-                model=partial(_new_model, card, derive(seed, Stream.INITIAL)),
+                model=partial(_new_model, card, derive(seed, Stream.INITIAL), start),
                 augment=make_augment(recipe, variant, data.normalisation),
                 card=card,
             )
@@ -151,6 +157,8 @@ def check_data(recipe: Recipe, data: ImageData) -> None:
     check_jobs(recipe_jobs(recipe, Path(), data), data)
 
 
-def _new_model(card: ModelCard, seed: int) -> nn.Module:
+def _new_model(card: ModelCard, seed: int, start: Mapping[str, Tensor] | None) -> nn.Module:
     model = build_model(card.architecture, len(card.classes), card.input_shape, seed)
+    if start is not None:
+        start_from(model, start, card.architecture)
     return model.to(memory_format=torch.channels_last)  # faster convolutions, on a CPU too

@@ -36,9 +36,13 @@ def differing(ours: dict[str, Any], theirs: dict[str, Any], prefix: str = "") ->
     return found
 
 
-def without_code(description: dict[str, Any]) -> dict[str, Any]:
-    """What a recipe alone says of a training: all but the code of the user's own masking."""
-    return {key: value for key, value in description.items() if key != "code"}
+STARTED_FROM = "started_from"
+"""The entry of a description that is the fingerprint of the weights that a training starts from."""
+
+
+def as_in_recipe(description: dict[str, Any]) -> dict[str, Any]:
+    """What a recipe alone says of a training: without the user's code and what a file holds."""
+    return {key: value for key, value in description.items() if key not in ("code", STARTED_FROM)}
 
 
 def training_differences(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
@@ -48,7 +52,9 @@ def training_differences(ours: dict[str, Any], theirs: dict[str, Any]) -> list[s
     >>> training_differences(theirs | {"code": {"masking": {"name": "mine:Grey", "code": "2e"}}}, theirs)
     ['the code of the masking has changed']
     """
-    lines = differences(without_code(ours), without_code(theirs))
+    lines = differences(as_in_recipe(ours), as_in_recipe(theirs))
+    if not lines and ours.get(STARTED_FROM) != theirs.get(STARTED_FROM):
+        lines.append(f"{ours.get('weights')} holds other weights than it did")
     now = ours.get("code", {}).get("masking")
     before = theirs.get("code", {}).get("masking")
     if now is not None and before is not None:

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from fpa.data.splits import DataRequest
 from fpa.errors import InputError, one_of
-from fpa.seeds import derive, uniform_by_index
+from fpa.seeds import derive
 from fpa.worlds.backgrounds import draw_backgrounds
+from fpa.worlds.drawing import between, keep_apart, uniform_by_name
 from fpa.worlds.scenes import Scenes
 from fpa.worlds.world import World
 
@@ -186,10 +187,7 @@ class Cues(World):
             "contrast": (cues, 3),
             "noise": (cues // 2, 2),
         }
-        sizes = [torch.Size(shape).numel() for shape in shapes.values()]
-        uniform = uniform_by_index(derive(seed, _SCENE), numbers, sum(sizes)).to(device)
-        parts = zip(shapes, torch.split(uniform, sizes, dim=1), strict=True)
-        fields: dict[str, Tensor] = {name: part.view(-1, *shapes[name]) for name, part in parts}
+        fields: dict[str, Tensor] = uniform_by_name(derive(seed, _SCENE), numbers, shapes, device)
         return _Drawn(**fields)
 
     def _present(self, drawn: "_Drawn") -> Tensor:
@@ -200,7 +198,7 @@ class Cues(World):
 
     def _labels(self, drawn: "_Drawn", present: Tensor) -> Tensor:
         """The classes by the rule, int64 [N]."""
-        evidence = _between(_STRENGTH, drawn.strength) * present.sum(2) / PARTS
+        evidence = between(_STRENGTH, drawn.strength) * present.sum(2) / PARTS
         first, second = evidence.view(-1, 2, self.cues // 2).unbind(1)
         if self.rule == "additive":
             total = first - second
@@ -228,7 +226,7 @@ class Cues(World):
             paint[scene, :, row, column] = (middle + contrast * (tint * texture[:, None])).clamp(0, 1)
             band = _band(at, radii[scene, cue], drawn.turn[scene, cue])
             part_at[scene, row, column] = PARTS * cue + band
-        strength = _between(_STRENGTH, drawn.strength)
+        strength = between(_STRENGTH, drawn.strength)
         of_owner = strength.gather(1, owner.flatten(1).clamp(min=0)).view_as(inside)
         return paint, inside * of_owner, part_at
 
@@ -267,35 +265,21 @@ class _Drawn(NamedTuple):
     noise: Tensor
 
 
-def _between(limits: tuple[float, float], uniform: Tensor) -> Tensor:
-    return limits[0] + (limits[1] - limits[0]) * uniform
-
-
 def _placed(drawn: _Drawn) -> tuple[Tensor, Tensor]:
     """Centres [N, cues, 2] and radii [N, cues] in pixels of an image of 32, so that cues do not overlap."""
-    radii = 32 * _between(_RADIUS, drawn.radius)
+    radii = 32 * between(_RADIUS, drawn.radius)
     margin = 32 * _RADIUS[1] + 0.5  # the largest for all: where a cue lies says nothing about its size
     side = 32 - 2 * margin
-    candidates = margin + side * drawn.candidates
-    centres: list[Tensor] = []
-    for place in range(radii.shape[1]):
-        tried = candidates[:, place]
-        room = tried.new_full(tried.shape[:2], torch.inf)
-        for other, centre in enumerate(centres):
-            # Opposite borders count as neighbours: then no place is likelier than another. Measured straight,
-            # cues would crowd at the border, where there is nothing on the other side to keep away from.
-            straight = (tried - centre[:, None]).abs()
-            gap = torch.minimum(straight, side - straight)
-            apart = radii[:, place] + radii[:, other] + 1
-            squared = gap[..., 0] * gap[..., 0] + gap[..., 1] * gap[..., 1]
-            room = torch.minimum(room, squared - (apart * apart)[:, None])
-        # The first that overlaps none; where all do, the one that overlaps least.
-        fits = room >= 0
-        best = torch.where(fits.any(1), fits.int().argmax(1), room.argmax(1))
-        centres.append(tried[torch.arange(len(best), device=best.device), best])
+
+    def room(cue: int, other: int, gaps: Tensor) -> Tensor:
+        apart = radii[:, cue] + radii[:, other] + 1
+        squared = gaps[..., 0] * gaps[..., 0] + gaps[..., 1] * gaps[..., 1]
+        return squared - (apart * apart)[:, None]
+
+    centres = keep_apart(margin + side * drawn.candidates, side, room)
     # Which cue takes which place is drawn as well: the last ones may not have found room.
     order = drawn.order.argsort(dim=1, stable=True)
-    return torch.stack(centres, 1).gather(1, order[:, :, None].expand(-1, -1, 2)), radii.gather(1, order)
+    return centres.gather(1, order[:, :, None].expand(-1, -1, 2)), radii.gather(1, order)
 
 
 def _band(at: _Coordinates, radius: Tensor, turn: Tensor) -> Tensor:

@@ -12,15 +12,15 @@ from fpa.errors import InputError
 from fpa.seeds import derive
 from fpa.worlds.scenes import Scenes
 
-_TRAIN = 0
-_TEST = 1
+TRAIN = 0
+TEST = 1
 """The two splits, as keys of their seeds."""
 
 _AT_ONCE = 128
 """Scenes that are drawn at a time for a data set: working arrays stay small."""
 
 _TRIED = 16
-"""Scenes with which a world is checked."""
+"""Scenes with which a world is checked, if it has as many."""
 
 
 class World(ABC):
@@ -48,15 +48,15 @@ class World(ABC):
 
     def test_scenes(self, numbers: Sequence[int], device: torch.device | str = "cpu") -> Scenes:
         """The scenes of test images of the data set."""
-        return self.draw(derive(self.seed, _TEST), numbers, device)
+        return self.draw(derive(self.seed, TEST), numbers, device)
 
     def __call__(self, request: DataRequest) -> ImageData:
         """The data set, once the world has been checked."""
         world = self.asked(request)
         # Before the images are drawn: a truth from a world that is wrong would look like any other.
         check_world(world)
-        train = world._split(_TRAIN, world.train_images)
-        test = world._split(_TEST, world.test_images)
+        train = world._split(TRAIN, world.train_images)
+        test = world._split(TEST, world.test_images)
         data = array_data(request, train, test, world.classes, flip=world.flip)
         return replace(data, world=world)
 
@@ -71,8 +71,7 @@ class World(ABC):
 
 def check_world(world: World) -> None:
     """Refuse a world whose scenes vary with the batch, or whose cues cannot be left out."""
-    numbers = range(_TRIED)
-    scenes = world.test_scenes(numbers)
+    scenes = world.test_scenes(range(min(_TRIED, world.test_images)))
     whole = scenes.render()
     for problem in _problems(world, scenes, whole):
         raise InputError(f"the world {type(world).__name__} {problem}")
@@ -80,8 +79,9 @@ def check_world(world: World) -> None:
 
 def _problems(world: World, scenes: Scenes, whole: Tensor) -> Iterator[str]:
     count, cues = scenes.present.shape[:2]
-    if whole.dtype != torch.uint8 or whole.ndim != 4 or not len(whole) == count == _TRIED:
-        yield f"must render uint8 images [{_TRIED}, C, H, W], got {whole.dtype} {list(whole.shape)}"
+    asked = len(scenes.numbers)
+    if whole.dtype != torch.uint8 or whole.ndim != 4 or not len(whole) == count == asked:
+        yield f"must render uint8 images [{asked}, C, H, W], got {whole.dtype} {list(whole.shape)}"
     # The last one: whatever is drawn in a row from one generator, the first one would get right.
     alone = world.test_scenes(scenes.numbers[-1:])
     if not (alone.render().equal(whole[-1:]) and alone.labels.equal(scenes.labels[-1:])):

@@ -12,11 +12,13 @@ import numpy as np
 import pandas as pd
 
 from cifar10_conclusions import SIGNED, UNSIGNED
+from fpa.auditing.areas import read_areas
 
 NINE = [*SIGNED, *UNSIGNED]
 LEFT, RIGHT = (place.ravel() for place in np.meshgrid(range(3), range(3, 9), indexing="ij"))
 PAIRS = len(LEFT)
 STUDIES = {"CIFAR-10": "docs/results/cifar10", "Food-101": "docs/results/food101"}
+AUDITS = "docs/results/areas"
 FAR = 3.0
 """Means so many standard deviations apart are told apart by any sample here."""
 
@@ -187,17 +189,32 @@ def moved(areas: np.ndarray, means: np.ndarray) -> np.ndarray:
     return np.asarray(centred + means[..., None] * areas.std())
 
 
+PLACED = {
+    "ties": np.zeros((2, 9)),
+    "tied by MIF": apart_by_lif(),
+    "three opposite": three_opposite("mif"),
+    "four tied": four_not_agreeing("mif"),
+}
+"""Means that make the rule err most easily, in standard deviations."""
+
+
 def measured() -> Iterator[Population]:
     """The measured images as they are, and with means that make the rule err most easily."""
     for name, areas in stored():
         yield from_images(name, areas)
-    placed = {
-        "ties": np.zeros((2, 9)),
-        "tied by MIF": apart_by_lif(),
-        "three opposite": three_opposite("mif"),
-        "four tied": four_not_agreeing("mif"),
-    }
     for name, areas in stored(("none", "fpa")):
         if "seed-0" in name:
-            for told, means in placed.items():
+            for told, means in PLACED.items():
                 yield from_images(f"{name}, {told}", moved(areas, means), means)
+
+
+def audited(*, judged: bool) -> Iterator[tuple[str, np.ndarray]]:
+    """The areas [2, 9, N] of every audit that is stored: of the images judged, or of all measured."""
+    for path in sorted(Path(AUDITS).glob("*.parquet")):
+        found = read_areas(path).outputs["centred"]
+        images = found.usable if judged else found.measured
+        sides = ("mif_areas", "lif_areas")
+        yield (
+            path.stem,
+            np.array([[getattr(found.areas[name], side)[images] for name in NINE] for side in sides]),
+        )

@@ -106,7 +106,7 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True)
 class Trained(Case):
-    """A model of a study; the first one that is asked for trains all of them, side by side."""
+    """A model of a study; the first one that is asked for trains all that are missing, side by side."""
 
     study: str
     seed: int
@@ -114,7 +114,10 @@ class Trained(Case):
     variant: str
 
     def make(self, bench: Bench) -> tuple[nn.Module, Images]:
-        folder = bench.study(self.study, self.seed, self.variants)
+        stored = bench.options.output
+        prefix = self.name.removesuffix(self.variant)
+        missing = [each for each in self.variants if not (stored / f"{prefix}{each}.parquet").exists()]
+        folder = bench.study(self.study, self.seed, [*dict.fromkeys([*missing, self.variant])])
         model = fpa.load_model(folder / self.variant / "model.safetensors", bench.device)
         return model, load_data(model.card.recipe["data"]["name"], bench.options.data)
 

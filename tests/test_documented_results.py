@@ -51,6 +51,27 @@ def test_the_areas_of_the_images_give_the_table(checked):
         assert score.interval == pytest.approx(row["interval"], abs=1e-3)
 
 
+TITLES = {"none": "None", "rectangle": "Rectangle", "fpa": "FPA"}
+
+
+@pytest.mark.parametrize("table", sorted(RESULTS.parent.glob("*/seed-*/table.md")), ids=str)
+def test_marks_of_stored_tables_are_those_of_the_tests_of_all_pairs(checked, table):
+    """Bold is alone above all others; "=" marks the best and what cannot be ordered against it."""
+    rows = [line.strip("| ").split(" | ") for line in table.read_text().splitlines() if line[:1] == "|"]
+    titles = rows[0]
+    cells = {row[0]: dict(zip(titles, row, strict=False)) for row in reversed(rows)}
+    for training, found in checked.read_results(table.parent).reliability.items():
+        best = found.by_area[0]
+        pairs = [pair for pair in found.pairs if best in (pair.first, pair.second)]
+        unordered = {pair.first for pair in pairs if pair.order in ("tie", "contradiction")}
+        unordered |= {pair.second for pair in pairs if pair.order in ("tie", "contradiction")}
+        marked = dict.fromkeys(unordered, "=") or {best: "*"}
+        for estimator in found.by_area:
+            last = cells[checked.estimator_name(estimator)][TITLES[training]].strip()[-1]
+            assert last == marked.get(estimator, last)
+            assert (last in "=*") == (estimator in marked)
+
+
 def test_the_page_shows_the_stored_results(checked, tmp_path, monkeypatch, capsys):
     shutil.copytree(RESULTS, tmp_path / "cifar10")
     page = RESULTS.with_suffix(".md").read_text(encoding="utf-8")

@@ -1,5 +1,7 @@
 """How often a verdict on the contradictions is wrong: a short form of research/verdict_errors.py."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -13,6 +15,7 @@ from fpa.notes import Kind
 from fpa.scores.fidelity import Fidelity
 from fpa.statistics import reliability
 from fpa.statistics.intervals import Estimate
+from fpa.statistics.orders import orders
 
 SIGNED = {f"signed-{place}": True for place in range(3)} | {f"unsigned-{place}": False for place in range(6)}
 KEPT = {10: Estimate(0.95, 0.94, 0.96)}
@@ -72,6 +75,41 @@ def test_where_one_false_claim_decides_it_is_rare():
     assert verdicts([mif, lif]).count("unreliable") <= 4  # 5 % of 40 are 2; 4 are within chance
     four = [-3, -3, 3, 0, 0, 0, -9, -9, -9]
     assert verdicts([mif, four]) == ["unreliable"] * AUDITS  # six pairs
+
+
+def test_a_wrong_reliable_is_rare_where_one_false_claim_decides():
+    """Fourteen pairs surely agreeing, four tied by MIF: one of these taken for agreeing would be enough."""
+    mif = [0, -3, -3, 0, 0, 0, 0, 3, 3]
+    lif = [3, 6, 6, 0, 0, 0, 0, -3, -3]
+    assert verdicts([mif, lif]).count("reliable") <= 4
+    five = [-3, -3, -3, 0, 0, 0, 0, 3, 3]
+    assert verdicts([five, lif]) == ["reliable"] * AUDITS
+
+
+AREAS = Path(__file__).parents[2] / "docs/results/areas"
+NINE = ("ig_sum", "vgx_sum", "sgx_sum", "ig_abs", "vg_abs", "vgx_abs", "sg_abs", "sgx_abs", "sqsg_sum")
+
+
+@pytest.mark.parametrize("model", ["shapes-fpa", "shapes-none-tuned-model"])
+def test_outputs_next_to_0_do_not_make_wrong_verdicts(model):
+    """Measured areas, one image in a thousand with nine times the others', moved: one false claim decides.
+
+    Fourteen pairs surely agree and four are tied by MIF, so that *reliable* is wrong.
+    """
+    found = read_areas(AREAS / f"{model}.parquet").outputs["centred"]
+    means = np.array([[0, 3, 3, 0, 0, 0, 0, -3, -3], [-3, -6, -6, 0, 0, 0, 0, 3, 3]])
+    left, right = (place.ravel() for place in np.meshgrid(range(3), range(3, 9), indexing="ij"))
+    wrong = {}
+    for told, images in (("judged", found.usable), ("all", found.measured)):
+        sides = [
+            [getattr(found.areas[name], side)[images] for name in NINE] for side in ("mif_areas", "lif_areas")
+        ]
+        areas = np.array(sides)
+        moved = areas - areas.mean(axis=-1, keepdims=True) + means[..., None] * areas.std()
+        rows = np.random.default_rng(0).integers(areas.shape[-1], size=(1000, 100))
+        samples = np.moveaxis(moved[:, :, rows], 2, 0)
+        wrong[told] = (orders(samples, left, right).bounds()[1] <= 3).mean()
+    assert wrong["judged"] < 0.05 < wrong["all"]
 
 
 class Homogeneous(nn.Module):

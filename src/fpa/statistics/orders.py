@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fpa.statistics.intervals import Bools, Floats, holm
+from fpa.statistics.skewness import inwards, shift_of_limits
 
 ALPHA = 0.05
 """The level of all tests of a family together."""
@@ -24,7 +25,7 @@ class Orders(NamedTuple):
     lif: Floats
     """[..., P] under LIF, which is good where it is large."""
     p_mif: Floats
-    """[..., P] two-sided, of a paired t-test over images; not corrected."""
+    """[..., P] two-sided, of a paired t-test over images, as `intervals.t_test`; not corrected."""
     p_lif: Floats
 
     @property
@@ -94,4 +95,4 @@ def _paired_t(differences: Floats) -> tuple[Floats, Floats]:
     # Differences that are all the same leave no doubt, or no difference.
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.where(errors > 0, np.abs(means) / errors, np.where(means == 0, 0.0, np.inf))
-    return means, np.minimum(1.0, 2 * stdtr(count - 1, -t))
+    return means, np.minimum(1.0, 2 * stdtr(count - 1, -inwards(t, shift_of_limits(differences))))

@@ -12,8 +12,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "FPA", "Audit", "Cell", "Curves", "Engine", "Estimator", "FPASettings", "Fidelity", "InputError",
-    "ModelCard", "Normalisation", "Plan", "Precision", "Recipe", "Rectangle", "Result", "Results", "Score",
-    "Settings", "TrainingSettings", "audit", "audit_result", "evaluate", "explain", "finetune",
+    "ModelCard", "Normalisation", "Plan", "Precision", "Protocol", "Recipe", "Rectangle", "Result", "Results",
+    "Score", "Settings", "TrainingSettings", "audit", "audit_result", "evaluate", "explain", "finetune",
     "get_estimators", "get_masking", "image_source", "load_data", "load_model", "load_recipe", "load_result",
     "make_plan", "open_model", "paired_test", "perturbation_curves", "read_results", "reliability",
     "run_study", "save_model", "suggested_fpa",
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from fpa.masking import get_masking
     from fpa.models import ModelCard, load_model, open_model, save_model
     from fpa.perturbation import Curves, perturbation_curves
+    from fpa.perturbation.protocols import Protocol
     from fpa.running import run_study
     from fpa.scores import Fidelity, Score
     from fpa.statistics import paired_test, reliability
@@ -49,7 +50,8 @@ _HOMES = {
     "evaluation.plan": "Plan make_plan", "evaluation.result": "Result Results",
     "evaluation.shards": "load_result", "explanation": "Estimator Settings explain get_estimators",
     "masking": "get_masking", "models": "ModelCard load_model open_model save_model",
-    "perturbation": "Curves perturbation_curves", "scores": "Fidelity Score",
+    "perturbation": "Curves perturbation_curves", "perturbation.protocols": "Protocol",
+    "scores": "Fidelity Score",
     "statistics": "paired_test reliability", "study.read": "read_results",
     "study.recipe": "Recipe load_recipe", "running": "run_study",
     "training": "Cell FPA FPASettings Rectangle TrainingSettings finetune suggested_fpa",

@@ -47,6 +47,7 @@ class Kind(StrEnum):
     PASSES_OF_SCORES = "passes of scores"
     TAKEN_FOR_UNSIGNED = "taken for unsigned"
     SCORE_LEFT_OUT = "score left out"
+    PROTOCOL_LEFT_OUT = "protocol left out"
 
     # what to doubt about a model
     OTHER_MASKING = "other masking"
@@ -60,6 +61,7 @@ class Kind(StrEnum):
     TIES = "ties"
     NEAR_DUPLICATES = "near-duplicates"
     IN_ALL_OPPOSITE = "in all opposite pairs"
+    BY_PROTOCOL = "by protocol"
 
     # why an audit comes to its verdict
     NOT_ABOVE_CHANCE = "not above chance"
@@ -70,9 +72,10 @@ class Kind(StrEnum):
     AGREEING_BY_CHANCE = "agreeing by chance"
     OUTPUT_KEPT = "output kept"
     CHANCE_UNKNOWN = "chance unknown"
+    SMALL_NOT_JUDGED = "small outputs not judged"
     OTHER_OUTPUT = "other output"
     RAW_LOGIT_DIFFERS = "raw logit differs"
-    OTHER_MASKINGS_DIFFER = "other maskings differ"
+    OTHER_PROTOCOLS_DIFFER = "other protocols differ"
 
     # what an audit advises
     EVALUATE = "evaluate"

@@ -14,9 +14,10 @@ from fpa.errors import DamagedError
 from fpa.evaluation.evaluation import Evaluation
 from fpa.evaluation.result import Result
 from fpa.explanation import Settings
+from fpa.notes import Kind
 
 MEASURED = (
-    "images", "used", "accuracy", "labels", "chance", "change", "most_masked", "signed", "unsigned",
+    "images", "used", "small", "accuracy", "labels", "chance", "change", "most_masked", "signed", "unsigned",
     "opposite", "contradictions", "correlation", "kept", "output",
 )  # fmt: skip
 
@@ -39,6 +40,7 @@ def audit():
     generator = torch.Generator().manual_seed(0)
     images = 1 + 0.5 * torch.randn(110, 1, 8, 8, generator=generator)
     images[3] = float("nan")  # cannot be used
+    images[5] = 0.001  # its output is next to nothing: measured, not judged
     labels = torch.arange(110) % 2
     labels[:7] = -1
     quick = Settings(ig_steps=4, sg_samples=2)
@@ -69,6 +71,18 @@ def test_areas_are_those_under_the_curves_and_the_output_kept_is_that_of_random_
                 draws = curves.mif["random"][image], curves.lif["random"][image]
                 two = [np.interp(share / 100, fractions, draw) for draw in draws]
                 assert masked[image] == pytest.approx(sum(two) / 2, rel=1e-5)
+
+
+def test_an_image_with_an_output_next_to_0_is_measured_but_not_judged(audit, tmp_path):
+    """Its areas can be many times those of the others, and one such image would carry their means."""
+    evidence = audit.evidence
+    assert (evidence.images, evidence.used, evidence.small) == (110, 108, 1)
+    assert [note.values["small"] for note in audit.reasons if note.kind is Kind.SMALL_NOT_JUDGED] == [1]
+    for fidelity in audit.result.fidelity.values():
+        assert np.flatnonzero(~fidelity.kept).tolist() == [3, 5]
+    stored = read_areas(audit.save_areas(tmp_path / "areas.parquet")).outputs["centred"]
+    assert np.isfinite(stored.areas["ig_sum"].mif_areas[5])
+    assert np.flatnonzero(~stored.usable).tolist() == [3, 5]
 
 
 @pytest.mark.parametrize("output", ["centred", "logit"])

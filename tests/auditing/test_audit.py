@@ -617,9 +617,9 @@ class TestAdvice:
         assert other.command == f"tuned = fpa.finetune(model, data, fpa={{'masking': {masking}}})"
 
     def test_says_how_far_the_verdict_reaches(self, sound):
-        differ = [name for name, found in sound.evidence.agreement.items() if not found.low > 0.7]
-        found = [note for note in sound.reasons if note.kind is Kind.OTHER_MASKINGS_DIFFER]
-        assert [note.values for note in found] == [{"judged": "constant", "others": differ}] * bool(differ)
+        differ = [f"pixels+{name}" for name, found in sound.evidence.agreement.items() if not found.low > 0.7]
+        found = [note for note in sound.reasons if note.kind is Kind.OTHER_PROTOCOLS_DIFFER]
+        assert [note.values for note in found] == [{"judged": "pixels", "others": differ}] * bool(differ)
 
 
 def dimmed(images, mask, by=1.0):

@@ -115,6 +115,7 @@ def test_three_hits_against_none_prove_nothing(results):
     assert (test.difference, test.used) == (1, 3)
     assert test.p == stats.binomtest(3, 3).pvalue == 0.25
     assert test.interval > 0.5
+    assert set(tied(model, "depth")) == set(model.signed)  # nor does a table print it in bold
     summary = model.scores["depth"][first]
     interval = stats.binomtest(3, 3).proportion_ci(method="wilson")
     assert (summary.mean, summary.used) == (1, 3)

@@ -376,7 +376,7 @@ def test_logits_that_are_not_finite_are_named():
         ({"points": 2}, "at least 3 points, got 2"),
         ({"targets": 9}, r"targets must be in 0..4; 9"),
         ({"outputs": ["logits"]}, "unknown output 'logits': did you mean 'logit'"),
-        ({"features": "patches"}, "a patch size, .*or a label map, got 'patches'"),
+        ({"features": "patches"}, "a patch size .*or a label map, got 'patches'"),
         ({"features": 0}, r"patch size must be in 1..6 pixels, got 0"),
         ({"features": torch.zeros(2, 2)}, r"label map must be whole numbers \[3, 6, 6\] or \[6, 6\], got"),
         ({"indices": [1]}, "3 images but 1 indices"),

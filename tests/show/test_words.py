@@ -15,6 +15,12 @@ from studies import made_up_study
 
 WORDS = [
     (
+        Kind.SMALL_NOT_JUDGED,
+        {"small": 5, "images": 1000, "output": "centred"},
+        "5 of 1000 images have a centred logit under a tenth of the median, and curves that are divided by it"
+        " swing by themselves: the verdict is without them",
+    ),
+    (
         Kind.NO_LABELS,
         {},
         "the images have no labels (they are not in one folder per class), so no accuracy",
@@ -120,6 +126,49 @@ WORDS = [
     ),
     (Kind.TAKEN_FOR_UNSIGNED, {"estimator": "vg_sum"}, "VG_sum: no negative value, so unsigned"),
     (
+        Kind.PROTOCOL_LEFT_OUT,
+        {"protocol": "segments:50", "why": "no scikit-image"},
+        "left out: the protocol segments:50 needs scikit-image (pip install 'fpa[segments]')",
+    ),
+    (
+        Kind.PROTOCOL_LEFT_OUT,
+        {"protocol": "1/8", "why": "single pixels"},
+        "left out: the protocol 1/8 would remove single pixels of images of this size",
+    ),
+    (
+        Kind.PROTOCOL_LEFT_OUT,
+        {"protocol": "1/3", "why": "few features", "features": 9, "needed": 10},
+        "left out: the protocol 1/3 makes 9 pieces of an image of this size: at least 10 are needed",
+    ),
+    (
+        Kind.BY_PROTOCOL,
+        {
+            "own": {"features": "pixels", "masking": "constant", "low": 15, "high": 17, "pairs": 18},
+            "fewest": {"features": "1/8", "masking": "constant", "low": 0, "high": 0, "pairs": 18},
+        },
+        "by patches of 1/8 of the side MIF and LIF rank 0 of 18 signed-unsigned pairs in opposite order, by"
+        " pixels 15 to 17; this shows how far a protocol agrees with itself, not whether it is right",
+    ),
+    (
+        Kind.BY_PROTOCOL,
+        {
+            "own": {"features": 16, "masking": "blur", "low": 1, "high": 2, "pairs": 12},
+            "fewest": {"features": "segments:50", "masking": "mean", "low": 0, "high": 1, "pairs": 18},
+        },
+        "by about 50 segments (mean) MIF and LIF rank 0 to 1 of 18 signed-unsigned pairs in opposite order,"
+        " by patches of 16 pixels (blur) 1 to 2 of 12; this shows how far a protocol agrees with itself,"
+        " not whether it is right",
+    ),
+    (
+        Kind.BY_PROTOCOL,
+        {
+            "own": {"features": "pixels", "masking": "constant", "low": 2, "high": 2, "pairs": 18},
+            "fewest": None,
+        },
+        "by pixels MIF and LIF rank 2 of 18 signed-unsigned pairs in opposite order, by no other protocol"
+        " fewer; this shows how far a protocol agrees with itself, not whether it is right",
+    ),
+    (
         Kind.SCORE_LEFT_OUT,
         {"score": "localisation", "reason": "needs masks"},
         "left out: the score localisation needs masks",
@@ -201,8 +250,8 @@ WORDS = [
     (
         Kind.TOO_FEW_IMAGES,
         {"images": 500, "used": 80, "needed": 100},
-        "too few images: 80 could be used (420 of 500 have no finite curves or no positive output), at least"
-        " 100 are needed",
+        "too few images: 80 could be used (420 of 500 have no finite curves, or an output that is not"
+        " positive or under a tenth of the median), at least 100 are needed",
     ),
     (
         Kind.TOO_FEW_IMAGES,
@@ -273,10 +322,10 @@ WORDS = [
         " mean of all logits is 50.0 % of the centred logit)",
     ),
     (
-        Kind.OTHER_MASKINGS_DIFFER,
-        {"judged": "constant", "others": ["mean", "blur", "uniform"]},
-        "the verdict holds for the masking constant: under mean, blur and uniform the ranking of the"
-        " estimators may be different",
+        Kind.OTHER_PROTOCOLS_DIFFER,
+        {"judged": "pixels", "others": ["pixels+mean", "1/8"]},
+        "the verdict holds for the protocol pixels: by pixels+mean and 1/8 the ranking of the estimators may"
+        " be different",
     ),
     (Kind.EVALUATE, {}, "evaluate explanations on this model with the masking that was judged here"),
     (Kind.DO_NOT_CHOOSE, {}, "do not choose between explanations by masking pixels of this model as it is"),

@@ -9,18 +9,19 @@ The curves of an audit, from which all of this is made, take twenty times the sp
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from fpa.auditing.evidence import random_curves, usable_images
+from fpa.auditing.evidence import measurable_images, random_curves
 from fpa.auditing.rule import MASKED, Evidence
 from fpa.evaluation.evaluation import Evaluation, Floats, Integers
 from fpa.evaluation.result import Result
 from fpa.evaluation.stored_plan import StoredPlan
 from fpa.files import open_table, writable_folder, write_table
+from fpa.scores.fidelity import small_outputs
 from fpa.statistics import Estimate, reliability, share_kept
 from fpa.statistics.intervals import Areas, Bools
 
@@ -43,10 +44,16 @@ class OutputAreas:
     """By estimator: the areas under the MIF and the LIF curve; empty where too few images could be used."""
 
     @property
-    def usable(self) -> Bools:
-        """[N]: the images that were scored."""
+    def measured(self) -> Bools:
+        """[N]: the images that have areas."""
         none = np.zeros(len(self.unmasked), dtype=bool)
         return next((each.kept for each in self.areas.values()), none)
+
+    @property
+    def usable(self) -> Bools:
+        """[N]: those of them that the rule judges, as `evidence.usable_images`."""
+        divided = any(each.normalise == "each" for each in self.areas.values())
+        return self.measured & ~small_outputs(self.unmasked, self.measured) if divided else self.measured
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,13 +91,15 @@ class ImageAreas:
             mif={},
             lif={},
         )
-        agreement = reliability(found.areas, self.signed, families=self.families)
+        judged = {each: replace(areas, kept=areas.kept & usable) for each, areas in found.areas.items()}
+        agreement = reliability(judged, self.signed, families=self.families)
         explanations = [each for each in agreement.by_area if each in self.signed]
         compared = [self.signed[each] for each in explanations if each not in agreement.duplicates]
         enough = bool(usable.sum() > 1)
         return Evidence(
             images=len(self.images),
             used=int(usable.sum()),
+            small=int((found.measured & ~usable).sum()),
             accuracy=known.accuracy,
             labels=int((self.labels >= 0).sum()),
             chance=known.chance,
@@ -147,12 +156,13 @@ def _of_output(part: Evaluation, plan: StoredPlan) -> OutputAreas:
     curves = random_curves(part, plan.random, plan.fractions)
     points = {share: plan.fractions.index(share / 100) for share in MASKED}
     points[round(100 * plan.fractions[-1])] = -1
-    usable = usable_images(part)
-    scored = {} if usable.sum() < 2 else set(part.mif) - set(part.never_finite)
+    # Those with an output next to 0 too, which the rule does not judge: a later one may.
+    measurable = measurable_images(part)
+    scored = {} if measurable.sum() < 2 else set(part.mif) - set(part.never_finite)
     return OutputAreas(
         unmasked=part.unmasked.astype(np.float64),
         masked={share: curves[:, place] for share, place in points.items()},
-        areas={each: part.fidelity(each, keep=usable) for each in part.mif if each in scored},
+        areas={each: part.fidelity(each, keep=measurable) for each in part.mif if each in scored},
     )
 
 

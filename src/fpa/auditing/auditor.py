@@ -5,7 +5,6 @@ The rule (`rule.judge`) sees only what the model says to images, masked and unma
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from fpa.auditing.evidence import Findings, gather
+from fpa.auditing.maskings import by_name
+from fpa.auditing.protocols import evidence_by_protocol
 from fpa.auditing.rule import (
     FEWEST_IMAGES,
     MASKED,
@@ -36,7 +37,7 @@ from fpa.evaluation.stored_plan import StoredPlan
 from fpa.evaluation.subject import Case, prepare
 from fpa.evaluation.targets import with_signs
 from fpa.explanation import Estimator, get_estimators
-from fpa.masking import Channels, Constant, FunctionMasking, Masking, get_masking, masking_json
+from fpa.masking import Constant, Masking, get_masking, masking_json
 from fpa.notes import Kind, Note, Plain, Severity
 from fpa.perturbation import check_fractions, features_of
 from fpa.showing import clause
@@ -82,6 +83,7 @@ def audit_plan(options: AuditOptions) -> Plan:
             estimators=_with_random(get_estimators(options.estimators, settings_of(options))),
             masking=judged[1],
             maskings=dict(others),
+            protocols=options.protocols,
             fractions=_fractions(options.points, judged[1]),
             features=options.features,
             outputs=[*dict.fromkeys([*followed, *BESIDE])],
@@ -112,8 +114,10 @@ def prepare_audit(
         classes=classes,
         workers=workers,
     )
-    _check_enough(plan.features, case.source.first)
-    signed, _ = with_signs(plan, case.subject.engine, case.source)
+    suiting = plan.suiting(case.source.first)
+    for features in dict.fromkeys([plan.features, *(each.features for each in suiting.protocols.values())]):
+        _check_enough(features, case.source.first)
+    signed, _ = with_signs(suiting, case.subject.engine, case.source)
     _with_random(signed.estimators)
     return replace(case, plan=signed)
 
@@ -125,10 +129,12 @@ def audit_case(case: Case, options: AuditOptions) -> Audit:
     )
     masking = case.plan.masking
     plain = masking == Constant() or not masking.trains
+    judged, *_ = _maskings(options)
     return conclude(
         result,
-        tuple(_maskings(options)),
+        judged,
         name=options.name or "",
+        left_out=case.plan.protocols_left_out,
         size=case.source.first.shape[2:],
         tuned_with=None if plain else masking_json(masking),
         made_with={**fields_as_json(settings_of(options)), "device": case.subject.engine.device.type},
@@ -139,7 +145,7 @@ def _maskings(options: AuditOptions) -> dict[str, Masking]:
     """The masking that is judged, then those that it is compared with, by name."""
     normalisation = as_normalisation(options.normalisation)
     scale = (normalisation.mean, normalisation.std) if normalisation else (None, None)
-    return _by_name(options.maskings, *scale)
+    return by_name(options.maskings, *scale)
 
 
 @checked
@@ -150,7 +156,8 @@ def audit_result(result: Result | Path | str) -> Audit:
       signed and an unsigned estimator, and curves with points at 10, 25 and 50 %, as 21 points have.
 
     What was scored is judged; if that is not the centred logit, the centred one stands beside it. Other
-    maskings are not compared, and the accuracy of masked images is known only where it was followed.
+    protocols are compared where the evaluation has them, and the accuracy of masked images is known only
+    where it was followed.
     """
     made = result if isinstance(result, Result) else load_result(result)
     lacks = lacking(made.description.plan)
@@ -162,7 +169,7 @@ def audit_result(result: Result | Path | str) -> Audit:
     plain = masking == masking_json(Constant()) or not trains
     return conclude(
         made,
-        (judged,),
+        judged,
         name=made.name,
         size=None if made.examples is None else made.examples.images.shape[2:],
         tuned_with=None if plain else masking,
@@ -196,31 +203,35 @@ def lacking(plan: StoredPlan) -> Lacking | None:
 
 def conclude(
     result: Result,
-    maskings: tuple[str, ...],
+    judged: str,
     *,
     name: str,
+    left_out: Sequence[Note] = (),
     size: Sequence[int] | None = None,
     tuned_with: Mapping[str, Any] | None = None,
     made_with: Mapping[str, Any] | None = None,
 ) -> Audit:
     """The verdict on a result.
 
-    - `maskings`: the names of the masking judged, which is that of the result, and of those beside it.
+    - `judged`: the name of the masking judged, which is that of the result.
+    - `left_out`: the protocols that were left out, and why.
     - `size`: height and width of the images, where they are known.
     - `tuned_with`: the masking judged, as JSON, where `fpa.finetune` has to be told which to train with.
     - `made_with`: further facts of how the result was made.
     """
-    found = gather(result, maskings[0])
+    plan = result.description.plan
+    found = gather(result, judged)
     verdict, reasons = judge(found.evidence)
     unknown_masking = "" if tuned_with is None else f", fpa={{'masking': {dict(tuned_with)!r}}}"
     return Audit(
         result=found.result,
         verdict=verdict,
         evidence=found.evidence,
-        reasons=(*reasons, *_also(found, verdict, maskings[0])),
+        reasons=(*reasons, *_also(found, verdict), *left_out),
         advised=(*result.evaluation.facts, *_advice(verdict, found.evidence)),
         command=f"tuned = fpa.finetune(model, data{unknown_masking})" if verdict == "unreliable" else "",
-        maskings=maskings,
+        maskings=(judged, *(name for name in plan.protocols if name not in plan.with_own_features)),
+        protocols=evidence_by_protocol(found),
         kept=found.kept,
         right=found.right,
         elsewhere=found.elsewhere,
@@ -246,7 +257,7 @@ def _made_with(result: Result, size: Sequence[int] | None, more: Mapping[str, An
     }
 
 
-def _also(found: Findings, verdict: Verdict, judged: str) -> list[Note]:
+def _also(found: Findings, verdict: Verdict) -> list[Note]:
     """What to know besides the reasons of the rule."""
     evaluation = found.result.evaluation
     agreement = found.result.reliability
@@ -254,7 +265,7 @@ def _also(found: Findings, verdict: Verdict, judged: str) -> list[Note]:
     if found.evidence.opposite is not None:
         notes += [*_in_all(agreement), *agreement.facts()]
     notes += _beside(verdict, found.evidence)
-    notes += _reach(verdict, found.evidence, judged)
+    notes += _reach(verdict, found)
     notes += found.result.noted
     notes += [
         Note(Kind.NEVER_FINITE, Severity.WARNING, {"estimator": name}) for name in evaluation.never_finite
@@ -308,13 +319,15 @@ def _beside(verdict: Verdict, evidence: Evidence) -> list[Note]:
     return [Note(Kind.RAW_LOGIT_DIFFERS, Severity.WARNING, values)]
 
 
-def _reach(verdict: Verdict, evidence: Evidence, judged: str) -> list[Note]:
-    """For which maskings a good verdict does not hold."""
-    survives = {name: ranking_kept(evidence, name) == "good" for name in evidence.reordered}
-    differ = [name for name, kept in survives.items() if not kept]
+def _reach(verdict: Verdict, found: Findings) -> list[Note]:
+    """For which protocols a good verdict does not hold."""
+    plan = found.result.description.plan
+    survives = {name: ranking_kept(found.evidence, name) == "good" for name in found.evidence.reordered}
+    differ = [plan.protocol_names[name] for name, kept in survives.items() if not kept]
     if verdict != "reliable" or not differ:
         return []
-    return [Note(Kind.OTHER_MASKINGS_DIFFER, Severity.WARNING, {"judged": judged, "others": differ})]
+    values: dict[str, Plain] = {"judged": plan.protocol, "others": differ}
+    return [Note(Kind.OTHER_PROTOCOLS_DIFFER, Severity.WARNING, values)]
 
 
 def _fractions(points: int, masking: Masking) -> list[float]:
@@ -348,52 +361,3 @@ def _check_enough(features: str | int, images: Tensor) -> None:
             f"an audit masks {MASKED[0]} % of the features of an image, so it needs at least {needed}; "
             f"images of {size} have {count} (features {features}): use smaller patches, or more segments"
         )
-
-
-def _by_name(
-    maskings: Sequence[Any], mean: Channels | None = None, std: Channels | None = None
-) -> dict[str, Masking]:
-    """Each masking by a name of its own: with its settings where others have the same name."""
-    listed = [maskings] if isinstance(maskings, (str, Mapping)) or callable(maskings) else list(maskings)
-    names = [_called(each) for each in listed]
-    made = [get_masking(each, mean, std) for each in listed]
-    ways = [_way_of(each) for each in made]
-    if not made or any(way in ways[:place] for place, way in enumerate(ways)):
-        raise InputError(f"maskings must be one or more, all different, got {', '.join(names) or 'none'}")
-    longer = [
-        name if names.count(name) == 1 else _with_settings(name, masking)
-        for name, masking in zip(names, made, strict=True)
-    ]
-    # Two lambdas have no settings that tell them apart either: they are numbered.
-    before = [longer[:place].count(name) for place, name in enumerate(longer)]
-    numbered = [
-        f"{name} ({count + 1})" if count else name for name, count in zip(longer, before, strict=True)
-    ]
-    return dict(zip(numbered, made, strict=True))
-
-
-def _called(masking: Any) -> str:
-    if isinstance(masking, Mapping):
-        settings = (f"{key}={value}" for key, value in masking.items() if key != "name")
-        return " ".join([str(masking.get("name")), *settings])
-    if isinstance(masking, str):
-        return masking
-    named = masking.func if isinstance(masking, partial) else masking
-    return str(getattr(named, "__name__", type(named).__name__)).lower()
-
-
-def _with_settings(name: str, masking: Masking) -> str:
-    """A name and the settings that are not left open.
-
-    >>> _with_settings("blur", get_masking({"name": "blur", "sigma": 4}))
-    'blur sigma=4'
-    """
-    settings = {key: value for key, value in masking_json(masking).items() if key != "name"}
-    words = {key: f"{value:g}" if isinstance(value, float) else value for key, value in settings.items()}
-    return " ".join([name, *(f"{key}={word}" for key, word in words.items() if word is not None)])
-
-
-def _way_of(masking: Masking) -> tuple[Any, ...]:
-    """Equal for maskings that remove pixels in the same way; functions that share a name do not."""
-    function = masking.function if isinstance(masking, FunctionMasking) else None
-    return masking_json(masking), id(function.func if isinstance(function, partial) else function)

@@ -63,7 +63,7 @@ class Evidence:
     images: int
     """Images given."""
     used: int
-    """Of them those with finite curves and a positive unmasked output."""
+    """Of them those with finite curves and a positive unmasked output that is not `small`."""
     accuracy: float | None
     """Of the unmasked images whose label is known; None where none is."""
     labels: int
@@ -72,6 +72,9 @@ class Evidence:
     """The share of the commonest label; None where fewer than two classes occur."""
     change: Estimate | None = None
     """What masking everything takes away, as a share of the unmasked output of the predicted class."""
+    small: int = 0
+    """Images that are not used only because their unmasked output is under a tenth of the median: curves that
+    are divided by it would swing by themselves."""
     most_masked: float = 1.0
     """The share of the pixels that "everything" is: 1, unless a masking must leave some."""
     signed: int = 0
@@ -93,12 +96,12 @@ class Evidence:
     rise: dict[str, Estimate] = field(default_factory=dict)
     """By signed estimator: LIF over the first 10 % of the pixels, over the unmasked output, minus 1."""
     kept_by_masking: dict[str, Estimate] = field(default_factory=dict)
-    """By masking: the share of the output kept with 10 % of the pixels masked at random."""
+    """By masking or protocol: the share of the output kept with 10 % of the pixels masked at random."""
     agreement: dict[str, Estimate] = field(default_factory=dict)
-    """By other masking: Spearman's correlation of A with that under the masking judged."""
+    """By other masking or protocol: Spearman's correlation of A with that by the protocol judged."""
     reordered: dict[str, Estimate] = field(default_factory=dict)
-    """By other masking: the pairs of estimators that A orders oppositely there, by the tests of the pairs.
-    The ranking survives where surely no more than a sixth of the pairs do."""
+    """By other masking or protocol: the pairs of estimators that A orders oppositely there, by the tests of
+    the pairs. The ranking survives where surely no more than a sixth of the pairs do."""
     output: str = "centred"
     """What it is about."""
     offset: float = 0.0
@@ -164,11 +167,11 @@ def criteria(evidence: Evidence) -> dict[str, Criterion]:
     }
 
 
-def ranking_kept(evidence: Evidence, masking: str) -> State:
-    """Whether the ranking by A surely survives under another masking ("good"), or surely does not ("bad")."""
+def ranking_kept(evidence: Evidence, protocol: str) -> State:
+    """Whether the ranking by A surely survives another protocol ("good"), or surely does not ("bad")."""
     estimators = evidence.signed + evidence.unsigned
     allowed = most_opposite(estimators * (estimators - 1) // 2)
-    return Criterion(evidence.reordered[masking], allowed + 0.5, "below").state
+    return Criterion(evidence.reordered[protocol], allowed + 0.5, "below").state
 
 
 def judge(evidence: Evidence) -> tuple[Verdict, tuple[Note, ...]]:
@@ -211,6 +214,13 @@ def judge(evidence: Evidence) -> tuple[Verdict, tuple[Note, ...]]:
         notes.append(_by_chance(evidence))
     if evidence.chance is None:
         notes.append(Note(Kind.CHANCE_UNKNOWN, Severity.INFO, {"labels": evidence.labels}))
+    if evidence.small:
+        about: dict[str, Plain] = {
+            "small": evidence.small,
+            "images": evidence.images,
+            "output": evidence.output,
+        }
+        notes.append(Note(Kind.SMALL_NOT_JUDGED, Severity.INFO, about))
     return verdict, tuple(notes)
 
 

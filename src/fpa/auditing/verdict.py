@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fpa import showing
 from fpa.auditing import rule
 from fpa.auditing.areas import write_areas
+from fpa.auditing.protocols import ProtocolEvidence
 from fpa.auditing.rule import Evidence, Verdict
 from fpa.evaluation.result import Result
 from fpa.explanation.facts import Label
@@ -44,7 +45,7 @@ class Audit:
     """What `fpa.audit` found. `print` shows it, `report` writes it as a page, `save` as JSON."""
 
     result: Result
-    """The evaluation that was judged, scored over the images that can be used under every masking."""
+    """The evaluation that was judged, scored over the images that can be used."""
     verdict: Verdict
     evidence: Evidence
     reasons: tuple[Note, ...]
@@ -52,7 +53,9 @@ class Audit:
     advised: tuple[Note, ...]
     """What to do about it, as facts; `advice` has the sentences."""
     maskings: tuple[str, ...]
-    """The masking judged, then the others."""
+    """The masking judged, then the others that remove the same features."""
+    protocols: dict[str, ProtocolEvidence] = field(default_factory=dict)
+    """What the rule would say by every protocol that the same maps were put to, the one judged first."""
     command: str = ""
     """What the advice says to type; empty where there is nothing to type."""
     kept: tuple[Estimate, ...] = ()
@@ -60,7 +63,7 @@ class Audit:
     right: tuple[Estimate, ...] = ()
     """The accuracy (or agreement) along random masking."""
     elsewhere: dict[str, dict[str, Fidelity]] = field(default_factory=dict)
-    """By further masking and estimator: the area A."""
+    """By further masking or protocol and estimator: the area A."""
     name: str = ""
     """What was audited, in words."""
     made_with: dict[str, Any] = field(default_factory=dict)
@@ -134,7 +137,7 @@ class Audit:
 
     @cached_property
     def areas(self) -> dict[str, dict[str, Estimate]]:
-        """A by masking and estimator, in percent."""
+        """A by masking or protocol and estimator, in percent."""
         if not self.measured:
             return {}
         every = {self.maskings[0]: self.result.fidelity, **self.elsewhere}
@@ -185,6 +188,7 @@ class Audit:
             "evidence": _evidence(self.evidence),
             f"verdict_of_{which}": None if beside is None else rule.judge(beside)[0],
             "maskings": self.maskings,
+            "protocols": {name: _by_protocol(each) for name, each in self.protocols.items()},
             "fractions": self.fractions,
             "kept": self.kept,
             "right": self.right,
@@ -218,6 +222,25 @@ def _area(fidelity: Fidelity) -> Estimate:
 def _evidence(evidence: Evidence) -> dict[str, Any]:
     beside = None if evidence.raw is None else _evidence(evidence.raw)
     return {**vars(evidence), "pairs": evidence.pairs, "raw": beside}
+
+
+def _by_protocol(found: ProtocolEvidence) -> dict[str, Any]:
+    evidence = found.evidence
+    return {
+        "features": found.features,
+        "masking": found.masking,
+        "verdict": found.verdict,
+        "used": evidence.used,
+        "pairs": evidence.pairs,
+        "opposite": evidence.opposite,
+        "contradictions": evidence.contradictions,
+        "kept": evidence.kept,
+        "change": evidence.change,
+        "ranking": found.ranking,
+        "agreement": found.agreement,
+        "forwards": found.forwards,
+        "cost": found.cost,
+    }
 
 
 def _plain(value: Any) -> Any:

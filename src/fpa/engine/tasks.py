@@ -1,10 +1,12 @@
 """The task of explaining or perturbing images: all that the results depend on, in one place."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
+from fpa.data.blocks import Maker
 from fpa.engine.engine import Engine
 from fpa.engine.outputs import explained_output
 from fpa.errors import InputError, at_least
@@ -13,6 +15,8 @@ from fpa.notes import Kind, Note, Plain, Severity
 
 Model = nn.Module | Engine
 """A classifier; an engine has it ready for many passes."""
+
+T = TypeVar("T")
 
 Targets = Tensor | Sequence[int] | int | None
 """The classes to explain: [N], one for all images, or those predicted."""
@@ -33,6 +37,16 @@ class Task:
     masking: Masking
     output: str = "logit"
     """What the maps explain, a name in `OUTPUTS`."""
+    maker: Maker | None = None
+    """What made the images, where a world did."""
+    # Not passed on by `replace`: what was found for these images may be wrong for others.
+    _found: dict[str, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
+
+    def once(self, key: str, find: Callable[[], T]) -> T:
+        """What several maps or scores of these images need, found for the first of them."""
+        if key not in self._found:
+            self._found[key] = find()
+        return self._found[key]  # type: ignore[no-any-return]
 
 
 def make_task(

@@ -7,7 +7,15 @@ import numpy as np
 
 from fpa.evaluation.description import Description
 from fpa.evaluation.evaluation import Evaluation
-from fpa.evaluation.stored_block import SIDES, Array, StoredBlock, curve_column, share_column, unit_column
+from fpa.evaluation.stored_block import (
+    SIDES,
+    Array,
+    StoredBlock,
+    curve_column,
+    fact_column,
+    share_column,
+    unit_column,
+)
 
 
 def assembled(description: Description, blocks: Sequence[StoredBlock]) -> Evaluation:
@@ -24,9 +32,10 @@ def assembled(description: Description, blocks: Sequence[StoredBlock]) -> Evalua
             for score in plan.scores
             if (unit := stored.column_if_everywhere(unit_column(score))) is not None
         },
+        image_facts=stored.image_facts(),
         importance=_importance(blocks),
         others={output: stored.curves("", output) for output in plan.outputs[1:]},
-        under={masking: stored.curves(masking, plan.output) for masking in plan.maskings},
+        under={name: stored.curves(name, plan.output) for name in plan.protocols},
     )
 
 
@@ -64,14 +73,20 @@ class _Blocks:
         named = {name: prefix + name for name in self.plan.estimators}
         return {name: self.column(column) for name, column in named.items() if column in self.first.columns}
 
-    def curves(self, masking: str, output: str) -> Evaluation:
-        """The curves of an output; `masking` is empty for the plan's own."""
-        mif = self.by_estimator(curve_column(masking, output, "mif", ""))
-        lif = self.by_estimator(curve_column(masking, output, "lif", ""))
+    def image_facts(self) -> dict[str, Array]:
+        """What scores knew of the images besides their values, [N] by name."""
+        prefix = fact_column("")
+        names = [column.removeprefix(prefix) for column in self.first.columns if column.startswith(prefix)]
+        return {name: self.column(fact_column(name)) for name in names}
+
+    def curves(self, protocol: str, output: str) -> Evaluation:
+        """The curves of an output; `protocol` is empty for the plan's own."""
+        mif = self.by_estimator(curve_column(protocol, output, "mif", ""))
+        lif = self.by_estimator(curve_column(protocol, output, "lif", ""))
         points = next(iter(mif.values())).shape[1]
         notes = self.first.notes
         return Evaluation(
-            fractions=np.array(notes.under.get(masking, notes.fractions[:points])),
+            fractions=np.array(notes.under.get(protocol, notes.fractions[:points])),
             indices=self.indices,
             labels=self.labels,
             targets=self.targets,
@@ -80,19 +95,21 @@ class _Blocks:
             lif=lif,
             predicted=self.predicted,
             confidence=self.confidence,
-            shares_mif=self.shares_under(masking, "mif", points),
-            shares_lif=self.shares_under(masking, "lif", points),
+            shares_mif=self.shares_by(protocol, "mif", points),
+            shares_lif=self.shares_by(protocol, "lif", points),
             divided=self.plan.divided[output],
             left_out=self.left_out,
             complete=self.complete,
         )
 
-    def shares_under(self, masking: str, side: str, points: int) -> dict[str, Array] | None:
+    def shares_by(self, protocol: str, side: str, points: int) -> dict[str, Array] | None:
         """The shares of pixels removed, [N, K] by estimator; None where all features have the same size."""
+        if protocol in self.plan.with_own_features:
+            return self.by_estimator(share_column(protocol, side, "")) or None
         shares = self.shares[side]
-        if not shares or not masking:
+        if not shares or not protocol:
             return shares or None
-        own = self.by_estimator(share_column(masking, side, "")) or shares
+        own = self.by_estimator(share_column(protocol, side, "")) or shares
         return {name: each[:, :points] for name, each in own.items()}
 
 

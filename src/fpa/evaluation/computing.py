@@ -19,7 +19,13 @@ from fpa.engine.lending import model_lent, shared_results_kept
 from fpa.engine.tasks import Task, problems
 from fpa.errors import InputError
 from fpa.evaluation.plan import Plan
-from fpa.evaluation.stored_block import BlockNotes, StoredBlock, curve_columns, unit_column
+from fpa.evaluation.stored_block import (
+    BlockNotes,
+    StoredBlock,
+    curve_columns,
+    fact_column,
+    unit_column,
+)
 from fpa.evaluation.targets import Classes, classes_of
 from fpa.explanation import maps_of, raw_maps_of
 from fpa.models.saved import fingerprint
@@ -94,7 +100,7 @@ class ComputedBlock:
     """bool [N], by what is not finite and whose it is."""
     fractions: Tensor
     fractions_under: Mapping[str, Tensor]
-    """By further masking."""
+    """By further protocol."""
     arrived: torch.cuda.Event | None
     """Passed when all copies are there; None where there was nothing to copy."""
 
@@ -133,7 +139,7 @@ def compute_block(
     images = engine.images(block.images)
     # Classes and maps are those of the model explained, whoever judges.
     classes = classes_of(engine, images, block.labels, plan, block.indices)
-    explaining = plan.task(engine, images, classes.explained, block.indices)
+    explaining = plan.task(engine, images, classes.explained, block.indices, maker=block.maker)
     maps, raw_maps = _maps(explaining, plan)
     judging = explaining
     logits = classes.logits
@@ -144,7 +150,7 @@ def compute_block(
     features = features_of(plan.features, images) if segment_count(plan.features) else plan.features
     perturbed = _Perturbed(judging, plan, maps, logits=logits, classes=classes.true, features=features)
     followed = perturbed.curves()
-    under = perturbed.under_further_maskings()
+    under = perturbed.by_further_protocols()
     known = Block(
         judging,
         block.labels,
@@ -153,7 +159,6 @@ def compute_block(
         maps,
         curves=followed,
         masks=block.foreground,
-        maker=block.maker,
         fractions=plan.fractions,
         features=features,
         explained=explaining,
@@ -162,7 +167,9 @@ def compute_block(
     scores = _scores(plan, known, rows_explained_again)
     curves = {output: followed[output] for output in plan.outputs}
     scored_curves = curves[plan.outputs[0]]
-    columns = _columns(images, classes, plan) | curve_columns(curves, under) | _units(plan, known)
+    own_features = {name for name, each in plan.protocols.items() if each.features != plan.features}
+    columns = _columns(images, classes, plan) | curve_columns(curves, under, own_features)
+    columns |= _units(plan, known) | _facts(plan, known)
     return ComputedBlock(
         images=block,
         columns=_leaving(columns),
@@ -202,22 +209,31 @@ class _Perturbed:
 
     def curves(self) -> dict[str, Curves]:
         """By output, those that scores need besides included."""
-        return self._run(self.task, self.maps, self.plan.fractions, self.plan.followed)
+        return self._run(self.task, self.maps, self.plan.fractions, self.plan.followed, self.features)
 
-    def under_further_maskings(self) -> dict[str, Curves]:
-        """By masking, the curves of the output that is scored."""
-        # What explanations must beat is measured under the plan's own masking alone: it ranks nothing.
+    def by_further_protocols(self) -> dict[str, Curves]:
+        """By protocol, the curves of the output that is scored."""
+        # What explanations must beat is measured by the plan's own protocol alone: it ranks nothing.
         maps = {name: self.maps[name] for name in self.plan.varied}
         output = self.plan.outputs[0]
+        found = {self.plan.features: self.features}
         curves = {}
-        for name, masking in self.plan.maskings.items():
-            task = replace(self.task, masking=masking)
-            fractions = self.plan.fractions_under(masking)
-            curves[name] = self._run(task, maps, fractions, [output])[output]
+        for name, protocol in self.plan.protocols.items():
+            # Several maskings may remove the same segments, which take long to find.
+            if protocol.features not in found:
+                found[protocol.features] = features_of(protocol.features, self.task.images)
+            task = replace(self.task, masking=protocol.masking)
+            fractions = self.plan.fractions_under(protocol.masking)
+            curves[name] = self._run(task, maps, fractions, [output], found[protocol.features])[output]
         return curves
 
     def _run(
-        self, task: Task, maps: Mapping[str, Tensor], fractions: Sequence[float], outputs: Sequence[str]
+        self,
+        task: Task,
+        maps: Mapping[str, Tensor],
+        fractions: Sequence[float],
+        outputs: Sequence[str],
+        features: Features,
     ) -> dict[str, Curves]:
         return curves_of(
             task,
@@ -225,7 +241,7 @@ class _Perturbed:
             fractions,
             logits=self.logits,
             labels=self.classes,
-            features=self.features,
+            features=features,
             outputs=outputs,
             shown={name: each.label(name).text for name, each in self.plan.estimators.items()},
         )
@@ -309,6 +325,12 @@ def _units(plan: Plan, block: Block) -> dict[str, Tensor]:
     """What the values of scores are in, where that differs between models."""
     units = {unit_column(score.name): score.unit(block) for score in plan.scores}
     return {column: unit.double() for column, unit in units.items() if unit is not None}
+
+
+def _facts(plan: Plan, block: Block) -> dict[str, Tensor]:
+    """What scores know of the images besides their values."""
+    facts = {name: values for score in plan.scores for name, values in score.image_facts(block).items()}
+    return {fact_column(name): values.double() for name, values in facts.items()}
 
 
 def _leaving(tensors: Mapping[K, Tensor]) -> dict[K, Tensor]:

@@ -49,8 +49,10 @@ class Evaluation:
     evenly spaced places from the first pixel removed to the last, [P] with P at most 201."""
     others: dict[str, "Evaluation"] = field(default_factory=dict)
     """The same curves for the other outputs: "probability", "margin", "accuracy", ..."""
+    image_facts: dict[str, Floats] = field(default_factory=dict)
+    """What scores knew of every image besides their values, [N] by name: see `Score.image_facts`."""
     under: dict[str, "Evaluation"] = field(default_factory=dict)
-    """The same maps perturbed under further maskings."""
+    """The same maps perturbed by further protocols: other features, or another masking."""
     divided: bool = True
     """Whether an image's curve is divided by its own start, as logits are."""
     left_out: list[Note] = field(default_factory=list)

@@ -39,7 +39,6 @@ from fpa.evaluation.targets import classes_of, with_signs
 from fpa.files import clear_temporaries, folder_lock, refuse_links
 from fpa.masking.fills import Fill
 from fpa.notes import Kind, Note, Severity
-from fpa.perturbation import features_of
 from fpa.progress import Tell, telling
 from fpa.showing import clause
 
@@ -316,6 +315,7 @@ def _announced(
         yield from plan.work(left)
     for name in unsigned:
         yield Note(Kind.TAKEN_FOR_UNSIGNED, Severity.INFO, {"estimator": name})
+    yield from plan.protocols_left_out
     for score, reason in plan.left_out.items():
         yield Note(Kind.SCORE_LEFT_OUT, Severity.WARNING, {"score": score, "reason": reason})
 
@@ -347,15 +347,19 @@ def _rows_at(places: set[int], block: ImageBlock, block_size: int) -> list[int]:
 def suited(plan: Plan, source: ImageSource, judge: Engine | None = None) -> Plan:
     """The plan as it can be carried out on these images, or the error that says why it cannot, before work.
 
-    Scores that `all` stands for are left out where these images, or the model that judges, do not allow them.
+    What nobody named is left out where these images, or the model that judges, do not allow it: scores that
+    `all` stands for, and protocols that `usual` does.
     """
-    plan.check_features(features_of(plan.features, source.first))
-    for masking in (plan.masking, *plan.maskings.values()):
+    plan = plan.suiting(source.first)
+    plan.check_features(source.first)
+    for masking in (plan.masking, *(protocol.masking for protocol in plan.protocols.values())):
         if isinstance(masking, Fill):
             masking.check(source.first)
     if any(estimator.raw.needs_numbers for estimator in plan.estimators.values()):
         source.check_numbers()
     for name, estimator in plan.estimators.items():
+        if estimator.raw.knows_truth and source.maker is None:
+            raise InputError(f"{name} needs images that can be made again: {source.name} is no world")
         estimator.raw.check(name, source.numbers or range(source.count or 0), source.first.shape[1:])
     _check_total(plan, source)
     card = getattr(judge.model, "card", None) if judge else None

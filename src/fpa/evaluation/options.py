@@ -77,9 +77,9 @@ class CurveOptions(Options):
         sigma: Standard deviation of their noise, as a share of each image's range.
         reference: Where integrated gradients start: masked (the fully masked image) or black.
         points: Points of a perturbation curve, evenly spaced from 0 to 100 % of the features.
-        features: What is removed together: pixels, the side of square patches in pixels (16 for most vision
-            transformers), or segments (about 100 superpixels of each image; segments:50 for about so many; at
-            32 px far fewer, segments:30 gives 4 to 20).
+        features: What is removed together: pixels, square patches of a share of the image's side (1/8) or of
+            so many pixels (16 for most vision transformers), or segments (about 100 superpixels of each
+            image; segments:50 for about so many; at 32 px far fewer, segments:30 gives 4 to 20).
         precision: Arithmetic of gradients and forward passes: auto (what suits the device), float32, tf32 or
             bfloat16.
         outputs: What is followed while pixels are removed: logit, centred, margin, log_odds, probability or
@@ -136,6 +136,20 @@ class TargetOptions(Options):
     seed: int = field(default=0, metadata={"least": 0})
     settings: "Settings | None" = field(default=None, metadata=PYTHON_ONLY)
     normalisation: "Normalisation | None" = field(default=None, metadata=PYTHON_ONLY)
+
+
+@dataclass(kw_only=True)
+class ProtocolOptions(Options):
+    """Putting the same maps to the test in several ways.
+
+    Attributes:
+        protocols: Further ways to put the same maps to the test, beside the first one: FEATURES or
+            FEATURES+MASKING, as in 1/8 and segments:50+blur; without a value, or usual: pixels, 1/8, 1/4,
+            segments:50 and 1/8+blur; in Python also a mapping of names to an `fpa.Protocol` each.
+
+    """
+
+    protocols: Any = field(default=(), metadata=read_as(tuple[str | int, ...], alone="usual"))
 
 
 @dataclass(kw_only=True)
@@ -196,7 +210,7 @@ class SubjectOptions(Options):
 
 
 @dataclass(kw_only=True)
-class PlanOptions(ScoreOptions, MaskingOptions, TargetOptions, CurveOptions):
+class PlanOptions(ScoreOptions, ProtocolOptions, MaskingOptions, TargetOptions, CurveOptions):
     """The options of `make_plan`: all that determines the numbers of an evaluation."""
 
 
@@ -219,7 +233,7 @@ class EvaluateOptions(ExampleOptions, SubjectOptions, PlanOptions):
 
 
 @dataclass(kw_only=True)
-class AuditOptions(SubjectOptions, TargetOptions, CurveOptions):
+class AuditOptions(SubjectOptions, ProtocolOptions, TargetOptions, CurveOptions):
     """How to evaluate.
 
     Attributes:

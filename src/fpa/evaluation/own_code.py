@@ -69,7 +69,10 @@ def _settings(plan_json: dict[str, Any], kind: str, name: str, value: Any) -> di
         found = plan_json[kind][name]["raw"]
     elif kind == "masking" and isinstance(value, Masking):
         found = plan_json[kind]
-    elif kind in ("maskings", "scores") and isinstance(value, Masking | Score):
+    elif kind == "maskings" and isinstance(value, Masking):
+        own = plan_json.get("protocols", {}).get(name)
+        found = plan_json[kind][name] if own is None else own["masking"]
+    elif kind == "scores" and isinstance(value, Score):
         found = plan_json[kind][name]
     else:
         found = {}
@@ -95,8 +98,8 @@ def _parts(plan: "Plan") -> Iterator[tuple[str, str, Any]]:
         if not isinstance(estimator.raw, Maps):  # arrays, which the plan knows by their values
             yield "estimators", name, _of_raw_map(estimator.raw)
     yield "masking", "masking", code_of(plan.masking)
-    for name, masking in plan.maskings.items():
-        yield "maskings", name, code_of(masking)
+    for name, protocol in plan.protocols.items():
+        yield "maskings", name, code_of(protocol.masking)
     for score in plan.scores:
         yield "scores", score.name, score
     for name in dict.fromkeys([*plan.followed, plan.maps_of]):

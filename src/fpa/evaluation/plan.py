@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 from torch import Tensor
 
+from fpa.data.blocks import Maker
 from fpa.data.normalisation import as_normalisation
 from fpa.engine.arithmetic import Precision, PrecisionName
 from fpa.engine.engine import Engine
@@ -16,14 +17,14 @@ from fpa.errors import InputError, one_of
 from fpa.evaluation.keywords import with_keywords
 from fpa.evaluation.options import AuditOptions, PlanOptions
 from fpa.evaluation.own_code import own_code, with_code
-from fpa.evaluation.stored_plan import ScoreFacts, StoredPlan
+from fpa.evaluation.stored_plan import ScoreFacts, StoredPlan, StoredProtocol
 from fpa.explanation import Estimator, Settings, get_estimators, passes
 from fpa.explanation.facts import EstimatorFacts
 from fpa.masking import Masking, black, get_masking, masking_json
 from fpa.notes import Kind, Note, Plain, Severity
-from fpa.perturbation import check_fractions, check_left, segment_count, up_to
+from fpa.perturbation import check_fractions, check_left, features_of, segment_count, up_to
 from fpa.perturbation.curves import check_between
-from fpa.perturbation.features import Pixels
+from fpa.perturbation.protocols import Protocol, checked_features, choose_protocols, unsuited
 from fpa.scores.score import ALL, Given, Passes, Score, get_scores
 from fpa.values import check_type
 
@@ -42,7 +43,8 @@ class Plan:
     fractions: tuple[float, ...]
     """Of the features removed, along a curve."""
     features: str | int = "pixels"
-    """What is removed together: "pixels", squares of so many pixels a side, or "segments:100" of an image."""
+    """What is removed together: "pixels", squares of so many pixels a side or of a share of it ("1/8"), or
+    "segments:100" of an image."""
     outputs: tuple[str, ...] = ("logit",)
     """What is followed; the first is the one that is scored."""
     maps_of: str = "logit"
@@ -54,8 +56,12 @@ class Plan:
     """The scores that were, and why; see `suited`."""
     score_images: int = 100
     """How many images the scores that explain again are computed for."""
-    maskings: Mapping[str, Masking] = field(default_factory=dict)
-    """Further maskings under which the same maps are perturbed."""
+    protocols: Mapping[str, Protocol] = field(default_factory=dict)
+    """Further ones by which the same maps are perturbed: other features, or another masking."""
+    optional_protocols: frozenset[str] = frozenset()
+    """Those that are left out where the images do not allow them, because nobody named them."""
+    protocols_left_out: tuple[Note, ...] = ()
+    """Those that were, and why; see `suiting`."""
     targets: str | int = "predicted"
     """The class explained of every image: "predicted", "label", "best:K" (the K-th best) or one for all."""
     seed: int = 0
@@ -70,11 +76,15 @@ class Plan:
 
     def stored(self, engine: Engine, judge: Engine | None = None) -> StoredPlan:
         """The plan as it is stored, for these engines: without the objects that carry it out."""
-        segments = segment_count(self.features)
+        every = (self.features, *(each.features for each in self.protocols.values()))
+        segments = any(segment_count(features) for features in every)
         stored = StoredPlan(
             estimators={name: self._estimator_facts(name) for name in self.estimators},
             masking=masking_json(self.masking),
-            maskings={name: masking_json(each) for name, each in self.maskings.items()},
+            protocols={
+                name: StoredProtocol(each.features, masking_json(each.masking))
+                for name, each in self.protocols.items()
+            },
             features=self.features,
             segmentation=f"scikit-image {version('scikit-image')}" if segments else None,
             fractions=self.fractions,
@@ -105,7 +115,15 @@ class Plan:
             score.name, {**score.described(), **score.settings_for(self.given), **few}
         )
 
-    def task(self, engine: Engine, images: Tensor, targets: Tensor, indices: Sequence[int]) -> Task:
+    def task(
+        self,
+        engine: Engine,
+        images: Tensor,
+        targets: Tensor,
+        indices: Sequence[int],
+        *,
+        maker: Maker | None = None,
+    ) -> Task:
         """The task of explaining these classes of these images, as the plan has it."""
         return Task(
             engine,
@@ -115,6 +133,7 @@ class Plan:
             seed=self.seed,
             masking=self.masking,
             output=self.maps_of,
+            maker=maker,
         )
 
     @property
@@ -141,13 +160,25 @@ class Plan:
         kept = tuple(score for score in self.scores if score.name not in left_out)
         return replace(self, scores=kept, left_out={**self.left_out, **left_out})
 
+    def suiting(self, images: Tensor) -> "Plan":
+        """The plan without those of the usual protocols that make no sense for images of this size."""
+        found = {name: unsuited(name, self.protocols[name], images) for name in self.optional_protocols}
+        notes = {name: found[name] for name in self.protocols if found.get(name) is not None}
+        if not notes:
+            return self
+        kept = {name: each for name, each in self.protocols.items() if name not in notes}
+        left_out = (*self.protocols_left_out, *(note for note in notes.values() if note is not None))
+        optional = self.optional_protocols - notes.keys()
+        plan = replace(self, protocols=kept, optional_protocols=optional, protocols_left_out=left_out)
+        return replace(plan, code=own_code(plan))
+
     @property
     def passes(self) -> int:
         """Passes an image costs: gradients, and forwards along the curves and for the scores."""
         # All curves of an image begin and end alike: the two ends are passed once, and hardly count.
         inner = sum(0 < fraction < 1 for fraction in self.fractions)
         scores = sum(cost.forwards for cost in self._costs)
-        curves = len(self.estimators) + len(self.varied) * len(self.maskings)
+        curves = len(self.estimators) + len(self.varied) * len(self.protocols)
         return self.gradients + 2 * inner * curves + scores
 
     @property
@@ -178,18 +209,28 @@ class Plan:
         """The fractions, up to the largest that this masking can remove."""
         return self.fractions if self.fractions[-1] <= masking.most else up_to(masking.most, self.fractions)
 
-    def check_features(self, parts: Pixels) -> None:
+    def check_features(self, images: Tensor) -> None:
         """Refuse features of the images so large that no curve tells maps apart, or nothing is left."""
+        parts = features_of(self.features, images)
         check_between(self.fractions, parts)
-        for masking in (self.masking, *self.maskings.values()):
-            check_left(masking, self.fractions_under(masking), parts)
-        for masking in (score.masking for score in self.scores if score.masking is not None):
-            check_left(masking, [masking.most], parts)
+        check_left(self.masking, self.fractions, parts)
+        for score in self.scores:
+            if score.masking is not None:
+                check_left(score.masking, [score.masking.most], parts)
+        for protocol in self.protocols.values():
+            own = parts if protocol.features == self.features else features_of(protocol.features, images)
+            fractions = self.fractions_under(protocol.masking)
+            check_between(fractions, own)
+            check_left(protocol.masking, fractions, own)
 
     @property
     def varied(self) -> list[str]:
-        """The estimators that are perturbed under the further maskings too: explanations and random maps."""
-        return [name for name, each in self.estimators.items() if each.explains or each.is_random]
+        """The estimators that are perturbed by the further protocols too.
+
+        Explanations and random maps; where maps of known truth are among them, all, as all are compared.
+        """
+        known = any(each.raw.knows_truth for each in self.estimators.values())
+        return [name for name, each in self.estimators.items() if known or each.explains or each.is_random]
 
     @property
     def _costs(self) -> dict[Passes, list[Score]]:
@@ -231,20 +272,29 @@ def plan_of(options: PlanOptions) -> Plan:
     chosen = get_scores(["A", *wanted])
     by_name = get_scores(["A", *(each for each in wanted if each != ALL)])
     removal = get_masking(options.masking, *scale)
-    others = {name: get_masking(each, *scale) for name, each in (options.maskings or {}).items()}
+    features = checked_features(options.features)
+    others = {
+        name: Protocol(features, get_masking(each, *scale)) for name, each in (options.maskings or {}).items()
+    }
+    there = [Protocol(features, removal), *others.values()]
+    further = choose_protocols(options.protocols or (), removal, there=there, mean=scale[0], std=scale[1])
+    if both := sorted(others.keys() & further.protocols.keys()):
+        raise InputError(f"{both[0]} is the name of a masking and of a protocol: give one another name")
     shares = check_fractions(options.points, options.fractions, removal.most)
     _check_scored(shares)
     plan = Plan(
         named,
         removal,
         tuple(shares),
-        features=_checked_features(options.features),
+        features=features,
         outputs=tuple(outputs),
         maps_of=maps_of,
         scores=chosen,
         optional=frozenset(score.name for score in chosen) - {score.name for score in by_name},
         score_images=options.score_images,
-        maskings=others,
+        protocols=others | further.protocols,
+        optional_protocols=further.optional,
+        protocols_left_out=further.left_out,
         targets=_checked_targets(options.targets),
         seed=options.seed,
         precision=checked_precision(options.precision),
@@ -271,13 +321,6 @@ def _checked_outputs(outputs: str | Sequence[str]) -> list[str]:
         raise InputError(f"outputs must be one or more different names, got {listed}")
     check_outputs(listed)
     return listed
-
-
-def _checked_features(features: str | int) -> str | int:
-    if isinstance(features, str) and features.isdigit():
-        return int(features)
-    segments = segment_count(features)
-    return f"segments:{segments}" if segments else features
 
 
 def checked_precision(precision: str | Precision | None) -> Precision | None:

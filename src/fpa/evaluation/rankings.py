@@ -1,6 +1,5 @@
 """The scores of one model: which explanation is best, how surely, and which scores agree."""
 
-import math
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -8,7 +7,7 @@ import numpy as np
 
 from fpa.errors import InputError, one_of
 from fpa.statistics.contradictions import area_tests
-from fpa.statistics.intervals import Floats, PairedTest, critical, holm, spearman, t_test
+from fpa.statistics.intervals import Floats, PairedTest, half_widths, holm, spearman, t_test
 from fpa.statistics.orders import ALPHA
 from fpa.statistics.proportions import is_binary as _binary
 from fpa.statistics.proportions import mcnemar
@@ -38,8 +37,7 @@ def mean_curve(result: "Result", side: str, estimator: str) -> tuple[Floats, Flo
     curves = np.asarray(getattr(result.evaluation, side)[estimator], dtype=np.float64)[fidelity.kept]
     if fidelity.normalise == "each":
         curves = curves / curves[:, :1]
-    deviation = curves.std(axis=0, ddof=1) if len(curves) > 1 else np.full(curves.shape[1], np.nan)
-    return curves.mean(axis=0), critical(len(curves)) * deviation / math.sqrt(len(curves))
+    return curves.mean(axis=0), half_widths(curves.T)
 
 
 def is_binary(result: "Result", score: str) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fpa import showing
+from fpa.evaluation import by_protocol as protocols
 from fpa.evaluation import rankings
 from fpa.evaluation.description import Description
 from fpa.evaluation.evaluation import Evaluation, Floats
@@ -224,6 +225,11 @@ class Result:
 
         names, matrix = rankings.rank_correlations(self)
         return pd.DataFrame(matrix, names, names)
+
+    @cached_property
+    def by_protocol(self) -> dict[str, protocols.ByProtocol]:
+        """What every protocol says of the same maps, the plan's own first: A, and opposite pairs."""
+        return protocols.by_protocol(self)
 
     @cached_property
     def beats(self) -> "Beats":

@@ -40,6 +40,7 @@ from fpa.evaluation.stored_block import (
     StoredBlock,
     columns_of,
     curve_columns,
+    fact_column,
     needed_columns,
     scores_of,
     unit_column,
@@ -273,8 +274,9 @@ def write_result(result: Result, folder: Path) -> Path:
     if evaluation.predicted is not None:
         columns["predicted"] = evaluation.predicted
     outputs = {result.description.plan.output: evaluation, **evaluation.others}
-    columns |= curve_columns(outputs, evaluation.under)
+    columns |= curve_columns(outputs, evaluation.under, result.description.plan.with_own_features)
     columns |= {unit_column(score): unit for score, unit in evaluation.units.items()}
+    columns |= {fact_column(name): values for name, values in evaluation.image_facts.items()}
     notes = BlockNotes(
         left_out=evaluation.left_out,
         fractions=evaluation.fractions.tolist(),

@@ -1,6 +1,6 @@
 """A block of an evaluation as it is stored: columns by name, scores in long form, and a few notes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -35,7 +35,7 @@ class BlockNotes:
     importance: dict[str, list[float]] = field(default_factory=dict)
     """By estimator: how many maps were finite, then the sum of their sorted scores at some places."""
     under: dict[str, list[float]] = field(default_factory=dict)
-    """The fractions under further maskings, some of which cannot remove everything."""
+    """The fractions of further protocols, whose maskings may be unable to remove everything."""
 
     @classmethod
     def from_json(cls, notes: Mapping[str, Any]) -> "BlockNotes":
@@ -118,14 +118,14 @@ class CurvesLike(Protocol[Values]):
         """[N, K] by estimator."""
 
 
-def curve_column(masking: str, output: str, side: str, estimator: str) -> str:
-    """The name of the column of a curve; `masking` is empty for the plan's own."""
-    return f"{masking}{'|' if masking else ''}{output}/{side}/{estimator}"
+def curve_column(protocol: str, output: str, side: str, estimator: str) -> str:
+    """The name of the column of a curve; `protocol` is empty for the plan's own."""
+    return f"{protocol}{'|' if protocol else ''}{output}/{side}/{estimator}"
 
 
-def share_column(masking: str, side: str, estimator: str) -> str:
+def share_column(protocol: str, side: str, estimator: str) -> str:
     """The name of the column of the shares of pixels that a curve removes."""
-    return f"{masking}{'|' if masking else ''}share/{side}/{estimator}"
+    return f"{protocol}{'|' if protocol else ''}share/{side}/{estimator}"
 
 
 def unit_column(score: str) -> str:
@@ -133,27 +133,36 @@ def unit_column(score: str) -> str:
     return f"unit/{score}"
 
 
+def fact_column(name: str) -> str:
+    """The name of the column of what a score knows of the images besides its values."""
+    return f"fact/{name}"
+
+
 def curve_columns(
-    outputs: Mapping[str, CurvesLike[Values]], under: Mapping[str, CurvesLike[Values]]
+    outputs: Mapping[str, CurvesLike[Values]],
+    under: Mapping[str, CurvesLike[Values]],
+    with_own_features: Collection[str] = (),
 ) -> dict[str, Values]:
-    """The columns of curves: by output, the first of them also under further maskings."""
+    """The columns of curves: by output, the first of them also by further protocols."""
     scored_output = next(iter(outputs))
     curves = [("", output, each) for output, each in outputs.items()]
-    curves += [(masking, scored_output, each) for masking, each in under.items()]
+    curves += [(protocol, scored_output, each) for protocol, each in under.items()]
     # All outputs remove the same pixels; another masking does too, unless it must stop earlier.
     points = outputs[scored_output].fractions.tolist()
     shares = {"": outputs[scored_output]}
-    shares |= {masking: each for masking, each in under.items() if each.fractions.tolist() != points}
+    for protocol, each in under.items():
+        if protocol in with_own_features or each.fractions.tolist() != points:
+            shares[protocol] = each
 
     columns = {f"unmasked/{output}": each.unmasked for output, each in outputs.items()}
     for side in SIDES:
-        for masking, output, each in curves:
+        for protocol, output, each in curves:
             for estimator, values in (each.mif if side == "mif" else each.lif).items():
-                columns[curve_column(masking, output, side, estimator)] = values
-        for masking, each in shares.items():
+                columns[curve_column(protocol, output, side, estimator)] = values
+        for protocol, each in shares.items():
             removed = each.shares_mif if side == "mif" else each.shares_lif
             for estimator, values in (removed or {}).items():
-                columns[share_column(masking, side, estimator)] = values
+                columns[share_column(protocol, side, estimator)] = values
     return columns
 
 

@@ -47,6 +47,23 @@ class ScoreFacts:
 
 
 @dataclass(frozen=True)
+class StoredProtocol:
+    """What is removed together, and what removing it means, as plain values."""
+
+    features: str | int
+    masking: Mapping[str, Any]
+    """A name and its settings."""
+
+    @classmethod
+    def from_json(cls, name: str, parts: Any) -> "StoredProtocol":
+        """The protocol that a plan stores under this name, or the error that says what is wrong."""
+        return cls(
+            features=part_of(parts, "features", str | int, of=f"the protocol {name}"),
+            masking=part_of(parts, "masking", dict[str, Any], of=f"the protocol {name}"),
+        )
+
+
+@dataclass(frozen=True)
 class StoredPlan:
     """All that determines the numbers of an evaluation, as plain values; `Plan.stored` makes it.
 
@@ -60,8 +77,8 @@ class StoredPlan:
     estimators: Mapping[str, EstimatorFacts]
     masking: Mapping[str, Any]
     """What removing a pixel means: a name and its settings."""
-    maskings: Mapping[str, Mapping[str, Any]]
-    """Further ones, by name."""
+    protocols: Mapping[str, StoredProtocol]
+    """Further ones by which the same maps were perturbed, by name."""
     features: str | int
     fractions: tuple[float, ...]
     outputs: tuple[str, ...]
@@ -87,6 +104,38 @@ class StoredPlan:
     def output(self) -> str:
         """What is scored."""
         return self.outputs[0]
+
+    @property
+    def protocol(self) -> str:
+        """The name of the plan's own protocol; the usual masking goes without saying."""
+        masking = str(self.masking["name"])
+        return str(self.features) if masking == "constant" else f"{self.features}+{masking}"
+
+    @property
+    def protocol_names(self) -> dict[str, str]:
+        """The further protocols by the names that people see, none of them twice.
+
+        A masking beside the plan's own removes the same features; features that were named alone, the plan's
+        masking, which goes without saying only if it is the usual one.
+        """
+        shown = {self.protocol: ""}
+        for key, each in self.protocols.items():
+            features = str(each.features)
+            masking = str(each.masking["name"])
+            name = key
+            if key == features and masking != "constant":
+                name = f"{features}+{masking}"
+            elif each.features == self.features and not key.startswith(features):
+                name = f"{features}+{key}"
+            while name in shown:
+                name = f"{name} ({key})"
+            shown[name] = key
+        return {key: name for name, key in shown.items() if key}
+
+    @property
+    def with_own_features(self) -> frozenset[str]:
+        """The further protocols that remove other features than the plan's own."""
+        return frozenset(name for name, each in self.protocols.items() if each.features != self.features)
 
     @cached_property
     def signed(self) -> dict[str, bool]:
@@ -123,10 +172,18 @@ class StoredPlan:
         """The one JSON form: plain values that differ where the numbers would."""
         # What is not said is left out, not null: blocks are found by the text of their plan, and those of
         # earlier versions must be found too.
+        own_features = {
+            name: {"features": each.features, "masking": dict(each.masking)}
+            for name, each in self.protocols.items()
+            if each.features != self.features
+        }
         return {
             "estimators": {name: each.to_json() for name, each in self.estimators.items()},
             "masking": dict(self.masking),
-            "maskings": dict(self.maskings),
+            "maskings": {
+                name: dict(each.masking) for name, each in self.protocols.items() if name not in own_features
+            },
+            **({"protocols": own_features} if own_features else {}),
             "features": self.features,
             **({} if self.segmentation is None else {"segmentation": self.segmentation}),
             "fractions": list(self.fractions),
@@ -147,11 +204,17 @@ class StoredPlan:
         check_type("plan", plan, dict[str, Any])
         estimators = part_of(plan, "estimators", dict[str, dict[str, Any]])
         scores = part_of(plan, "scores", dict[str, dict[str, Any]])
+        features = part_of(plan, "features", str | int)
+        maskings = part_of(plan, "maskings", dict[str, dict[str, Any]])
+        protocols = part_of({"protocols": {}} | plan, "protocols", dict[str, dict[str, Any]])
         return cls(
             estimators={name: EstimatorFacts.from_json(name, each) for name, each in estimators.items()},
             masking=part_of(plan, "masking", dict[str, Any]),
-            maskings=part_of(plan, "maskings", dict[str, dict[str, Any]]),
-            features=part_of(plan, "features", str | int),
+            protocols={
+                **{name: StoredProtocol(features, each) for name, each in maskings.items()},
+                **{name: StoredProtocol.from_json(name, each) for name, each in protocols.items()},
+            },
+            features=features,
             fractions=tuple(part_of(plan, "fractions", list[float])),
             outputs=tuple(part_of(plan, "outputs", list[str])),
             divided=part_of(plan, "divided", dict[str, bool]),
@@ -162,5 +225,5 @@ class StoredPlan:
             segmentation=part_of(plan, "segmentation", str | None),
             targets=part_of({"targets": "predicted"} | plan, "targets", str | int),
             code=part_of({"code": {}} | plan, "code", dict[str, dict[str, Any]]),
-            more=besides(plan, cls),
+            more={key: value for key, value in besides(plan, cls).items() if key != "maskings"},
         )

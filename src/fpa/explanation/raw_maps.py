@@ -135,6 +135,8 @@ class RawMap:
     """Whether it is no explanation but what explanations are compared with: neither signed nor unsigned."""
     input_inside: ClassVar[bool] = False
     """Whether it already contains the input as a factor, so that no name with an `x` exists."""
+    knows_truth: ClassVar[bool] = False
+    """Whether it is made from the true effects of cues, and so needs images that a world made."""
     needs_numbers: ClassVar[bool] = False
     """Whether the maps depend on the numbers of the images in their data set."""
     from_settings: ClassVar[Mapping[str, str]] = {}

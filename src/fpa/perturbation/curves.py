@@ -91,9 +91,10 @@ def perturbation_curves(
     - `targets` [N]: the classes whose logits are followed, by default those predicted on the unmasked images.
     - `seed` fixes, with `indices` [N] (the numbers of the images in their data set, by default 0, 1, ...),
       the order of pixels with equal scores and the noise of the masking.
-    - `features`: what is removed together: "pixels", squares of that many pixels per side, "segments" of each
-      image (about 100 superpixels, or as in "segments:50"), or those of a label map [N, H, W] or [H, W]. A
-      feature's score is the mean of its pixels.
+    - `features`: what is removed together: "pixels", squares of that many pixels per side or of that share of
+      the shorter side of the image, as in "1/8", "segments" of each image (about 100 superpixels, or as in
+      "segments:50"), or those of a label map [N, H, W] or [H, W]. A feature's score is the mean over its
+      pixels.
     - `outputs`: what is followed besides the logit: "centred", "margin", "log_odds", "probability" or
       "accuracy", which is against `labels` [N], or without them the share of images still predicted as the
       target.

@@ -62,9 +62,9 @@ class Pixels:
 
 
 Features = str | int | Tensor | Pixels
-"""What is removed together: "pixels", squares of so many pixels a side, "segments" of each image (about 100,
-or as in "segments:50"; at 32 px far fewer: "segments:30" gives 4 to 20), the segments of a label map, or what
-`features_of` made of one of these."""
+"""What is removed together: "pixels", squares of so many pixels a side, or of that share of the image's
+shorter side, as in "1/8", "segments" of each image (about 100, or as in "segments:50"; at 32 px far fewer:
+"segments:30" gives 4 to 20), the segments of a label map, or what `features_of` made of one of these."""
 
 
 class Segments(Pixels):
@@ -145,6 +145,8 @@ def features_of(features: Features, images: Tensor) -> Pixels:
         return features
     if count := segment_count(features):
         return Segments(images, segmented(images, count), alike=False)
+    if divisor := side_divisor(features):
+        features = patch_side(divisor, min(height, width))
     if isinstance(features, str):
         return Pixels(images)
     if isinstance(features, int):
@@ -168,22 +170,57 @@ def segment_count(features: Features) -> int | None:
     >>> segment_count("segments"), segment_count("segments:50"), segment_count("pixels"), segment_count(16)
     (100, 50, None, None)
     """
-    if not isinstance(features, str) or features == "pixels":
+    if not isinstance(features, str) or features == "pixels" or side_divisor(features):
         return None
     word, colon, count = features.partition(":")
     if word != "segments" or (colon and not (count.isdecimal() and len(count) < 9)):
-        known = '"pixels", a patch size, "segments", "segments:50" or a label map'
+        known = '"pixels", a patch size in pixels or as in "1/8", "segments", "segments:50" or a label map'
         raise InputError(f"features must be {known}, got {features!r}")
     at_least("the number of segments", wanted := int(count or USUAL_SEGMENTS), 2)
     return wanted
 
 
+def side_divisor(features: Features) -> int | None:
+    """How many patches fit along the shorter side, where their size is a share of it; else None.
+
+    >>> side_divisor("1/8"), side_divisor("pixels"), side_divisor(4)
+    (8, None, None)
+    """
+    if not isinstance(features, str) or not features.startswith("1/"):
+        return None
+    divisor = features.removeprefix("1/")
+    if not (divisor.isdecimal() and len(divisor) < 9 and int(divisor) >= 2):
+        raise InputError(f"patches must be a share of the side as in 1/8, 1/2 at most, got {features!r}")
+    return int(divisor)
+
+
+def patch_side(divisor: int, side: int) -> int:
+    """The side of patches in pixels, at least one."""
+    if divisor > side:
+        raise InputError(f"patches of 1/{divisor} of {side} pixels would be smaller than a pixel")
+    return max(1, round(side / divisor))
+
+
+def segments_can_be_found() -> bool:
+    """Whether the package that finds segments is installed."""
+    try:
+        import skimage.segmentation  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def check_segmentation() -> None:
+    """Refuse segments where the package that finds them is not installed."""
+    if not segments_can_be_found():
+        raise InputError("segments need scikit-image: pip install 'fpa[segments]'")
+
+
 def segmented(images: Tensor, count: int) -> Tensor:
     """Label maps [N, H, W] of about `count` segments of every image: SLIC superpixels of its own colours."""
-    try:
-        from skimage.segmentation import slic
-    except ImportError as error:
-        raise InputError("segments need scikit-image: pip install 'fpa[segments]'") from error
+    check_segmentation()
+    from skimage.segmentation import slic
+
     values = images.double().nan_to_num(0, 0, 0)
     low = values.amin((1, 2, 3), keepdim=True)
     high = values.amax((1, 2, 3), keepdim=True)

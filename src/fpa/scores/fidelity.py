@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
+import numpy.typing as npt
 
 from fpa.errors import InputError, counted, unknown
 from fpa.notes import Kind, Note, Severity
 from fpa.showing import clause
 from fpa.statistics import intervals
 from fpa.statistics.intervals import Areas, Arrayish, Bools, Floats, Integers, Normalise, floats, half_width
+from fpa.statistics.skewness import outwards, shift_of_limits
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -33,7 +35,8 @@ class Fidelity(Areas):
     - `area_mean_then_divide` $A' = \operatorname{mean}(b_i) / \bar u$ with $b_i$ the area without division
       and $u_i$ the unmasked output; its interval: $1.96 \operatorname{sd}(b_i - A' u_i) / (\bar u \sqrt n)$.
 
-    Under 30 images Student's t stands in for 1.96; intervals are NaN when a single image is used.
+    Under 30 images Student's t stands in for 1.96, from 100 on a larger number where values are much skewed
+    (`statistics.skewness`); intervals are NaN when a single image is used.
     `area_robust` is the mean of $d_i$ without the lowest and the highest 5 % of the images. The arrays hold
     all N images in the order given, so that estimators can be compared image by image.
     """
@@ -181,7 +184,8 @@ class Fidelity(Areas):
     def bootstrap(self, draws: int = 1000, *, level: float = 0.95, seed: int = 0) -> tuple[float, float]:
         """Percentile interval (low, high) of A from resampling the images used; a seed gives one answer.
 
-        NaN under 100 images, where it would be too narrow; `interval` holds for fewer, too.
+        NaN under 100 images, where it would be too narrow; `interval` holds for fewer, too. Areas that are
+        much skewed lengthen both sides of it as they lengthen `interval`: resampling does not see them.
 
         >>> curves = np.linspace(np.full(100, 3.0), np.zeros(100), 5, axis=1)
         >>> Fidelity.from_curves(curves, curves, np.linspace(0, 1, 5)).bootstrap()
@@ -192,7 +196,10 @@ class Fidelity(Areas):
         intervals.check_level(level)
         if areas.size < intervals.FEWEST_RESAMPLED:
             return math.nan, math.nan
-        return intervals.percentile_ends(intervals.resampled_means(areas[None], draws, seed)[:, 0], level)
+        means = intervals.resampled_means(areas[None], draws, seed)[:, 0]
+        low, high = intervals.percentile_ends(means, level)
+        longer = float(outwards(1.96, shift_of_limits(areas))) / 1.96
+        return self.area - longer * (self.area - low), self.area + longer * (high - self.area)
 
     def __str__(self) -> str:
         half = f" ± {self.interval:.2f}" if math.isfinite(self.interval) else ""
@@ -220,6 +227,19 @@ def common_images(*unmasked: Arrayish) -> Bools:
     return usable
 
 
+def small_outputs(unmasked: npt.NDArray[np.floating[Any]], among: Bools) -> Bools:
+    """The images, bool [N], whose unmasked output [N] is under a tenth of the median of those `among`.
+
+    A curve divided by nearly nothing swings by itself, and a few of them can carry a mean.
+
+    >>> small_outputs(np.array([5.0, 0.4, 6.0, -1.0]), np.array([True, True, True, False]))
+    array([False,  True, False,  True])
+    """
+    if not among.any():
+        return np.zeros(len(unmasked), dtype=bool)
+    return np.asarray(unmasked < 0.1 * np.median(unmasked[among]))
+
+
 class _Summary(TypedDict):
     """The fields of `Fidelity` that are statistics of the images used."""
 
@@ -241,8 +261,7 @@ def _summary(mif: Floats, lif: Floats, unmasked: Floats, scale: Floats, normalis
     # d_i of the formulas: both curves of an image share its difficulty, which drops out of the difference.
     difference = lif - mif
     mean = float(difference.mean())
-    # An image that starts near 0 is divided by near 0, and a few of them can carry the mean.
-    small = (unmasked < 0.1 * np.median(unmasked)) & (normalise == "each")
+    small = small_outputs(unmasked, np.ones(len(unmasked), dtype=bool)) & (normalise == "each")
     # A' divides once, by the mean: `scale` takes the division of each image back.
     mean_unmasked = float(unmasked.mean()) if unmasked.mean() > 0 else math.nan
     ratio_mif = float((scale * mif).mean()) / mean_unmasked

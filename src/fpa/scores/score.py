@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 import torch
 from torch import Tensor
 
-from fpa.data.blocks import Maker
 from fpa.engine.engine import Engine
 from fpa.engine.tasks import Model, Task
 from fpa.errors import InputError, unknown
@@ -80,8 +79,6 @@ class Block:
     """[K]: of the features, as they were asked for; those of the curves are exact."""
     features: Any = "pixels"
     """What is removed together along the curves."""
-    maker: Maker | None = None
-    """What made the images, where a world did."""
     explained: Task | None = None
     """The same with the engine that is explained, where that is another one."""
     known_raw_maps: dict[str, Tensor] | None = None
@@ -118,7 +115,7 @@ class Block:
         kept = [
             self.estimators,
             self._shared,
-            *(each for task in tasks for each in (task.engine, task.masking)),
+            *(each for task in tasks for each in (task.engine, task.masking, task.maker, task._found)),
         ]
         return copy.deepcopy(self, {id(each): each for each in kept})
 
@@ -211,6 +208,13 @@ class Score(ABC):
         It is asked for after the values; None where values of different models can be compared as they are.
         """
         return None
+
+    def image_facts(self, block: Block) -> Mapping[str, Tensor]:
+        """What it knows of the images besides the values, [N] by name; stored beside them, once an image.
+
+        It is asked for after the values.
+        """
+        return {}
 
     def missing(self, given: Given) -> str | None:
         """Why it cannot be computed, as the end of a sentence that begins with its name; None if it can."""

@@ -4,67 +4,18 @@ Only for images of a world, which can be made again with cues left out: see `fpa
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-import torch
 from torch import Tensor
 
-from fpa.engine import Work
-from fpa.engine.outputs import OUTPUTS
 from fpa.engine.tasks import Task
-from fpa.errors import InputError
+from fpa.explanation.true_maps import EFFECTS_ON, effects_of, part_effects_of, scenes_of
 from fpa.scores.score import Block, Given, Passes, Score, register
-from fpa.worlds.effects import REDRAWS, part_effects, true_effects
-from fpa.worlds.scenes import Scenes
+from fpa.worlds.effects import REDRAWS
 from fpa.worlds.truth import truth, truth_of_parts
 
 _SETTINGS = 12
 """Of the cues of a scene: their mean over scenes of `cues`, (3/2)^6, rounded up."""
-_OUTPUTS = ("centred", "log_odds")
-"""What effects are of, in the order of their last dimension."""
-
-
-def scenes_of(block: Block) -> Scenes:
-    """The scenes that the images of a block are of, once they have been made again."""
-    assert block.maker is not None
-    task = block.task
-    scenes: Scenes = block.maker.world.test_scenes(task.indices, task.images.device)
-    again = block.maker.normalised(scenes.render()).to(task.images)
-    # Normalised images of one device and another differ by roundings; other images do by far more.
-    other = (again - task.images).abs().flatten(1).amax(1) > 1e-3
-    if other.any():
-        number = task.indices[int(other.nonzero()[0])]
-        world = type(block.maker.world).__name__
-        raise InputError(f"the world {world} does not make image {number} again as it is: has it changed?")
-    return scenes
-
-
-def passes_through(block: Block, name: str) -> Callable[[Tensor, Callable[[int, int], Tensor]], Tensor]:
-    """Runs images of scenes through the model that is explained, for `fpa.worlds.effects`.
-
-    What comes back are outputs of the class explained, float64 [M, 2], in the order of `_OUTPUTS`.
-    """
-    assert block.maker is not None
-    normalised = block.maker.normalised
-    task: Task = block.explained or block.task
-    labels = block.truth
-
-    def run(scene: Tensor, rows: Callable[[int, int], Tensor]) -> Tensor:
-        shape = (len(scene), len(_OUTPUTS))
-        values = torch.empty(shape, dtype=torch.float64, device=task.images.device)
-
-        def images(start: int, stop: int) -> Tensor:
-            return task.engine.images(normalised(rows(start, stop)))
-
-        def take(start: int, stop: int, logits: Tensor) -> None:
-            which = scene[start:stop]
-            for place, output in enumerate(_OUTPUTS):
-                values[start:stop, place] = OUTPUTS[output](logits, task.targets[which], labels[which])
-
-        task.engine.logits([Work(len(scene), images, take, name=lambda start: name)])
-        return values
-
-    return run
 
 
 class OfScenes(Score):
@@ -75,12 +26,13 @@ class OfScenes(Score):
     needs = frozenset({"world", "forwards"})
 
     @abstractmethod
-    def value(self, block: Block, maps: Tensor, scenes: Scenes) -> Tensor:
-        """The values [N] of maps [N, H, W]."""
+    def value(self, task: Task, maps: Tensor) -> Tensor:
+        """The values [N] of maps [N, H, W] of the images of a task."""
 
     def __call__(self, block: Block) -> Mapping[str, Tensor]:  # noqa: D102
-        scenes: Scenes = block.shared("scenes", lambda: scenes_of(block))
-        return {name: self.value(block, maps, scenes) for name, maps in block.maps.items()}
+        # Of the model that is explained, whoever judges.
+        task = block.explained or block.task
+        return {name: self.value(task, maps) for name, maps in block.maps.items()}
 
 
 class Truth(OfScenes):
@@ -100,10 +52,20 @@ class Truth(OfScenes):
     def passes(self, given: Given) -> Passes:  # noqa: D102
         return Passes(forwards=_SETTINGS * (1 + REDRAWS), shared="effects")
 
-    def value(self, block: Block, maps: Tensor, scenes: Scenes) -> Tensor:  # noqa: D102
-        effects = block.shared("effects", lambda: true_effects(scenes, passes_through(block, self.name)))
-        wanted = effects.shapley[..., _OUTPUTS.index(self.output)]
-        return truth(maps, scenes, wanted, background=self.background, signed=self.signed)
+    def value(self, task: Task, maps: Tensor) -> Tensor:  # noqa: D102
+        wanted = effects_of(task).shapley[..., EFFECTS_ON.index(self.output)]
+        return truth(maps, scenes_of(task), wanted, background=self.background, signed=self.signed)
+
+    def image_facts(self, block: Block) -> Mapping[str, Tensor]:
+        """How many cues there are, how far a truth may be off, and what no sum of effects explains."""
+        task = block.explained or block.task
+        effects = effects_of(task)
+        place = EFFECTS_ON.index(self.output)
+        return {
+            "cues": scenes_of(task).cues.sum(1),
+            f"{self.output}_noise": effects.noise()[:, place],
+            f"{self.output}_interaction": effects.interaction[:, place],
+        }
 
 
 class TruthOfCues(Truth):
@@ -139,9 +101,9 @@ class TruthOfParts(OfScenes):
     def passes(self, given: Given) -> Passes:  # noqa: D102
         return Passes(forwards=2 * _SETTINGS, shared="effects of parts")
 
-    def value(self, block: Block, maps: Tensor, scenes: Scenes) -> Tensor:  # noqa: D102
-        effects = block.shared("parts", lambda: part_effects(scenes, passes_through(block, self.name)))
-        return truth_of_parts(maps, scenes, effects[..., 0])
+    def value(self, task: Task, maps: Tensor) -> Tensor:  # noqa: D102
+        effects = part_effects_of(task)[..., EFFECTS_ON.index("centred")]
+        return truth_of_parts(maps, scenes_of(task), effects)
 
 
 register(Truth())

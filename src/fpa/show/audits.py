@@ -18,13 +18,12 @@ from fpa.auditing.rule import (
     criteria,
     judge,
     most_opposite,
-    ranking_kept,
     stops,
 )
 from fpa.auditing.verdict import Audit
 from fpa.errors import in_percent, percent
 from fpa.notes import Kind
-from fpa.show import rivals, words
+from fpa.show import protocols, rivals, words
 from fpa.show.names import estimator_name
 from fpa.show.words.reader import output_name, short_output_name
 from fpa.statistics import Estimate
@@ -67,6 +66,7 @@ def terminal(audit: Audit) -> Iterator[RenderableType]:
     if lines := list(rows(audit)):
         yield Text()
         yield _table(lines, names, audit.evidence.used)
+    yield from _by_protocol(audit)
     beaten = rivals.outcomes(audit.beats, audit.model_free, names)  # the page says how it was tested
     yield Text("\n" + "\n".join(beaten))
     yield Text()
@@ -75,6 +75,31 @@ def terminal(audit: Audit) -> Iterator[RenderableType]:
         yield Padding.indent(Text(sentence), 2)
     if audit.command:
         yield Padding.indent(Text(audit.command, style="bold"), 4)
+
+
+def _by_protocol(audit: Audit) -> Iterator[RenderableType]:
+    """What the rule would say by every protocol, and which contradicts itself least."""
+    lines = list(protocols.rows(audit))
+    if not lines:
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column("the same maps by")
+    for title in ("opposite order", "verdict", "kept", "ranking", "passes"):
+        right = title not in ("verdict", "ranking")
+        table.add_column(title, justify="right" if right else "left", no_wrap=True)
+    for row in lines:
+        cells = [
+            Text(f"{row.name}, judged" if row.judged else row.name),
+            Text(row.opposite),
+            Text(row.verdict, style=_COLOURS[row.verdict]),
+            Text(row.kept),
+            Text(row.ranking),
+            Text(row.cost),
+        ]
+        table.add_row(*cells)
+    yield Text()
+    yield table
+    yield from map(Text, protocols.consistent(audit))
 
 
 def _table(lines: list[Row], names: dict[str, str], used: int) -> Table:
@@ -108,7 +133,7 @@ def rows(audit: Audit) -> Iterator[Row]:
     yield Row("MIF against LIF", "surely in opposite order", f"{evidence.contradictions}", "")
     if evidence.correlation is not None:
         yield Row("MIF against LIF", "rank correlation, all", *_correlation(evidence.correlation))
-    yield from _random_masking(evidence, audit.maskings[1:])
+    yield from _random_masking(evidence)
     for name, rise in evidence.rise.items():
         word = "unclear"
         if rise.low > 0:
@@ -116,9 +141,6 @@ def rows(audit: Audit) -> Iterator[Row]:
         elif rise.high < 0:
             word = "falls"
         yield Row(f"LIF over the first {MASKED[0]} %", name, *_shares(rise, "+"), state=word)
-    for name, agreement in evidence.agreement.items():
-        word = {"good": "survives", "bad": "differs", "unclear": "unclear"}[ranking_kept(evidence, name)]
-        yield Row("Ranking, other maskings", name, *_correlation(agreement), state=word)
 
 
 def _judged(group: str, evidence: Evidence) -> Iterator[Row]:
@@ -166,12 +188,10 @@ def _beside(evidence: Evidence) -> Iterator[Row]:
     yield Row(group, "offset of the head", percent(evidence.offset), "")
 
 
-def _random_masking(evidence: Evidence, others: tuple[str, ...]) -> Iterator[Row]:
-    """What random masking leaves of the output, under the `others` too, and of the accuracy."""
+def _random_masking(evidence: Evidence) -> Iterator[Row]:
+    """What random masking leaves of the output and of the accuracy."""
     kept = f"{short_output_name(evidence.output)} kept"
     shares = {f"{kept}, {share} % masked": evidence.kept[share] for share in MASKED[1:]}
-    for name in others:
-        shares[f"{kept}, {MASKED[0]} % {name}"] = evidence.kept_by_masking[name]
     right = "same class" if evidence.accuracy is None else "accuracy"
     shares |= {f"{right}, {share} % masked": found for share, found in evidence.right.items()}
     for name, found in shares.items():

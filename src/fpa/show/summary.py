@@ -119,7 +119,8 @@ def pairs_counted(results: Results) -> tuple[str, int]:
 def removed_unit(results: Results) -> str:
     """What is removed: "pixels", "patches" or "segments"."""
     features = str(results.first.description.plan.features)
-    return "patches" if features.isdecimal() else features.partition(":")[0]
+    in_patches = features.isdecimal() or "/" in features
+    return "patches" if in_patches else features.partition(":")[0]
 
 
 def removed(results: Results) -> list[str]:
@@ -129,11 +130,10 @@ def removed(results: Results) -> list[str]:
     if unit == "segments":
         what = f"about {features.partition(':')[2]} segments (SLIC superpixels) of each image"
         return [f"The features removed are not single pixels but {what}; small ones have far fewer."]
-    return (
-        [f"Patches of {features} x {features} pixels are removed, not single pixels."]
-        if unit == "patches"
-        else []
-    )
+    if unit != "patches":
+        return []
+    size = f"{features} x {features} pixels" if features.isdecimal() else f"{features} of the image's side"
+    return [f"Patches of {size} are removed, not single pixels."]
 
 
 def warned(results: Results) -> list[str]:

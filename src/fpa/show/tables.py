@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -12,7 +12,8 @@ from fpa.auditing.rule import FEWEST_IMAGES
 from fpa.errors import counted, percent, printable
 from fpa.evaluation.rankings import tied, worse_than_best
 from fpa.evaluation.result import Result, Results
-from fpa.show import rivals, scope, summary, words
+from fpa.show import protocols, rivals, scope, summary, words
+from fpa.show.cells import Cell, Column, Line
 from fpa.show.names import estimator_names, model_name
 from fpa.show.rendering import rendered
 
@@ -38,6 +39,7 @@ def notes(results: Results) -> list[str]:
         "significantly better than every other explanation; =: the best and those that cannot be ordered "
         "against it (paired tests over images, Holm-corrected over all pairs).",
         *scope.sentences(results),
+        *protocols.sentences(results),
         *summary.explained_class(results),
         *summary.judges(results),
         *summary.warned(results),
@@ -56,6 +58,7 @@ def brief_notes(results: Results, *, scores: bool) -> list[str]:
         f"A: {_area(results)}, ± half of its 95 % interval. Bold: significantly better than all others; =: "
         "cannot be ordered against the best.",
         *scope.sentences(results, scope.IN_A_TERMINAL),
+        *protocols.sentences(results),
         *summary.explained_class(results),
         *summary.judges(results),
         *summary.warned(results),
@@ -121,6 +124,7 @@ def results_table(results: Results) -> "pd.DataFrame":
                 "published_area": published,
                 "difference": None if published is None else fidelity.area - published,
             }
+            row |= protocols.columns(model, estimator)
             for score, values in scores.items():
                 row[f"score_{score}"], row[f"score_{score}_interval"] = values[estimator]
                 row[f"score_{score}_p"] = worse[score].get(estimator)
@@ -244,47 +248,6 @@ def comparison(several: Sequence[Results]) -> Group:
     return Group(*parts)
 
 
-class Cell(NamedTuple):
-    """What a table says in one place, and whether it is the best of its column."""
-
-    value: str
-    half: str = ""
-    """Half of its interval, if it has one."""
-    best: bool = False
-    """Significantly better than every other explanation: bold."""
-    tied: bool = False
-    """The best, or not to be ordered against it, where no one is alone: marked with an equals sign."""
-    ends: str = ""
-    """Both ends of its interval, of a share, where it is not symmetric."""
-
-    @property
-    def text(self) -> str:
-        """The value with its interval."""
-        if self.ends:
-            return f"{self.value} ({self.ends})"
-        return f"{self.value} ± {self.half}" if self.half else self.value
-
-    @property
-    def marked(self) -> str:
-        """The text with its mark."""
-        return f"{self.text} =" if self.tied else self.text
-
-
-class Column(NamedTuple):
-    """A column of a table, whatever the table is written in."""
-
-    title: str
-    cells: dict[str, Cell]
-    """By estimator."""
-    facts: dict[str, str]
-    """What is above the estimators: the accuracy, ..."""
-    model: str | None = None
-    """None where it is of the paper, or of no model."""
-
-
-Line = tuple[str, str, list[Cell]]
-
-
 def _sheets(results: Results) -> list[tuple[str, list[Column]]]:
     """The tables to write, with their headings: models side by side, or the scores of a single one."""
     areas = []
@@ -311,10 +274,10 @@ def _sheets(results: Results) -> list[tuple[str, list[Column]]]:
             (f"{key}{summary.over_unit([results], key)} ({summary.direction(titles[key])})", columns)
             for key, columns in scores.items()
         ]
-        return [("A" if scores else "", areas), *further]
+        return [("A" if scores else "", areas), *further, *protocols.sheets(results)]
     areas[0] = areas[0]._replace(title="A")
     areas += [column._replace(title=score) for score, (column,) in scores.items()]
-    return [(model_name(results.first.name), areas)]
+    return [(model_name(results.first.name), areas), *protocols.sheets(results)]
 
 
 def _narrow(sheets: list[tuple[str, list[Column]]]) -> Iterator[tuple[str, list[Column]]]:

@@ -90,14 +90,17 @@ def areas_by_masking(audit: Audit) -> Figure:
     figure = Figure(figsize=(_WIDTH, 0.9 + 0.27 * len(names)))
     axis = figure.subplots()
     axis.axvline(0, color=style.GREY, linewidth=0.8, zorder=0)
-    for place, (masking, areas) in enumerate(audit.areas.items()):
-        shift = (place - (len(audit.areas) - 1) / 2) * 0.19
-        values = [areas[name] for name in names]
+    # More than other maskings would hide each other: what other features change, the table says.
+    shown_areas = {masking: audit.areas[masking] for masking in audit.maskings if masking in audit.areas}
+    for place, (masking, areas) in enumerate(shown_areas.items()):
+        shift = (place - (len(shown_areas) - 1) / 2) * 0.19
+        places = [row for row, name in enumerate(names) if name in areas]
+        values = [areas[names[row]] for row in places]
         below = [each.value - each.low for each in values]
         above = [each.high - each.value for each in values]
         axis.errorbar(
             [each.value for each in values],
-            [row + shift for row in range(len(names))],
+            [row + shift for row in places],
             xerr=[below, above],
             fmt=_MASKING_MARKERS[place % len(_MASKING_MARKERS)],
             color=COLOURS[_MASKING_COLOURS[place % len(_MASKING_COLOURS)]],
@@ -111,7 +114,7 @@ def areas_by_masking(audit: Audit) -> Figure:
     axis.grid(axis="x", color=style.PALE, linewidth=0.6)
     axis.set_axisbelow(True)
     axis.set(ylim=(len(names) - 0.5, -0.5), xlabel="Fidelity A in percent")
-    figure.legend(loc="outside upper center", ncols=min(len(audit.areas), 4), fontsize=8, columnspacing=1)
+    figure.legend(loc="outside upper center", ncols=min(len(shown_areas), 4), fontsize=8, columnspacing=1)
     return figure
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fpa.auditing import rule
 from fpa.auditing.verdict import Audit
+from fpa.show import protocols
 from fpa.show.audits import Row, rows
 from fpa.show.names import estimator_name
 from fpa.show.rendering import rendered, write_page
@@ -40,13 +41,22 @@ def write_audit(audit: Audit, path: str | Path) -> Path:
         figures=figures,
         groups=_groups(audit),
         names=_names(audit),
+        protocols=list(protocols.rows(audit)),
+        consistent=protocols.consistent(audit),
     )
     return write_page(path, page)
 
 
 def audit_fragment(audit: Audit) -> str:
     """The verdict with its evidence as HTML for a notebook, in the notebook's own style."""
-    return rendered("audit-notebook.html.jinja", audit=audit, groups=_groups(audit), names=_names(audit))
+    return rendered(
+        "audit-notebook.html.jinja",
+        audit=audit,
+        groups=_groups(audit),
+        names=_names(audit),
+        protocols=list(protocols.rows(audit)),
+        consistent=protocols.consistent(audit),
+    )
 
 
 def _groups(audit: Audit) -> dict[str, list[Row]]:

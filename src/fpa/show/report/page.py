@@ -9,7 +9,7 @@ from fpa.evaluation.rankings import best, rank_correlations, worse_than_best
 from fpa.evaluation.result import Result, Results
 from fpa.notes import Kind, Note
 from fpa.progress import duration
-from fpa.show import rivals, scope, summary, words
+from fpa.show import protocols, rivals, scope, summary, words
 from fpa.show.families import estimator_rows, symbols
 from fpa.show.figures import histories, inline_svg, perturbation_curves, training_history
 from fpa.show.names import estimator_looks, estimator_names, model_looks, model_name
@@ -69,6 +69,8 @@ def write_report(results: Results, path: str | Path, command: str | None = None)
         disagreements=_disagreements(results),
         notes=_notes(results),
         rivals=rivals.beaten(results),
+        by_protocol=protocols.sheets(results),
+        consistent=protocols.sentences(results),
         model_looks=model_looks(models),
         estimator_looks=estimator_looks(results),
         curves={title: Markup(drawing) for title, drawing in _curves(results).items()},

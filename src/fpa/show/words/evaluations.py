@@ -78,6 +78,15 @@ def _score_left_out(reader: Reader, *, score: str, reason: str) -> str:
     return f"left out: the score {score} {reason}"
 
 
+def _protocol_left_out(reader: Reader, *, protocol: str, why: str, features: int = 0, needed: int = 0) -> str:
+    reasons = {
+        "no scikit-image": "needs scikit-image (pip install 'fpa[segments]')",
+        "single pixels": "would remove single pixels of images of this size",
+        "few features": f"makes {features} pieces of an image of this size: at least {needed} are needed",
+    }
+    return f"left out: the protocol {protocol} {reasons[why]}"
+
+
 def _other_masking(reader: Reader, *, trained: Mapping[str, object], evaluated: Mapping[str, object]) -> str:
     # The name alone tells two kinds apart; of the same kind the settings differ.
     alike = trained["name"] == evaluated["name"]
@@ -124,6 +133,7 @@ PHRASES: dict[Kind, Phrase] = {
     Kind.PASSES_OF_SCORES: _passes_of_scores,
     Kind.TAKEN_FOR_UNSIGNED: _taken_for_unsigned,
     Kind.SCORE_LEFT_OUT: _score_left_out,
+    Kind.PROTOCOL_LEFT_OUT: _protocol_left_out,
     Kind.OTHER_MASKING: _other_masking,
     Kind.DOUBTFUL_CLASSES: _doubtful_classes,
     Kind.OFFSET_MATTERS: _offset_matters,

@@ -40,7 +40,8 @@ def _little_change(
 
 def _too_few_images(reader: Reader, *, images: int, used: int, needed: int) -> str:
     left = images - used
-    why = f" ({left} of {images} have no finite curves or no positive output)" if left else ""
+    lacking = "no finite curves, or an output that is not positive or under a tenth of the median"
+    why = f" ({left} of {images} have {lacking})" if left else ""
     return f"too few images: {used} could be used{why}, at least {needed} are needed"
 
 
@@ -86,6 +87,14 @@ def _chance_unknown(reader: Reader, *, labels: int) -> str:
     return f"the accuracy was not compared with chance: {why}"
 
 
+def _small_not_judged(reader: Reader, *, small: int, images: int, output: str) -> str:
+    have = "has" if small == 1 else "have"
+    return (
+        f"{small} of {images} images {have} a {output_name(output)} under a tenth of the median, and curves "
+        "that are divided by it swing by themselves: the verdict is without them"
+    )
+
+
 def _other_output(reader: Reader, *, output: str, centred_verdict: str | None) -> str:
     judged = f"what is judged here is the {output_name(output)}; the limits are those of the centred logit"
     if centred_verdict is None:
@@ -100,9 +109,9 @@ def _raw_logit_differs(reader: Reader, *, verdict: str, offset: float) -> str:
     )
 
 
-def _other_maskings_differ(reader: Reader, *, judged: str, others: Sequence[str]) -> str:
-    differ = f"under {listed(others)} the ranking of the estimators may be different"
-    return f"the verdict holds for the masking {judged}: {differ}"
+def _other_protocols_differ(reader: Reader, *, judged: str, others: Sequence[str]) -> str:
+    differ = f"by {listed(others)} the ranking of the estimators may be different"
+    return f"the verdict holds for the protocol {judged}: {differ}"
 
 
 PHRASES: dict[Kind, Phrase] = {
@@ -114,7 +123,8 @@ PHRASES: dict[Kind, Phrase] = {
     Kind.AGREEING_BY_CHANCE: _agreeing_by_chance,
     Kind.OUTPUT_KEPT: _output_kept,
     Kind.CHANCE_UNKNOWN: _chance_unknown,
+    Kind.SMALL_NOT_JUDGED: _small_not_judged,
     Kind.OTHER_OUTPUT: _other_output,
     Kind.RAW_LOGIT_DIFFERS: _raw_logit_differs,
-    Kind.OTHER_MASKINGS_DIFFER: _other_maskings_differ,
+    Kind.OTHER_PROTOCOLS_DIFFER: _other_protocols_differ,
 }

@@ -1,0 +1,50 @@
+"""The words for protocols: what is removed together, and how consistent they are."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fpa.notes import Kind
+from fpa.show.words.reader import Phrase, Reader
+
+
+def in_words(features: str | int, masking: str) -> str:
+    """A protocol for people who do not know its name; the usual masking goes without saying.
+
+    >>> in_words("1/8", "constant"), in_words("segments:50", "blur"), in_words(4, "constant")
+    ('patches of 1/8 of the side', 'about 50 segments (blur)', 'patches of 4 pixels')
+    """
+    name = str(features)
+    what = "pixels"
+    if name.startswith("segments:"):
+        what = f"about {name.partition(':')[2]} segments"
+    elif name != "pixels":
+        size = f"{name} of the side" if "/" in name else f"{name} pixels"
+        what = f"patches of {size}"
+    return what if masking == "constant" else f"{what} ({masking})"
+
+
+def in_opposite_order(low: int, high: int) -> str:
+    """How many pairs are in opposite order: from those that surely are to all but those that surely agree.
+
+    >>> in_opposite_order(15, 17), in_opposite_order(0, 0)
+    ('15 to 17', '0')
+    """
+    return f"{low}" if low == high else f"{low} to {high}"
+
+
+def _by_protocol(reader: Reader, *, own: Mapping[str, Any], fewest: Mapping[str, Any] | None) -> str:
+    only = "this shows how far a protocol agrees with itself, not whether it is right"
+    first = own if fewest is None else fewest
+    start = (
+        f"by {in_words(first['features'], first['masking'])} MIF and LIF rank "
+        f"{in_opposite_order(first['low'], first['high'])} of {first['pairs']} signed-unsigned pairs in "
+        "opposite order"
+    )
+    if fewest is None:
+        return f"{start}, by no other protocol fewer; {only}"
+    of = "" if own["pairs"] == fewest["pairs"] else f" of {own['pairs']}"
+    mine = f"by {in_words(own['features'], own['masking'])} {in_opposite_order(own['low'], own['high'])}{of}"
+    return f"{start}, {mine}; {only}"
+
+
+PHRASES: dict[Kind, Phrase] = {Kind.BY_PROTOCOL: _by_protocol}

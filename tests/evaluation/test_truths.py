@@ -1,0 +1,100 @@
+"""How often protocols prefer the worse map: counted pair by pair from the curves."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import fpa
+from fpa import InputError
+from fpa.evaluation.truths import asked, judged_maps
+from fpa.statistics.preferences import ladder_pairs
+from fpa.worlds import Cues
+
+NAMES = [
+    "ig_sum",
+    "vg_abs",
+    "random",
+    "true:flat",
+    "true:noise-1",
+    "true:noise-4",
+    "true:vg",
+    "true:sign_lost-1",
+]
+
+
+@pytest.fixture(scope="module")
+def result():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 6, 5, 3), nn.ReLU(), nn.Flatten(), nn.Linear(6 * 16, 3)).eval()
+    data = Cues(size=16, train_images=8, test_images=20)(fpa.data.DataRequest("small"))
+    return fpa.evaluate(
+        model,
+        data,
+        NAMES,
+        settings=fpa.Settings(ig_steps=3),
+        scores=["truth", "truth_parts"],
+        outputs=["centred"],
+        protocols=["1/4", "segments:30+mean"],
+        points=5,
+        examples=0,
+        progress=False,
+    )
+
+
+def counted(result, curves, side):
+    """The error by loops over images and pairs."""
+    evaluation = result.evaluation
+    by_image = []
+    for image, noise in enumerate(evaluation.image_facts["centred_noise"]):
+        wrong = []
+        for one, two in combinations(NAMES, 2):
+            gap = evaluation.values["truth"][one][image] - evaluation.values["truth"][two][image]
+            if not abs(gap) > noise:  # also where there is none
+                continue
+            scores = []
+            for name in (one, two):
+                x = [curves.fractions, curves.fractions]
+                if curves.shares_mif:
+                    x = [curves.shares_mif[name][image], curves.shares_lif[name][image]]
+                mif = np.trapezoid(curves.mif[name][image].astype(float), x[0])
+                lif = np.trapezoid(curves.lif[name][image].astype(float), x[1])
+                scores.append({"A": lif - mif, "MIF": -mif, "LIF": lif}[side])
+            preferred = scores[0] - scores[1]
+            wrong.append(0.5 if preferred == 0 else float((preferred > 0) != (gap > 0)))
+        if wrong:
+            by_image.append(np.mean(wrong))
+    return np.mean(by_image)
+
+
+@pytest.mark.parametrize("side", ["A", "MIF", "LIF"])
+def test_errors_are_those_of_loops(result, side):
+    found = judged_maps(result).errors()
+    evaluation = result.evaluation
+    for protocol, curves in {"pixels": evaluation, **evaluation.under}.items():
+        assert found.errors[asked(protocol, side)] == pytest.approx(counted(result, curves, side), abs=1e-12)
+
+
+def test_ladders_and_signs_of_maps(result):
+    maps = judged_maps(result)
+    pairs = ladder_pairs(maps.ladders).tolist()
+    named = [(maps.names[one], maps.names[two]) for one, two in pairs]
+    assert named == [
+        ("true:flat", "true:noise-1"),
+        ("true:flat", "true:noise-4"),
+        ("true:flat", "true:sign_lost-1"),
+        ("true:noise-1", "true:noise-4"),
+    ]
+    unsigned = {name for name, signed in zip(maps.names, maps.signed, strict=True) if not signed}
+    assert unsigned == {"vg_abs", "random", "true:sign_lost-1"}
+
+
+def test_truth_of_parts_has_no_noise(result):
+    assert not judged_maps(result, "truth_parts").noise.any()
+
+
+def test_a_result_without_truth_is_refused(result):
+    with pytest.raises(InputError, match="has no score truth_cues"):
+        judged_maps(result, "truth_cues")

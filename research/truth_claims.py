@@ -1,0 +1,198 @@
+"""What the errors of evaluations say of each claim: supported, refuted or open.
+
+    python research/truth_claims.py --tables docs/results/truth
+
+Reads the tables of research/truth_tables.py and writes `claims.csv`. A claim is that the error falls from one
+way of judging maps to another. Its reduction is taken seed by seed; it is *supported* if the 95 % t interval
+over seeds lies wholly above 2 points, *refuted* if wholly below, else *open*. One that is not read alike with
+`truth` and with `truth_cues` (and, where two models with truths of their own are compared, with narrow bins)
+is open. The two primary claims are those of truth.yaml, Holm-corrected.
+"""
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fpa.statistics.preferences import Reading, Reduction, error_reduction, primary_reductions
+from truth import Experiment
+
+Errors = pd.DataFrame
+
+TRUTHS = ("truth", "truth_cues")
+
+
+@dataclass(frozen=True)
+class Way:
+    """Who is explained and judges, and by which protocol."""
+
+    row: str
+    protocol: str
+    side: str = "A"
+
+    def __str__(self) -> str:
+        curve = "" if self.side == "A" else f", {self.side} alone"
+        return f"{self.row}, {self.protocol}{curve}"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """That the error falls from one way to another; the same maps and pairs in both."""
+
+    about: str
+    rule: str
+    before: Way
+    after: Way
+    pairs: str = "all"
+    over: str = "image"
+    truth: str | None = None
+    """The only truth that it is about; None: both of `TRUTHS` must agree."""
+
+    def errors(self, tables: dict[str, Errors], way: Way, truth: str) -> pd.Series:
+        """By seed."""
+        table = tables["errors"]
+        chosen = table[
+            (table["rule"] == self.rule)
+            & (table["row"] == way.row)
+            & (table["protocol"] == way.protocol)
+            & (table["side"] == way.side)
+            & (table["truth"] == truth)
+            & (table["pairs"] == self.pairs)
+            & (table["over"] == self.over)
+        ]
+        return chosen.set_index("seed")["error"].sort_index()
+
+    def reductions(self, tables: dict[str, Errors]) -> list[Reduction]:
+        """The one that is shown, and those that must be read like it."""
+        # Only the truth with the background is counted for some kinds of pairs.
+        both = self.truth is None and self.pairs == "all" and self.over == "image"
+        truths = TRUTHS if both else (self.truth or "truth",)
+        return [
+            error_reduction(self.errors(tables, self.before, each), self.errors(tables, self.after, each))
+            for each in truths
+        ]
+
+
+@dataclass(frozen=True)
+class Matched(Claim):
+    """That it falls from one model to another, each with a truth of its own, on equally easy pairs."""
+
+    def reductions(self, tables: dict[str, Errors]) -> list[Reduction]:
+        table = tables["comparisons"]
+        found = []
+        for truth in TRUTHS:
+            for width in (0.1, 0.025):
+                chosen = table[
+                    (table["rule"] == self.rule)
+                    & (table["comparison"] == f"{self.before.row}, {self.after.row}")
+                    & (table["protocol"] == self.before.protocol)
+                    & (table["side"] == self.before.side)
+                    & (table["truth"] == truth)
+                    & (table["pairs"] == f"ladders, matched, bins of {width}")
+                ].sort_values("seed")
+                found.append(error_reduction(chosen["first"], chosen["second"]))
+        return found
+
+
+def claims(experiment: Experiment) -> Iterator[Claim]:
+    """All of them, the primary ones first."""
+    settings = experiment.settings
+    primary = settings["primary"]
+    first = primary["judge"]
+    yield Claim(
+        "primary: the twin judges better than the original",
+        first["rule"],
+        Way("none", first["protocol"]),
+        Way("judge", first["protocol"]),
+    )
+    second = primary["fpa"]
+    yield Matched(
+        "primary: a model trained with FPA is judged better than one without",
+        second["rule"],
+        Way("none", second["protocol"]),
+        Way("fpa", second["protocol"]),
+    )
+    best = settings["best_untouched"]
+    for rule in settings["rules"]:
+        for protocol in settings["protocols"]:
+            judge = Way("judge", protocol)
+            own = Way("none", protocol)
+            yield Claim("the twin as a judge", rule, own, judge)
+            for other in ("rectangle", "fpa", "fpa-squares", "twin"):
+                yield Matched(f"{other} at equal protocol", rule, own, Way(other, protocol))
+            if protocol != "pixels":
+                for row in ("none", "judge"):
+                    words = "itself" if row == "none" else "the twin"
+                    about = f"larger or blurred pieces against pixels, judged by {words}"
+                    yield Claim(about, rule, Way(row, "pixels"), Way(row, protocol))
+        for protocol in ("pixels", "1/8", best):
+            about = "the twin against the best untouched protocol"
+            yield Claim(about, rule, Way("none", best), Way("judge", protocol))
+        for protocol in ("pixels", "1/8", best):
+            own = Way("none", protocol)
+            judge = Way("judge", protocol)
+            yield Claim("the twin as a judge, without signed-unsigned pairs", rule, own, judge, "same sign")
+            yield Claim("the twin as a judge, explanations alone", rule, own, judge, "explanations")
+            yield Claim("the twin as a judge, over the data set", rule, own, judge, over="data set")
+            yield Claim("the twin as a judge, inside of cues", rule, own, judge, truth="truth_parts")
+            alone = Way("none", protocol, "MIF")
+            yield Claim("A against MIF alone, judged by itself", rule, alone, own)
+        for row in ("none", "judge"):
+            at_pixels = Way(row, "pixels")
+            at_best = Way(row, best)
+            about = f"the best untouched protocol against pixels, {row}"
+            yield Claim(f"{about}, explanations alone", rule, at_pixels, at_best, "explanations")
+            yield Claim(f"{about}, without signed-unsigned pairs", rule, at_pixels, at_best, "same sign")
+            yield Claim(f"{about}, over the data set", rule, at_pixels, at_best, over="data set")
+            yield Claim(f"{about}, inside of cues", rule, at_pixels, at_best, truth="truth_parts")
+
+
+def read_alike(reductions: list[Reduction]) -> Reading:
+    """The reading that all share, else open."""
+    readings = {each.reading for each in reductions}
+    return readings.pop() if len(readings) == 1 else Reading.OPEN
+
+
+def judged(experiment: Experiment, tables: dict[str, Errors]) -> Iterator[dict[str, Any]]:
+    """A row a claim."""
+    every = [(claim, claim.reductions(tables)) for claim in claims(experiment)]
+    both = {str(number): reductions[0] for number, (_, reductions) in enumerate(every[:2])}
+    corrected = primary_reductions(both)
+    for number, (claim, reductions) in enumerate(every):
+        shown = corrected.get(str(number), reductions[0])
+        yield {
+            "claim": claim.about,
+            "rule": claim.rule,
+            "before": str(claim.before),
+            "after": str(claim.after),
+            "pairs": "ladders, matched" if isinstance(claim, Matched) else claim.pairs,
+            "over": claim.over,
+            "reduction": round(100 * shown.mean, 2),
+            "half-width": round(100 * shown.half_width, 2),
+            "p": f"{shown.p:.2g}",
+            "reading": str(read_alike([shown, *reductions[1:]])),
+            "by truth alone": str(shown.reading),
+            "others": " ".join(
+                f"{100 * each.mean:.2f}±{100 * each.half_width:.2f}" for each in reductions[1:]
+            ),
+            "seeds": shown.seeds,
+        }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--tables", type=Path, default=Path("docs/results/truth"))
+    options = parser.parse_args()
+    tables = {name: pd.read_csv(options.tables / f"{name}.csv") for name in ("errors", "comparisons")}
+    rows = pd.DataFrame(judged(Experiment.read(), tables))
+    rows.to_csv(options.tables / "claims.csv", index=False)
+    print(rows[["claim", "rule", "before", "after", "reduction", "half-width", "reading"]].to_string())
+
+
+if __name__ == "__main__":
+    main()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 def test_mutated_recipes_come_to_the_start_of_the_work(tmp_path):
     script = Path(__file__).parents[1] / "tools" / "attack.py"
-    command = [sys.executable, str(script), "--only", "recipes", "--scale", "0.02"]
+    command = [sys.executable, str(script), "--only", "recipes", "--scale", "0.1"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "| 20 | 20 | 0 |" in done.stdout

@@ -62,6 +62,7 @@ class Kind(StrEnum):
     NEAR_DUPLICATES = "near-duplicates"
     IN_ALL_OPPOSITE = "in all opposite pairs"
     BY_PROTOCOL = "by protocol"
+    RECOMMENDED_PROTOCOL = "recommended protocol"
 
     # why an audit comes to its verdict
     NOT_ABOVE_CHANCE = "not above chance"

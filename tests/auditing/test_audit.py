@@ -609,7 +609,8 @@ class Dark(fpa.masking.Constant):
 
 class TestAdvice:
     def test_to_fine_tune_with_the_masking_that_was_judged(self, fragile):
-        assert [note.kind for note in fragile.advised] == [Kind.DO_NOT_CHOOSE, Kind.FINE_TUNE]
+        advised = [note.kind for note in fragile.advised]
+        assert advised == [Kind.DO_NOT_CHOOSE, Kind.FINE_TUNE, Kind.RECOMMENDED_PROTOCOL]
         assert fragile.command == "tuned = fpa.finetune(model, data)"
         images, labels = pictures(100, 32), torch.zeros(100, dtype=torch.int64)
         other = fpa.audit(Fragile(weights(32)), (images, labels), maskings=[Dark()], **QUICK)

@@ -169,6 +169,33 @@ WORDS = [
         " fewer; this shows how far a protocol agrees with itself, not whether it is right",
     ),
     (
+        Kind.RECOMMENDED_PROTOCOL,
+        {
+            "protocol": "1/8+blur",
+            "errors": [0.176, 0.172],
+            "features": "pixels",
+            "masking": "constant",
+            "own_errors": [0.25, 0.221],
+            "shown": False,
+        },
+        "where it is known which of two maps is truer, A by patches of 1/8 of the side (blur) prefers the"
+        " worse one in 17.6 % of pairs (with FPA 17.2 %), A by pixels in 25.0 % of pairs (with FPA 22.1 %):"
+        " protocols 1/8+blur adds it, for as many passes again",
+    ),
+    (
+        Kind.RECOMMENDED_PROTOCOL,
+        {
+            "protocol": "1/8+blur",
+            "errors": [0.176, 0.172],
+            "features": 16,
+            "masking": "uniform",
+            "own_errors": None,
+            "shown": True,
+        },
+        "where it is known which of two maps is truer, A by patches of 1/8 of the side (blur) prefers the"
+        " worse one in 17.6 % of pairs (with FPA 17.2 %): its column is above",
+    ),
+    (
         Kind.SCORE_LEFT_OUT,
         {"score": "localisation", "reason": "needs masks"},
         "left out: the score localisation needs masks",

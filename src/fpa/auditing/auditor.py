@@ -31,6 +31,7 @@ from fpa.evaluation.evaluator import carry_out, uncertain_labels
 from fpa.evaluation.keywords import with_options
 from fpa.evaluation.options import AuditOptions, PlanOptions
 from fpa.evaluation.plan import Plan, plan_of, settings_of
+from fpa.evaluation.recommended import recommendation
 from fpa.evaluation.result import Result
 from fpa.evaluation.shards import load_result
 from fpa.evaluation.stored_plan import StoredPlan
@@ -228,7 +229,7 @@ def conclude(
         verdict=verdict,
         evidence=found.evidence,
         reasons=(*reasons, *_also(found, verdict), *left_out),
-        advised=(*result.evaluation.facts, *_advice(verdict, found.evidence)),
+        advised=(*result.evaluation.facts, *_advice(verdict, found)),
         command=f"tuned = fpa.finetune(model, data{unknown_masking})" if verdict == "unreliable" else "",
         maskings=(judged, *(name for name in plan.protocols if name not in plan.with_own_features)),
         protocols=evidence_by_protocol(found),
@@ -295,16 +296,18 @@ REMEDIES = {
 """What to do about each reason to give no verdict."""
 
 
-def _advice(verdict: Verdict, evidence: Evidence) -> list[Note]:
-    """What to do."""
+def _advice(verdict: Verdict, found: Findings) -> list[Note]:
+    """What to do, and by which protocol to evaluate where there is something to evaluate."""
+    stopped = list(stops(found.evidence))
     if verdict == "reliable":
         kinds = [Kind.EVALUATE]
     elif verdict == "unreliable":
         kinds = [Kind.DO_NOT_CHOOSE, Kind.FINE_TUNE]
     else:
-        kinds = [REMEDIES[stop.kind] for stop in stops(evidence)] or [Kind.MORE_IMAGES]
+        kinds = [REMEDIES[stop.kind] for stop in stopped] or [Kind.MORE_IMAGES]
     values: dict[Kind, dict[str, Plain]] = {Kind.ENOUGH_IMAGES: {"needed": FEWEST_IMAGES}}
-    return [Note(kind, Severity.ADVICE, values.get(kind, {})) for kind in kinds]
+    advised = [Note(kind, Severity.ADVICE, values.get(kind, {})) for kind in kinds]
+    return advised if stopped else [*advised, *recommendation(found.result.description)]
 
 
 def _beside(verdict: Verdict, evidence: Evidence) -> list[Note]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fpa.auditing.rule import MASKED
 from fpa.errors import in_percent, percent
 from fpa.evaluation.by_protocol import Opposite, consistency
+from fpa.evaluation.recommended import recommendation
 from fpa.evaluation.result import Result, Results
 from fpa.show import summary, words
 from fpa.show.cells import Cell, Column
@@ -44,6 +45,13 @@ def sentences(results: Results) -> list[str]:
         return []
     own, *others = (each.opposite for each in results.first.by_protocol.values())
     return words.sentences(consistency(own, others))
+
+
+def recommended(results: Results) -> list[str]:
+    """Which protocol errs least where the truth is known, for an evaluation by another one."""
+    if len(results.models) > 1:  # a study compares trainings by the protocol of its recipe
+        return []
+    return words.sentences(recommendation(results.first.description))
 
 
 def _has_protocols(results: Results) -> bool:

@@ -188,6 +188,7 @@ def _notes(results: Results) -> list[str]:
             some = f" ({', '.join(shown[each] for each in estimators)})" if estimators else ""
             where.setdefault(reason, []).append(f"{model_name(name)}{some}")
     return [
+        *protocols.recommended(results),
         *summary.judges(results),
         *summary.warned(results),
         *scope.heads(results),

@@ -1,8 +1,9 @@
 """The words for protocols: what is removed together, and how consistent they are."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fpa.errors import percent
 from fpa.notes import Kind
 from fpa.show.words.reader import Phrase, Reader
 
@@ -47,4 +48,32 @@ def _by_protocol(reader: Reader, *, own: Mapping[str, Any], fewest: Mapping[str,
     return f"{start}, {mine}; {only}"
 
 
-PHRASES: dict[Kind, Phrase] = {Kind.BY_PROTOCOL: _by_protocol}
+def _recommended(
+    reader: Reader,
+    *,
+    protocol: str,
+    errors: Sequence[float],
+    features: str | int,
+    masking: str,
+    own_errors: Sequence[float] | None,
+    shown: bool,
+) -> str:
+    best = f"A by patches of 1/8 of the side (blur) prefers the worse one in {_without_and_with(errors)}"
+    mine = ""
+    if own_errors is not None:
+        mine = f", A by {in_words(features, masking)} in {_without_and_with(own_errors)}"
+    how = "its column is above"
+    if not shown:
+        how = f"{reader.option('protocols')} {protocol} adds it, for as many passes again"
+    return f"where it is known which of two maps is truer, {best}{mine}: {how}"
+
+
+def _without_and_with(errors: Sequence[float]) -> str:
+    without, with_fpa = map(percent, errors)
+    return f"{without} of pairs (with FPA {with_fpa})"
+
+
+PHRASES: dict[Kind, Phrase] = {
+    Kind.BY_PROTOCOL: _by_protocol,
+    Kind.RECOMMENDED_PROTOCOL: _recommended,
+}

@@ -7,7 +7,8 @@ where a model that a claim is about is not above chance by two standard errors. 
 falls from one way of judging maps to another. Its reduction is taken seed by seed; it is *supported* if the
 95 % t interval over seeds lies wholly above 2 points, *refuted* if wholly below, else *open*. One that is not
 read alike with `truth` and with `truth_cues` (and, where two models with truths of their own are compared,
-with narrow bins) is open. The two primary claims are those of truth.yaml, Holm-corrected.
+with narrow bins) is open, and so is one of which not all seeds were measured. The two primary claims are
+those of truth.yaml, Holm-corrected.
 """
 
 import argparse
@@ -71,10 +72,11 @@ class Claim:
         return chosen.set_index("seed").sort_index()[["error", "counted"]]
 
     def seeds(self, tables: Tables) -> set[int]:
-        """Those in which every model that the claim is about has learned something."""
+        """Those in which all that the claim is about was measured, of models that have learned something."""
         table = tables["contradictions"]
         chosen = table[(table["rule"] == self.rule) & table["row"].isin([self.before.row, self.after.row])]
-        return set(chosen["seed"]) - set(chosen[at_chance(chosen)]["seed"])
+        both = [set(chosen[chosen["row"] == way.row]["seed"]) for way in (self.before, self.after)]
+        return both[0] & both[1] - set(chosen[at_chance(chosen)]["seed"])
 
     def measured(self, tables: Tables) -> list[tuple[pd.Series, pd.Series]]:
         """The errors before and after that are shown, by seed, and those that must be read like them."""
@@ -173,10 +175,10 @@ def claims(experiment: Experiment) -> Iterator[Claim]:
 
 
 def reduction(before: pd.Series, after: pd.Series) -> Reduction:
-    """Open, without a value, where a seed has no pairs or only one seed is left."""
+    """Open, without an interval, where a seed has no pairs or only one seed is left."""
     if len(before) < 2 or not np.isfinite([before, after]).all():
-        nothing = float("nan")
-        return Reduction(nothing, nothing, 1.0, Reading.OPEN, len(before), LIMIT)
+        mean = float(np.mean(before) - np.mean(after)) if len(before) else float("nan")
+        return Reduction(mean, float("nan"), 1.0, Reading.OPEN, len(before), LIMIT)
     return error_reduction(before, after)
 
 
@@ -191,6 +193,7 @@ def judged(experiment: Experiment, tables: Tables) -> Iterator[dict[str, Any]]:
     every = [(claim, claim.measured(tables)) for claim in claims(experiment)]
     both = {str(number): reduction(*measured[0]) for number, (_, measured) in enumerate(every[:2])}
     corrected = primary_reductions(both)
+    planned = len(experiment.settings["confirming"])
     for number, (claim, measured) in enumerate(every):
         reductions = [reduction(before, after) for before, after in measured]
         shown = corrected.get(str(number), reductions[0])
@@ -206,10 +209,10 @@ def judged(experiment: Experiment, tables: Tables) -> Iterator[dict[str, Any]]:
             "reduction": round(100 * shown.mean, 2),
             "half-width": round(100 * shown.half_width, 2),
             "p": f"{shown.p:.2g}",
-            "reading": str(read_alike([shown, *reductions[1:]])),
+            "reading": str(read_alike([shown, *reductions[1:]]) if shown.seeds == planned else Reading.OPEN),
             "by truth alone": str(shown.reading),
-            "others": " ".join(
-                f"{100 * each.mean:.2f}±{100 * each.half_width:.2f}" for each in reductions[1:]
+            "others": ", ".join(
+                f"{100 * each.mean:.2f} ± {100 * each.half_width:.2f}" for each in reductions[1:]
             ),
             "seeds": shown.seeds,
         }

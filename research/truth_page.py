@@ -2,8 +2,8 @@
 
     python research/truth_page.py
 
-Draws the figure, too. `pets.csv` and `more.csv`, where they are, have the columns of `errors.csv.gz` and
-become tables of their own.
+Draws the figure, too. `pets.csv` of `truth_pets_tables.py` and `more.csv` of `truth_more.py` become tables of
+their own where they are there.
 """
 
 import argparse
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from cifar10_conclusions import filled
+from cifar10_conclusions import estimator_name, filled
 from truth import Experiment
 from truth_claims import Tables, at_chance
 from truth_figure import draw
@@ -21,9 +21,11 @@ from truth_predictors import (
     VERDICTS,
     choices,
     correlations,
+    counted,
     errors_by_verdict,
     evaluations,
     gain_of_reliable,
+    whole,
 )
 from truth_tables import TABLES, path_of
 
@@ -35,6 +37,7 @@ JUDGED = {
     "twin": "twin",
     "judge": "none, judged by its twin",
 }
+ALL_SEEDS = 5
 MODELS = ("none", "rectangle", "fpa", "fpa-squares", "twin")
 
 
@@ -50,9 +53,10 @@ def percent(value: float, digits: int = 1) -> str:
 
 
 def reading(claim: pd.Series) -> str:
-    """Bold if it is supported, italic if it is refuted, with a question mark if it is open."""
-    number = f"{claim['reduction']:.1f} ± {claim['half-width']:.1f}".replace("-", "−")
-    return {"supported": f"**{number}**", "refuted": f"*{number}*", "open": f"{number} ?"}[claim["reading"]]
+    """Bold if it is supported, italic if it is refuted, with a question mark if it is open; and the seeds."""
+    number = f"{claim['reduction']:.1f} ± {claim['half-width']:.1f}".removesuffix(" ± nan").replace("-", "−")
+    told = {"supported": f"**{number}**", "refuted": f"*{number}*", "open": f"{number} ?"}[claim["reading"]]
+    return told if claim["seeds"] == ALL_SEEDS else f"{told} [{claim['seeds']}]"
 
 
 def primary(claims: pd.DataFrame) -> list[str]:
@@ -68,7 +72,7 @@ def primary(claims: pd.DataFrame) -> list[str]:
                 f"{claim['error after']:.1f}",
                 f"{claim['reduction']:.1f} ± {claim['half-width']:.1f} ({low:.1f} to {high:.1f})",
                 f"{claim['p']:.2g}",
-                claim["others"].replace("±", " ± ").replace(" ± ", "±"),
+                claim["others"].replace("-", "−"),
                 f"**{claim['reading']}**",
             ]
         )
@@ -77,26 +81,39 @@ def primary(claims: pd.DataFrame) -> list[str]:
 
 
 def error_table(errors: pd.DataFrame, side: str) -> list[str]:
-    """Of all rows and protocols, the mean over seeds."""
-    chosen = errors[
-        (errors["truth"] == "truth")
-        & (errors["pairs"] == "all")
-        & (errors["over"] == "image")
-        & errors["side"].isin(side.split("/"))
-    ]
+    """Of all rows and protocols, the mean over the seeds that have all rows."""
+    chosen = whole(counted(errors, side.split("/")))
     means = chosen.groupby(["rule", "row", "protocol", "side"], sort=False)["error"].mean()
     protocols = list(chosen["protocol"].unique())
     rows = []
     for rule in chosen["rule"].unique():
-        for row in chosen[chosen["rule"] == rule]["row"].unique():
+        of_rule = chosen[chosen["rule"] == rule]
+        seeds = of_rule["seed"].nunique()
+        for row in of_rule["row"].unique():
             cells = [
                 " / ".join(
                     percent(means.get((rule, row, each, part), float("nan"))) for part in side.split("/")
                 )
                 for each in protocols
             ]
-            rows.append([rule, JUDGED[row], *cells])
-    return table(["rule", "model", *(f"`{each}`" for each in protocols)], rows, 2)
+            rows.append([rule, str(seeds), JUDGED[row], *cells])
+    return table(["rule", "seeds", "model", *(f"`{each}`" for each in protocols)], rows, 3)
+
+
+def explanations(maps: pd.DataFrame, best: str) -> list[str]:
+    """How true each explanation is of two models, and what A says, where evidence adds up."""
+    means = maps[maps["rule"] == "additive"].groupby(["row", "map"], sort=False).mean(numeric_only=True)
+    columns = [("none", "truth", 2), ("none", "A, pixels", 0), ("none", f"A, {best}", 0)]
+    columns += [("judge", "A, pixels", 0), ("fpa", "truth", 2), ("fpa", "A, pixels", 0)]
+    rows = []
+    for name in means.loc["none"].sort_values("truth", ascending=False).index:
+        cells = [f"{means.loc[(row, name), column]:.{digits}f}" for row, column, digits in columns]
+        rows.append([shown_name(name), *(cell.replace("-", "−") for cell in cells)])
+    return table(["explanation", *(f"{JUDGED[row]}: {column}" for row, column, _ in columns)], rows)
+
+
+def shown_name(name: str) -> str:
+    return estimator_name(name) if name.endswith(("_sum", "_abs")) else name.removeprefix("cam:")
 
 
 def by_rule(claims: pd.DataFrame, about: Mapping[str, str], first: str) -> list[str]:
@@ -126,7 +143,7 @@ def by_protocol(claims: pd.DataFrame, about: Mapping[str, str]) -> list[str]:
     return table(["rule", "protocol", *about.values()], rows, 2)
 
 
-def secondary(claims: pd.DataFrame, best: str) -> dict[str, list[str]]:
+def secondary(claims: pd.DataFrame) -> dict[str, list[str]]:
     """All other claims, in groups."""
     other = claims[2:]
     equal = {"the twin as a judge": "judged by the twin"}
@@ -174,7 +191,7 @@ def predictors(tables: Tables, phases: Mapping[str, list[int]]) -> dict[str, lis
             group = part[part["rule"] == rule]
             means = errors_by_verdict(group)
             gain, half, seeds = gain_of_reliable(group)
-            difference = f"{signed(100 * gain, 1)} ± {100 * half:.1f}" if seeds > 1 else "–"
+            difference = f"{signed(100 * gain, 1)} ± {100 * half:.1f} [{seeds}]".replace(" ± nan", "")
             told = [f"{percent(mean)} ({count})" for mean, count in (means[each] for each in VERDICTS)]
             verdicts.append([rule, name, *told, difference])
             found = choices(group[group["row"] == "none"])
@@ -196,6 +213,27 @@ def predictors(tables: Tables, phases: Mapping[str, list[int]]) -> dict[str, lis
             2,
         ),
     }
+
+
+def by_seed(errors: pd.DataFrame, best: str, phases: Mapping[str, list[int]]) -> list[str]:
+    """By how much the error fell in every seed that was measured, explored ones too."""
+    compared = [(("none", "pixels"), ("judge", "pixels")), (("none", "pixels"), ("none", best))]
+    compared += [(("none", best), ("judge", best)), (("none", best), ("judge", "pixels"))]
+    rows = []
+    for before, after in compared:
+        for rule in errors["rule"].unique():
+            of_rule = counted(errors, ["A"])
+            chosen = (
+                of_rule[of_rule["rule"] == rule].set_index(["row", "protocol", "seed"])["error"].sort_index()
+            )
+            falls = 100 * (chosen[before] - chosen[after])
+            cells = [
+                ", ".join("–" if pd.isna(falls.get(seed)) else signed(falls[seed], 1) for seed in seeds)
+                for seeds in phases.values()
+            ]
+            rows.append([f"{', '.join(before)} → {', '.join(after)}", rule, *cells])
+    titles = [f"{name}: {', '.join(str(seed) for seed in seeds)}" for name, seeds in phases.items()]
+    return table(["before → after", "rule", *titles], rows, 2)
 
 
 def signed(value: float, digits: int = 2) -> str:
@@ -251,11 +289,49 @@ def _left_out(tables: Tables) -> list[str]:
 
 def extras(folder: Path) -> dict[str, list[str]]:
     """What other scripts made, where it is there."""
-    found = {}
-    for name in ("pets", "more"):
-        path = folder / f"{name}.csv"
-        found[name] = error_table(pd.read_csv(path), "A") if path.exists() else ["Not measured yet."]
+    found = {"pets": ["Not measured yet."], "more": ["Not measured yet."]}
+    if (folder / "pets.csv").exists():
+        found["pets"] = pets(pd.read_csv(folder / "pets.csv"))
+    if (folder / "more.csv").exists():
+        found["more"] = more(pd.read_csv(folder / "more.csv"))
     return found
+
+
+def pets(errors: pd.DataFrame) -> list[str]:
+    """The errors of A on photos, seed by seed."""
+    chosen = counted(errors, ["A"])
+    protocols = list(chosen["protocol"].unique())
+    rows = []
+    for row in chosen["row"].unique():
+        cells = []
+        for protocol in protocols:
+            seeds = chosen[(chosen["row"] == row) & (chosen["protocol"] == protocol)].sort_values("seed")
+            cells.append(", ".join(percent(error) for error in seeds["error"]))
+        rows.append([JUDGED[row], *cells])
+    return table(["model", *(f"`{each}`" for each in protocols)], rows)
+
+
+def more(errors: pd.DataFrame) -> list[str]:
+    """The errors of other protocols and scores, each with that of A by pixels on the same pairs."""
+    found = errors[
+        (errors["truth"] == "truth") & (errors["pairs"] == "all") & errors["side"].isin(["A", "value"])
+    ]
+    models = list(found["row"].unique())
+    rows = []
+    for (kind, name), group in found.groupby(["kind", "name"], sort=False):
+        by_row = group.set_index("row")
+        cells = [
+            f"{percent(by_row['error'][row])} ({percent(by_row['A by pixels'][row])})"
+            if row in by_row.index
+            else "–"
+            for row in models
+        ]
+        shown = f"A, `{name}`" if kind == "protocol" else f"`{name}`"
+        rows.append([shown, *cells, f"{group['maps'].max():.0f}"])
+    lines = table(["evaluation", *(JUDGED.get(row, row) for row in models), "maps"], rows)
+    left_out = errors[errors["counted"] == 0].drop_duplicates("name")
+    told = [f"`{row['name']}` ({row['note']})" for _, row in left_out.iterrows()]
+    return [*lines, "", f"Left out: {', '.join(told)}."] if told else lines
 
 
 def sections(folder: Path, experiment: Experiment) -> dict[str, list[str]]:
@@ -268,9 +344,11 @@ def sections(folder: Path, experiment: Experiment) -> dict[str, list[str]]:
     return {
         "primary": primary(claims),
         "errors": error_table(tables["errors"], "A"),
+        "explanations": explanations(tables["maps"], settings["best_untouched"]),
         "sides": error_table(tables["errors"], "MIF/LIF"),
-        **secondary(claims, settings["best_untouched"]),
+        **secondary(claims),
         **predictors(every, phases),
+        "by seed": by_seed(every["errors"], settings["best_untouched"], phases),
         **leftovers(tables),
         **extras(folder),
     }

@@ -28,15 +28,25 @@ WITHIN = {
 }
 
 
-def evaluations(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Every evaluation with its error and what an audit says of it."""
-    errors = tables["errors"]
-    chosen = errors[
+def counted(errors: pd.DataFrame, sides: list[str]) -> pd.DataFrame:
+    """The errors that the plan is about: over all pairs of maps of an image, by the truth with background."""
+    return errors[
         (errors["truth"] == "truth")
         & (errors["pairs"] == "all")
         & (errors["over"] == "image")
-        & (errors["side"] == "A")
+        & errors["side"].isin(sides)
     ]
+
+
+def whole(table: pd.DataFrame) -> pd.DataFrame:
+    """The part of a table that is of cells with all rows: rows are then means over the same seeds."""
+    rows = table.groupby(["rule", "seed"])["row"].transform("nunique")
+    return table[rows == table["row"].nunique()]
+
+
+def evaluations(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Every evaluation with its error and what an audit says of it."""
+    chosen = counted(tables["errors"], ["A"])
     keys = ["rule", "seed", "row", "protocol"]
     joined = tables["contradictions"].merge(chosen[[*keys, "error"]], on=keys, validate="one_to_one")
     joined["lost"] = 1 - joined["kept"]
@@ -68,27 +78,27 @@ def errors_by_verdict(found: pd.DataFrame) -> dict[str, tuple[float, int]]:
 
 
 def gain_of_reliable(found: pd.DataFrame) -> tuple[float, float, int]:
-    """By how much *reliable* evaluations err less than *unreliable* ones.
+    """By how much *reliable* evaluations err less than the others.
 
     The mean over seeds that have both, half the width of its 95 % t interval, and their number.
     """
-    by_seed = found.pivot_table(index="seed", columns="verdict", values="error")
-    if not {"reliable", "unreliable"} <= set(by_seed.columns):
-        return float("nan"), float("nan"), 0
-    gains = (by_seed["unreliable"] - by_seed["reliable"]).dropna()
+    reliable = found["verdict"] == "reliable"
+    others = found[~reliable].groupby("seed")["error"].mean()
+    gains = (others - found[reliable].groupby("seed")["error"].mean()).dropna()
     if len(gains) < 2:
-        return float("nan"), float("nan"), len(gains)
+        return float(gains.mean()), float("nan"), len(gains)
     test = t_test(gains.to_numpy())
     return test.difference, test.interval, len(gains)
 
 
 def choices(found: pd.DataFrame) -> dict[str, float]:
-    """The mean error over seeds of the protocol that a person would take; the first of equals."""
+    """The mean error over seeds of the protocol that a person would take; of equals, any."""
     errors = found.pivot_table(index="seed", columns="protocol", values="error", sort=False)
 
     def by(column: str) -> float:
         table = found.pivot_table(index="seed", columns="protocol", values=column, sort=False)
-        return float(np.mean([errors.loc[seed, row.idxmin()] for seed, row in table.iterrows()]))
+        taken = table.eq(table.min(axis=1), axis=0)
+        return float(errors.where(taken).mean(axis=1).mean())
 
     return {
         "pixels": float(errors["pixels"].mean()),

@@ -5,8 +5,8 @@
 Writes `errors.csv.gz` (how often each protocol prefers the worse of two maps, for every cell, row, truth and
 kind of pairs), `comparisons.csv.gz` (models against each other on matched pairs), `contradictions.csv` (pairs
 of estimators that MIF and LIF order oppositely, and the audit's verdict) and `maps.csv.gz` (mean truth and
-mean A of every map). Seeds: those of truth.yaml, exploring and confirming, that are there. `truth_claims.py`
-judges the claims by these tables, `truth_page.py` makes the page of them.
+mean A of every explanation). Seeds: those of truth.yaml, exploring and confirming, that are there.
+`truth_claims.py` judges the claims by these tables, `truth_page.py` makes the page of them.
 """
 
 import argparse
@@ -125,7 +125,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Cell:
-    """All rows of a rule and a seed."""
+    """The rows of a rule and a seed that are there."""
 
     rule: str
     seed: int
@@ -136,14 +136,19 @@ class Cell:
         return {"rule": self.rule, "seed": self.seed}
 
 
-def read_cells(work: Path, experiment: Experiment, seeds: Iterable[int]) -> Iterator[tuple[str, int, Path]]:
+def read_cells(
+    work: Path, experiment: Experiment, seeds: Iterable[int]
+) -> Iterator[tuple[str, int, dict[str, Path]]]:
+    """The files of every cell by row; says which rows a cell lacks."""
     for seed in seeds:
         for rule in experiment.settings["rules"]:
-            folder = work / rule / str(seed)
-            if all((folder / f"{row}.npz").exists() for row in experiment.settings["rows"]):
-                yield rule, seed, folder
-            else:
-                print(f"{rule} {seed}: not whole, left out")
+            paths = {row: work / rule / str(seed) / f"{row}.npz" for row in experiment.settings["rows"]}
+            there = {row: path for row, path in paths.items() if path.exists()}
+            lacking = [row for row in paths if row not in there]
+            if lacking:
+                print(f"{rule} {seed}: without {', '.join(lacking)}")
+            if there:
+                yield rule, seed, there
 
 
 def errors(cell: Cell) -> Iterator[dict[str, Any]]:
@@ -193,6 +198,8 @@ def errors(cell: Cell) -> Iterator[dict[str, Any]]:
 
 def comparisons(cell: Cell) -> Iterator[dict[str, Any]]:
     """Two models with truths of their own, on ladder pairs that are matched."""
+    if "none" not in cell.rows:
+        return
     own = cell.rows["none"]
     pairs = own.pairs("ladders")
     # Those whose maps and truths are their own; the judge's are those of none.
@@ -254,10 +261,12 @@ def contradictions(cell: Cell) -> Iterator[dict[str, Any]]:
 
 
 def maps(cell: Cell) -> Iterator[dict[str, Any]]:
-    """The mean truth of every map, and its mean A by every protocol."""
+    """The mean truth of every map that is not made from the truth, and its mean A by every protocol."""
     for name, row in cell.rows.items():
         scores = row.scores(("A",))
         for place, each in enumerate(row.names):
+            if row.values["ladders"][place]:
+                continue
             means = {truth: float(np.nanmean(row.truths(truth)[:, place])) for truth in TRUTHS}
             areas = {
                 protocol: float(np.nanmean(values[:, place])) for (protocol, _), values in scores.items()
@@ -284,9 +293,9 @@ def write_table(path: Path, rows: list[dict[str, Any]]) -> None:
     pd.DataFrame(rows).to_csv(path, index=False, compression=packed)
 
 
-def tables_of(digest: str, names: list[str], place: tuple[str, int, Path]) -> dict[str, list[dict[str, Any]]]:
-    rule, seed, folder = place
-    cell = Cell(rule, seed, {row: Row.read(folder / f"{row}.npz", digest) for row in names})
+def tables_of(digest: str, place: tuple[str, int, dict[str, Path]]) -> dict[str, list[dict[str, Any]]]:
+    rule, seed, paths = place
+    cell = Cell(rule, seed, {row: Row.read(path, digest) for row, path in paths.items()})
     return {name: list(make(cell)) for name, make in TABLES.items()}
 
 
@@ -302,9 +311,8 @@ def main() -> None:
     settings = experiment.settings
     seeds = options.seeds or [*settings["exploring"], *settings["confirming"]]
     places = list(read_cells(options.work, experiment, seeds))
-    names = list(settings["rows"])
     with ProcessPoolExecutor(2) as pool:
-        made = list(pool.map(partial(tables_of, experiment.digest, names), places))
+        made = list(pool.map(partial(tables_of, experiment.digest), places))
     options.output.mkdir(parents=True, exist_ok=True)
     for table in TABLES:
         write_table(options.output / path_of(table), [row for each in made for row in each[table]])

@@ -2,11 +2,13 @@
 
     python research/truth_claims.py --tables docs/results/truth
 
-Reads the tables of research/truth_tables.py and writes `claims.csv`. A claim is that the error falls from one
-way of judging maps to another. Its reduction is taken seed by seed; it is *supported* if the 95 % t interval
-over seeds lies wholly above 2 points, *refuted* if wholly below, else *open*. One that is not read alike with
-`truth` and with `truth_cues` (and, where two models with truths of their own are compared, with narrow bins)
-is open. The two primary claims are those of truth.yaml, Holm-corrected.
+Reads the tables of research/truth_tables.py and writes `claims.csv`: of the confirming seeds, without those
+where a model that a claim is about is not above chance by two standard errors. A claim is that the error
+falls from one way of judging maps to another. Its reduction is taken seed by seed; it is *supported* if the
+95 % t interval over seeds lies wholly above 2 points, *refuted* if wholly below, else *open*. One that is not
+read alike with `truth` and with `truth_cues` (and, where two models with truths of their own are compared,
+with narrow bins) is open, and so is one of which not all seeds were measured. The two primary claims are
+those of truth.yaml, Holm-corrected.
 """
 
 import argparse
@@ -15,12 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from fpa.statistics.preferences import Reading, Reduction, error_reduction, primary_reductions
+from fpa.statistics.intervals import above_chance
+from fpa.statistics.preferences import LIMIT, Reading, Reduction, error_reduction, primary_reductions
 from truth import Experiment
+from truth_tables import path_of
 
-Errors = pd.DataFrame
+Tables = dict[str, pd.DataFrame]
 
 TRUTHS = ("truth", "truth_cues")
 
@@ -51,11 +56,12 @@ class Claim:
     truth: str | None = None
     """The only truth that it is about; None: both of `TRUTHS` must agree."""
 
-    def errors(self, tables: dict[str, Errors], way: Way, truth: str) -> pd.Series:
-        """By seed."""
+    def errors(self, tables: Tables, way: Way, truth: str) -> pd.DataFrame:
+        """And the pairs counted, by seed."""
         table = tables["errors"]
         chosen = table[
             (table["rule"] == self.rule)
+            & table["seed"].isin(self.seeds(tables))
             & (table["row"] == way.row)
             & (table["protocol"] == way.protocol)
             & (table["side"] == way.side)
@@ -63,38 +69,56 @@ class Claim:
             & (table["pairs"] == self.pairs)
             & (table["over"] == self.over)
         ]
-        return chosen.set_index("seed")["error"].sort_index()
+        return chosen.set_index("seed").sort_index()[["error", "counted"]]
 
-    def reductions(self, tables: dict[str, Errors]) -> list[Reduction]:
-        """The one that is shown, and those that must be read like it."""
+    def seeds(self, tables: Tables) -> set[int]:
+        """Those in which all that the claim is about was measured, of models that have learned something."""
+        table = tables["contradictions"]
+        chosen = table[(table["rule"] == self.rule) & table["row"].isin([self.before.row, self.after.row])]
+        both = [set(chosen[chosen["row"] == way.row]["seed"]) for way in (self.before, self.after)]
+        return both[0] & both[1] - set(chosen[at_chance(chosen)]["seed"])
+
+    def measured(self, tables: Tables) -> list[tuple[pd.Series, pd.Series]]:
+        """The errors before and after that are shown, by seed, and those that must be read like them."""
         # Only the truth with the background is counted for some kinds of pairs.
         both = self.truth is None and self.pairs == "all" and self.over == "image"
-        truths = TRUTHS if both else (self.truth or "truth",)
-        return [
-            error_reduction(self.errors(tables, self.before, each), self.errors(tables, self.after, each))
-            for each in truths
-        ]
+        found = []
+        for truth in TRUTHS if both else (self.truth or "truth",):
+            before = self.errors(tables, self.before, truth)
+            after = self.errors(tables, self.after, truth)
+            if not before["counted"].equals(after["counted"]):
+                raise SystemExit(f"{self.about}: {self.before} and {self.after} have other pairs")
+            found.append((before["error"], after["error"]))
+        return found
 
 
 @dataclass(frozen=True)
 class Matched(Claim):
     """That it falls from one model to another, each with a truth of its own, on equally easy pairs."""
 
-    def reductions(self, tables: dict[str, Errors]) -> list[Reduction]:
+    def measured(self, tables: Tables) -> list[tuple[pd.Series, pd.Series]]:
         table = tables["comparisons"]
         found = []
         for truth in TRUTHS:
             for width in (0.1, 0.025):
                 chosen = table[
                     (table["rule"] == self.rule)
+                    & table["seed"].isin(self.seeds(tables))
                     & (table["comparison"] == f"{self.before.row}, {self.after.row}")
                     & (table["protocol"] == self.before.protocol)
                     & (table["side"] == self.before.side)
                     & (table["truth"] == truth)
                     & (table["pairs"] == f"ladders, matched, bins of {width}")
                 ].sort_values("seed")
-                found.append(error_reduction(chosen["first"], chosen["second"]))
+                found.append((chosen["first"], chosen["second"]))
         return found
+
+
+def at_chance(rows: pd.DataFrame) -> pd.Series:
+    """Which of the rows of `contradictions.csv` are of models that are not above chance."""
+    return rows.apply(
+        lambda row: not above_chance(row["right"] / row["images"], row["images"], row["chance"]), axis=1
+    )
 
 
 def claims(experiment: Experiment) -> Iterator[Claim]:
@@ -150,18 +174,28 @@ def claims(experiment: Experiment) -> Iterator[Claim]:
             yield Claim(f"{about}, inside of cues", rule, at_pixels, at_best, truth="truth_parts")
 
 
+def reduction(before: pd.Series, after: pd.Series) -> Reduction:
+    """Open, without an interval, where a seed has no pairs or only one seed is left."""
+    if len(before) < 2 or not np.isfinite([before, after]).all():
+        mean = float(np.mean(before) - np.mean(after)) if len(before) else float("nan")
+        return Reduction(mean, float("nan"), 1.0, Reading.OPEN, len(before), LIMIT)
+    return error_reduction(before, after)
+
+
 def read_alike(reductions: list[Reduction]) -> Reading:
     """The reading that all share, else open."""
     readings = {each.reading for each in reductions}
     return readings.pop() if len(readings) == 1 else Reading.OPEN
 
 
-def judged(experiment: Experiment, tables: dict[str, Errors]) -> Iterator[dict[str, Any]]:
+def judged(experiment: Experiment, tables: Tables) -> Iterator[dict[str, Any]]:
     """A row a claim."""
-    every = [(claim, claim.reductions(tables)) for claim in claims(experiment)]
-    both = {str(number): reductions[0] for number, (_, reductions) in enumerate(every[:2])}
+    every = [(claim, claim.measured(tables)) for claim in claims(experiment)]
+    both = {str(number): reduction(*measured[0]) for number, (_, measured) in enumerate(every[:2])}
     corrected = primary_reductions(both)
-    for number, (claim, reductions) in enumerate(every):
+    planned = len(experiment.settings["confirming"])
+    for number, (claim, measured) in enumerate(every):
+        reductions = [reduction(before, after) for before, after in measured]
         shown = corrected.get(str(number), reductions[0])
         yield {
             "claim": claim.about,
@@ -170,16 +204,26 @@ def judged(experiment: Experiment, tables: dict[str, Errors]) -> Iterator[dict[s
             "after": str(claim.after),
             "pairs": "ladders, matched" if isinstance(claim, Matched) else claim.pairs,
             "over": claim.over,
+            "error before": round(100 * measured[0][0].mean(), 2),
+            "error after": round(100 * measured[0][1].mean(), 2),
             "reduction": round(100 * shown.mean, 2),
             "half-width": round(100 * shown.half_width, 2),
             "p": f"{shown.p:.2g}",
-            "reading": str(read_alike([shown, *reductions[1:]])),
+            "reading": str(read_alike([shown, *reductions[1:]]) if shown.seeds == planned else Reading.OPEN),
             "by truth alone": str(shown.reading),
-            "others": " ".join(
-                f"{100 * each.mean:.2f}±{100 * each.half_width:.2f}" for each in reductions[1:]
+            "others": ", ".join(
+                f"{100 * each.mean:.2f} ± {100 * each.half_width:.2f}" for each in reductions[1:]
             ),
             "seeds": shown.seeds,
         }
+
+
+def read_tables(folder: Path, seeds: list[int]) -> Tables:
+    """Those of truth_tables.py, of these seeds."""
+    tables = {
+        name: pd.read_csv(folder / path_of(name)) for name in ("errors", "comparisons", "contradictions")
+    }
+    return {name: table[table["seed"].isin(seeds)] for name, table in tables.items()}
 
 
 def main() -> None:
@@ -187,9 +231,11 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--tables", type=Path, default=Path("docs/results/truth"))
+    parser.add_argument("--seeds", nargs="*", type=int, help="default: the confirming ones")
     options = parser.parse_args()
-    tables = {name: pd.read_csv(options.tables / f"{name}.csv") for name in ("errors", "comparisons")}
-    rows = pd.DataFrame(judged(Experiment.read(), tables))
+    experiment = Experiment.read()
+    tables = read_tables(options.tables, options.seeds or experiment.settings["confirming"])
+    rows = pd.DataFrame(judged(experiment, tables))
     rows.to_csv(options.tables / "claims.csv", index=False)
     print(rows[["claim", "rule", "before", "after", "reduction", "half-width", "reading"]].to_string())
 

@@ -2,14 +2,14 @@
 
     python research/truth_tables.py --work runs/truth --output docs/results/truth --seeds 0 1
 
-Writes `errors.csv` (how often each protocol prefers the worse of two maps, for every cell, row, truth and
-kind of pairs), `comparisons.csv` (rows against each other on the same pairs), `contradictions.csv` (pairs of
-estimators that MIF and LIF order oppositely, and the audit's verdict) and `maps.csv` (mean truth and mean A
-of every map). `research/truth_page.py` makes the page of them.
+Writes `errors.csv.gz` (how often each protocol prefers the worse of two maps, for every cell, row, truth and
+kind of pairs), `comparisons.csv.gz` (models against each other on matched pairs), `contradictions.csv` (pairs
+of estimators that MIF and LIF order oppositely, and the audit's verdict) and `maps.csv.gz` (mean truth and
+mean A of every explanation). Seeds: those of truth.yaml, exploring and confirming, that are there.
+`truth_claims.py` judges the claims by these tables, `truth_page.py` makes the page of them.
 """
 
 import argparse
-import csv
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from fpa.auditing.areas import ImageAreas, OutputAreas
 from fpa.auditing.rule import judge
@@ -52,7 +53,7 @@ class Row:
     def read(cls, path: Path, digest: str) -> "Row":
         values = dict(np.load(path))
         if str(values["digest"]) != digest:
-            raise SystemExit(f"{path} was made with another truth.yaml")
+            raise SystemExit(f"{path} was made with another yaml")
         return cls(values)
 
     @property
@@ -124,7 +125,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Cell:
-    """All rows of a rule and a seed."""
+    """The rows of a rule and a seed that are there."""
 
     rule: str
     seed: int
@@ -135,14 +136,19 @@ class Cell:
         return {"rule": self.rule, "seed": self.seed}
 
 
-def read_cells(work: Path, experiment: Experiment, seeds: Iterable[int]) -> Iterator[tuple[str, int, Path]]:
+def read_cells(
+    work: Path, experiment: Experiment, seeds: Iterable[int]
+) -> Iterator[tuple[str, int, dict[str, Path]]]:
+    """The files of every cell by row; says which rows a cell lacks."""
     for seed in seeds:
         for rule in experiment.settings["rules"]:
-            folder = work / rule / str(seed)
-            if all((folder / f"{row}.npz").exists() for row in experiment.settings["rows"]):
-                yield rule, seed, folder
-            else:
-                print(f"{rule} {seed}: not whole, left out")
+            paths = {row: work / rule / str(seed) / f"{row}.npz" for row in experiment.settings["rows"]}
+            there = {row: path for row, path in paths.items() if path.exists()}
+            lacking = [row for row in paths if row not in there]
+            if lacking:
+                print(f"{rule} {seed}: without {', '.join(lacking)}")
+            if there:
+                yield rule, seed, there
 
 
 def errors(cell: Cell) -> Iterator[dict[str, Any]]:
@@ -191,29 +197,15 @@ def errors(cell: Cell) -> Iterator[dict[str, Any]]:
 
 
 def comparisons(cell: Cell) -> Iterator[dict[str, Any]]:
-    """Two rows on the same pairs: the twin as a judge, and models with truths of their own, matched."""
+    """Two models with truths of their own, on ladder pairs that are matched."""
+    if "none" not in cell.rows:
+        return
     own = cell.rows["none"]
-    judged = cell.rows["judge"]
-    for truth in ("truth", "truth_cues"):
-        named = {f"none|{p}|{s}": each for (p, s), each in own.scores().items()}
-        named |= {f"judge|{p}|{s}": each for (p, s), each in judged.scores().items()}
-        for kind in ("all", "ladders", "same sign"):
-            found = preference_errors(own.truths(truth), named, own.noise(truth), own.pairs(kind))
-            for protocol, side in own.scores():
-                first = found.errors[f"none|{protocol}|{side}"]
-                second = found.errors[f"judge|{protocol}|{side}"]
-                yield cell.keys | {
-                    "comparison": "none by itself, by its twin",
-                    "truth": truth,
-                    "pairs": kind,
-                    "protocol": protocol,
-                    "side": side,
-                    "first": round(first, 5),
-                    "second": round(second, 5),
-                    "counted": found.pairs,
-                }
-    for other in ("rectangle", "fpa", "fpa-squares", "twin"):
-        row = cell.rows[other]
+    pairs = own.pairs("ladders")
+    # Those whose maps and truths are their own; the judge's are those of none.
+    for other, row in cell.rows.items():
+        if other in ("none", "judge"):
+            continue
         for truth in ("truth", "truth_cues"):
             noises = (own.noise(truth), row.noise(truth))
             for (protocol, side), scores in own.scores(("A", "MIF", "LIF")).items():
@@ -222,7 +214,7 @@ def comparisons(cell: Cell) -> Iterator[dict[str, Any]]:
                     matched = matched_errors(
                         Judged(own.truths(truth), scores, noises[0]),
                         Judged(row.truths(truth), theirs, noises[1]),
-                        own.pairs("ladders"),
+                        pairs,
                         width=width,
                         fewest=FEWEST_IN_BIN,
                     )
@@ -261,16 +253,20 @@ def contradictions(cell: Cell) -> Iterator[dict[str, Any]]:
                 "surely": opposite.low,
                 "at most": opposite.high,
                 "kept": round(evidence.kept[10].value, 4),
-                "accuracy": round(float((row.values["labels"] == row.values["targets"]).mean()), 4),
+                "images": evidence.images,
                 "used": evidence.used,
+                "right": round(evidence.images * (evidence.accuracy or 0)),
+                "chance": round(evidence.chance or 1, 4),
             }
 
 
 def maps(cell: Cell) -> Iterator[dict[str, Any]]:
-    """The mean truth of every map, and its mean A by every protocol."""
+    """The mean truth of every map that is not made from the truth, and its mean A by every protocol."""
     for name, row in cell.rows.items():
         scores = row.scores(("A",))
         for place, each in enumerate(row.names):
+            if row.values["ladders"][place]:
+                continue
             means = {truth: float(np.nanmean(row.truths(truth)[:, place])) for truth in TRUTHS}
             areas = {
                 protocol: float(np.nanmean(values[:, place])) for (protocol, _), values in scores.items()
@@ -286,9 +282,20 @@ def maps(cell: Cell) -> Iterator[dict[str, Any]]:
 TABLES = {"errors": errors, "comparisons": comparisons, "contradictions": contradictions, "maps": maps}
 
 
-def tables_of(digest: str, names: list[str], place: tuple[str, int, Path]) -> dict[str, list[dict[str, Any]]]:
-    rule, seed, folder = place
-    cell = Cell(rule, seed, {row: Row.read(folder / f"{row}.npz", digest) for row in names})
+def path_of(table: str) -> str:
+    """The large ones are packed."""
+    return f"{table}.csv" if table == "contradictions" else f"{table}.csv.gz"
+
+
+def write_table(path: Path, rows: list[dict[str, Any]]) -> None:
+    # Without a time in a packed file the same table gives the same bytes.
+    packed = {"method": "gzip", "mtime": 0} if path.suffix == ".gz" else None
+    pd.DataFrame(rows).to_csv(path, index=False, compression=packed)
+
+
+def tables_of(digest: str, place: tuple[str, int, dict[str, Path]]) -> dict[str, list[dict[str, Any]]]:
+    rule, seed, paths = place
+    cell = Cell(rule, seed, {row: Row.read(path, digest) for row, path in paths.items()})
     return {name: list(make(cell)) for name, make in TABLES.items()}
 
 
@@ -298,22 +305,17 @@ def main() -> None:
     )
     parser.add_argument("--work", type=Path, default=Path("runs/truth"))
     parser.add_argument("--output", type=Path, default=Path("docs/results/truth"))
-    parser.add_argument("--seeds", nargs="*", type=int, help="default: the confirming ones")
+    parser.add_argument("--seeds", nargs="*", type=int, help="default: all of truth.yaml")
     options = parser.parse_args()
     experiment = Experiment.read()
-    seeds = options.seeds or experiment.settings["confirming"]
+    settings = experiment.settings
+    seeds = options.seeds or [*settings["exploring"], *settings["confirming"]]
     places = list(read_cells(options.work, experiment, seeds))
-    names = list(experiment.settings["rows"])
     with ProcessPoolExecutor(2) as pool:
-        made = list(pool.map(partial(tables_of, experiment.digest, names), places))
+        made = list(pool.map(partial(tables_of, experiment.digest), places))
     options.output.mkdir(parents=True, exist_ok=True)
     for table in TABLES:
-        rows = [row for each in made for row in each[table]]
-        fields = list(dict.fromkeys(field for row in rows for field in row))
-        with (options.output / f"{table}.csv").open("w", newline="") as file:
-            writer = csv.DictWriter(file, fields)
-            writer.writeheader()
-            writer.writerows(rows)
+        write_table(options.output / path_of(table), [row for each in made for row in each[table]])
 
 
 if __name__ == "__main__":

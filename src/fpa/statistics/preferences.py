@@ -92,9 +92,9 @@ def preference_errors(
     known = next(iter(judged.values()))
     chosen = _pairs(pairs, known.maps)
     gaps = known.gaps(chosen)
-    valued: Bools = np.logical_and.reduce([each.valued(chosen) for each in judged.values()])
+    valued = _all_valued(judged, chosen)
     counted = valued & (np.abs(gaps) > known.noise[:, None])
-    by_image = {name: _means(each.wrong(chosen), counted) for name, each in judged.items()}
+    by_image = {name: _means(_wrong(gaps, each.score_gaps(chosen)), counted) for name, each in judged.items()}
     return Preferences(
         errors={name: _mean(values) for name, values in by_image.items()},
         by_image=by_image,
@@ -115,7 +115,7 @@ def data_set_errors(
     judged = _judged(truths, scores, noise)
     known = next(iter(judged.values()))
     chosen = _pairs(pairs, known.maps)
-    valued: Bools = np.logical_and.reduce([each.valued(chosen) for each in judged.values()])
+    valued = _all_valued(judged, chosen)
     images = valued.sum(axis=0)
     with_images = images > 0
     gaps = _means(known.gaps(chosen).T, valued.T)
@@ -161,8 +161,13 @@ class Judged:
 
     def valued(self, pairs: Integers) -> Bools:
         """Whether both maps have a truth and a score, and the image a noise, [N, P]."""
-        has = np.isfinite(self.truths) & np.isfinite(self.scores) & np.isfinite(self.noise)[:, None]
+        has = self.has_values()
         return has[:, pairs[:, 0]] & has[:, pairs[:, 1]]
+
+    def has_values(self) -> Bools:
+        """Whether a map has a truth and a score, and the image a noise, [N, M]."""
+        has: Bools = np.isfinite(self.truths) & np.isfinite(self.scores) & np.isfinite(self.noise)[:, None]
+        return has
 
     def wrong(self, pairs: Integers) -> Floats:
         """1 where the worse map is preferred, 1/2 where scores tie, else 0, [N, P]."""
@@ -173,6 +178,13 @@ def _judged(truths: Arrayish, scores: Mapping[str, Arrayish], noise: Arrayish) -
     if not scores:
         raise InputError("scores must have at least one evaluation, got none")
     return {name: Judged(truths, values, noise) for name, values in scores.items()}
+
+
+def _all_valued(judged: Mapping[str, Judged], pairs: Integers) -> Bools:
+    """Whether both maps of a pair have values in every evaluation, [N, P]."""
+    has: Bools = np.logical_and.reduce([each.has_values() for each in judged.values()])
+    valued: Bools = has[:, pairs[:, 0]] & has[:, pairs[:, 1]]
+    return valued
 
 
 @dataclass(frozen=True, eq=False)

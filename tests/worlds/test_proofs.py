@@ -46,7 +46,8 @@ def features(images):
     # Backgrounds are cut off at black and white: neighbours there are equal without having been filled.
     inside = ((right > 0) & (right < 255)).all(1)
     filled = ((steps == 0) & inside).flatten(1).double().mean(1, keepdim=True)
-    deciles = steps.flatten(1).double().quantile(torch.linspace(0.1, 1, 10, dtype=torch.float64), dim=1).T / 255
+    levels = torch.linspace(0.1, 1, 10, dtype=torch.float64)
+    deciles = steps.flatten(1).double().quantile(levels, dim=1).T / 255
     return torch.cat([filled, deciles], 1)
 
 

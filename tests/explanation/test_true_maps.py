@@ -102,6 +102,13 @@ def test_they_rank_nothing_and_are_compared_by_every_protocol(model, data):
         ("true:", "unknown map of the truth"),
         ("true:blur-x", "unknown map of the truth"),
         ("true:vg/nois-1", "unknown map of the truth"),
+        ("true:vgnoise-1", "unknown map of the truth"),
+        ("true:/noise-1", "unknown map of the truth"),
+        ("true:vg/", "unknown map of the truth"),
+        ("true:noise-nan", "must be at least 0, got nan"),
+        ("true:noise-inf", "must be at most 1,000, got inf"),
+        ("true:shift-3", "must be at most 1, got 3"),
+        ("true:forgotten-1.5", "must be a whole number of cues, got 1.5"),
     ],
 )
 def test_unknown_names(name, problem):

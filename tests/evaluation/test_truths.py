@@ -4,15 +4,13 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-import torch
-from torch import nn
 
 import fpa
 from fpa import InputError
 from fpa.evaluation.truths import asked, judged_maps
 from fpa.masking import Constant
 from fpa.statistics.preferences import ladder_pairs
-from fpa.worlds import Cues
+from small_world import small_cues, untrained
 
 NAMES = [
     "ig_sum",
@@ -27,12 +25,9 @@ NAMES = [
 
 
 def evaluated(names, scores, protocols):
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv2d(3, 6, 5, 3), nn.ReLU(), nn.Flatten(), nn.Linear(6 * 16, 3)).eval()
-    data = Cues(size=16, train_images=8, test_images=20)(fpa.data.DataRequest("small"))
     return fpa.evaluate(
-        model,
-        data,
+        untrained(),
+        small_cues(20),
         names,
         settings=fpa.Settings(ig_steps=3),
         scores=scores,

@@ -6,9 +6,11 @@ import shutil
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
+from fpa.auditing.areas import read_areas
 from fpa.auditing.rule import Evidence, judge
 from fpa.statistics.intervals import Estimate
 
@@ -257,3 +259,31 @@ def test_the_page_shows_the_verdicts_on_the_stored_areas(monkeypatch, capsys):
     table = capsys.readouterr().out
     assert table.count("\n") == 2 + len(list(stored.glob("*.parquet")))
     assert table in (ROOT / "docs" / "results" / "audit.md").read_text(encoding="utf-8")
+
+
+def test_the_page_of_fine_tuning_shows_the_verdicts_on_the_stored_areas():
+    """The tables of small networks and of labels: a verdict, and how many pairs are surely opposite."""
+    page = (ROOT / "docs" / "results" / "finetuning.md").read_text(encoding="utf-8")
+    small = page.split("### Small networks")[1].split("### Labels")[0]
+    shown = [line.split("|")[4].strip() for line in small.splitlines() if line.count("|") == 8][2:]
+    tuned = ("-tuned-model", "-tuned-labels")
+    models = ["cifar10-small-none", "cifar10-small-none-tuned-model"]
+    models += [f"{name}{way}" for name in ("shapes-none", "digits-none") for way in ("", *tuned)]
+    labels = page.split("by the rule of now (in brackets")[1].split("Two changed")[0]
+    rows = [line.strip("| ").split(" | ") for line in labels.splitlines() if line.startswith(("| 5", "| 10"))]
+    models += [f"cifar10-tuned-{row[0]}-epochs-{rate}" for row in rows for rate in ("0.003", "0.01", "0.03")]
+    shown += [cell for row in rows for cell in row[1:]]
+    expected = []
+    for model in models:
+        evidence = read_areas(ROOT / "docs" / "results" / "areas" / f"{model}.parquet").evidence()
+        _, low, high = evidence.opposite
+        expected.append(f"{judge(evidence)[0]} ({low:.0f} to {high:.0f})")
+    assert [cell.replace("*", "") for cell in shown] == expected
+
+
+def test_caution_about_skewed_differences_changes_no_verdict_on_the_stored_areas(monkeypatch):
+    """Stored p-values of models that are gone are Student's: the page may show them beside those of now."""
+    stored = sorted((ROOT / "docs" / "results" / "areas").glob("*.parquet"))
+    cautious = [read_areas(path).evidence().opposite for path in stored]
+    monkeypatch.setattr("fpa.statistics.orders.shift_of_limits", lambda values: np.zeros(values.shape[:-1]))
+    assert [read_areas(path).evidence().opposite for path in stored] == cautious

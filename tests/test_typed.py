@@ -52,6 +52,7 @@ def test_fits(value, kind, expected):
         ("1", str | None, None),
         (1, str, "--option must be text, got 1"),
         ("1,x", list[int], "--option must be a list of whole numbers, got 1,x"),
+        ("1.5,x", list[str | int], "--option must be a list of texts or whole numbers, got 1.5,x"),
         ("[1", list[int], r"--option must be a list of whole numbers, got \[1"),
         ("1,2,3", tuple[float, float], "--option must be a list of numbers, got 1,2,3"),
         ("brown", Literal["red", "blue"], "--option must be one of red, blue, got brown"),

@@ -250,8 +250,8 @@ _WORDS: dict[Any, str] = {
 def type_in_words(kind: Any) -> str:
     """What an error says must be given where a value of this type must.
 
-    >>> type_in_words(int | None), type_in_words(tuple[float, ...])
-    ('a whole number or null', 'a list of numbers')
+    >>> type_in_words(int | None), type_in_words(tuple[float, ...]), type_in_words(list[str | int])
+    ('a whole number or null', 'a list of numbers', 'a list of texts or whole numbers')
     """
     origin = get_origin(kind)
     inner = get_args(kind)
@@ -260,7 +260,8 @@ def type_in_words(kind: Any) -> str:
     if origin is Literal:
         return f"one of {', '.join(map(str, inner))}"
     if origin in (list, tuple, Sequence):
-        return f"a list of {type_in_words(inner[0]).removeprefix('a ')}s"
+        several = get_args(inner[0]) if get_origin(inner[0]) in (Union, UnionType) else inner[:1]
+        return f"a list of {' or '.join(type_in_words(each).removeprefix('a ') + 's' for each in several)}"
     if (origin or kind) in _WORDS:
         return _WORDS[origin or kind]
     name = "torch.nn.Module" if kind.__name__ == "Module" else kind.__name__

@@ -4,14 +4,13 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-import torch
-from torch import nn
 
 import fpa
 from fpa import InputError
 from fpa.evaluation.truths import asked, judged_maps
+from fpa.masking import Constant
 from fpa.statistics.preferences import ladder_pairs
-from fpa.worlds import Cues
+from small_world import small_cues, untrained
 
 NAMES = [
     "ig_sum",
@@ -25,23 +24,24 @@ NAMES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def result():
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv2d(3, 6, 5, 3), nn.ReLU(), nn.Flatten(), nn.Linear(6 * 16, 3)).eval()
-    data = Cues(size=16, train_images=8, test_images=20)(fpa.data.DataRequest("small"))
+def evaluated(names, scores, protocols):
     return fpa.evaluate(
-        model,
-        data,
-        NAMES,
+        untrained(),
+        small_cues(20),
+        names,
         settings=fpa.Settings(ig_steps=3),
-        scores=["truth", "truth_parts"],
+        scores=scores,
         outputs=["centred"],
-        protocols=["1/4", "segments:30+mean"],
+        protocols=protocols,
         points=5,
         examples=0,
         progress=False,
     )
+
+
+@pytest.fixture(scope="module")
+def result():
+    return evaluated(NAMES, ["truth", "truth_parts"], ["1/4", "segments:30+mean"])
 
 
 def counted(result, curves, side):
@@ -93,6 +93,25 @@ def test_ladders_and_signs_of_maps(result):
 
 def test_truth_of_parts_has_no_noise(result):
     assert not judged_maps(result, "truth_parts").noise.any()
+
+
+def test_a_protocol_that_is_called_like_the_plans_own_is_judged_beside_it():
+    patches = {"pixels": fpa.Protocol("1/4", Constant())}
+    found = evaluated(["vg_abs", "true:flat"], ["truth"], patches)
+    maps = judged_maps(found)
+    own, further = found.by_protocol
+    both = (own, further)
+    assert maps.scores.keys() == {asked(name, side) for name in both for side in ("A", "MIF", "LIF")}
+    mif = found.evaluation.mif["vg_abs"].astype(float)
+    lif = found.evaluation.lif["vg_abs"].astype(float)
+    expected = 100 * np.trapezoid(lif - mif, found.evaluation.fractions)
+    np.testing.assert_allclose(maps.scores[asked(own, "A")][:, maps.names.index("vg_abs")], expected)
+
+
+def test_truth_of_log_odds_has_the_noise_of_their_effects():
+    found = evaluated(["vg_abs", "true:flat"], ["truth_log_odds"], [])
+    noise = judged_maps(found, "truth_log_odds").noise
+    np.testing.assert_array_equal(noise, found.evaluation.image_facts["log_odds_noise"])
 
 
 def test_a_result_without_truth_is_refused(result):

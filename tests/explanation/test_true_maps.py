@@ -9,10 +9,10 @@ import fpa
 from fpa import InputError
 from fpa.explanation import get_estimators
 from fpa.explanation.true_maps import NAMES
-from fpa.worlds import Cues
 from fpa.worlds.effects import true_effects
 from fpa.worlds.ladder import RUNGS, KnownTruth, Rung, ladder_maps, other_numbers
 from fpa.worlds.truth import truth
+from small_world import small_cues, untrained
 
 HOW = {"points": 3, "examples": 0, "progress": False, "outputs": ["centred"]}
 COUNT = 12
@@ -20,13 +20,12 @@ COUNT = 12
 
 @pytest.fixture(scope="module")
 def model():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Conv2d(3, 6, 5, 3), nn.ReLU(), nn.Flatten(), nn.Linear(6 * 16, 3)).eval()
+    return untrained()
 
 
 @pytest.fixture(scope="module")
 def data():
-    return Cues(size=16, train_images=8, test_images=COUNT)(fpa.data.DataRequest("small"))
+    return small_cues(COUNT)
 
 
 def known_truth(model, data, numbers, weights):
@@ -102,6 +101,13 @@ def test_they_rank_nothing_and_are_compared_by_every_protocol(model, data):
         ("true:", "unknown map of the truth"),
         ("true:blur-x", "unknown map of the truth"),
         ("true:vg/nois-1", "unknown map of the truth"),
+        ("true:vgnoise-1", "unknown map of the truth"),
+        ("true:/noise-1", "unknown map of the truth"),
+        ("true:vg/", "unknown map of the truth"),
+        ("true:noise-nan", "must be at least 0, got nan"),
+        ("true:noise-inf", "must be at most 1,000, got inf"),
+        ("true:shift-3", "must be at most 1, got 3"),
+        ("true:forgotten-1.5", "must be a whole number of cues, got 1.5"),
     ],
 )
 def test_unknown_names(name, problem):

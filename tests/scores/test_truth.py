@@ -10,6 +10,7 @@ from fpa import InputError
 from fpa.worlds import Cues
 from fpa.worlds.effects import part_effects, true_effects
 from fpa.worlds.truth import truth, truth_of_parts
+from small_world import small_cues, untrained
 from striped import Bars
 
 SCORES = ["truth", "truth_cues", "truth_unsigned", "truth_log_odds", "truth_parts"]
@@ -17,13 +18,12 @@ SCORES = ["truth", "truth_cues", "truth_unsigned", "truth_log_odds", "truth_part
 
 @pytest.fixture(scope="module")
 def model():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Conv2d(3, 6, 5, 3), nn.ReLU(), nn.Flatten(), nn.Linear(6 * 16, 3)).eval()
+    return untrained()
 
 
 @pytest.fixture(scope="module")
 def data():
-    return Cues(size=16, train_images=8, test_images=40)(fpa.data.DataRequest("small"))
+    return small_cues(40)
 
 
 def test_values_are_those_of_passes_of_ones_own(model, data):

@@ -371,7 +371,11 @@ WORDS = [
     (Kind.CHECK_MASKING, {}, "check that the model sees the images, or judge a masking that removes more"),
     (Kind.ENOUGH_IMAGES, {"needed": 100}, "audit at least 100 images; 1,000 give narrow intervals"),
     (Kind.MORE_ESTIMATORS, {}, "audit with more estimators, such as the set paper"),
-    (Kind.MORE_IMAGES, {}, "audit more images: four times as many halve the intervals"),
+    (
+        Kind.MORE_IMAGES,
+        {},
+        "audit more images: more pairs are then told apart, and four times as many halve the other intervals",
+    ),
     (Kind.EARLIER_WORDS, {"text": "the model was trained so"}, "the model was trained so"),
 ]
 

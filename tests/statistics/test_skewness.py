@@ -101,3 +101,27 @@ def test_a_bootstrap_of_skewed_areas_is_lengthened_as_their_interval_is():
     low, high = (fidelity.area + longer * (end - fidelity.area) for end in (means[25], means[-26]))
     assert longer > 1.1
     assert fidelity.bootstrap(1000, seed=7) == pytest.approx((low, high), rel=0.02)
+
+
+def test_a_level_next_to_0_has_an_interval_too():
+    areas = far_values(200)
+    lines = np.stack([np.ones(200), areas], axis=1)
+    fidelity = Fidelity.from_curves(np.ones((200, 2)), lines, [0, 1], normalise="none")
+    low, high = fidelity.bootstrap(100, level=1e-17)
+    assert low <= high
+
+
+@pytest.mark.parametrize("level", [0.5, 0.9, 0.99])
+def test_a_bootstrap_of_another_level_is_lengthened_as_the_limits_of_that_level_move(level):
+    areas = far_values(200)
+    whole = np.ones(200)
+    lines = np.stack([whole, 2 * areas / 100 - 1], axis=1)
+    fidelity = Fidelity.from_curves(np.stack([whole, -whole], axis=1), lines, [0, 1], normalise="none")
+    quantile = stats.norm.ppf((1 + level) / 2)
+    skewed = stats.skew(areas, bias=False)
+    longer = 1 + skewed * (2 * quantile**2 + 1) / (6 * np.sqrt(200)) / quantile
+    rng = np.random.default_rng(7)
+    means = np.sort([areas[rng.integers(200, size=200)].mean() for _ in range(1000)])
+    beyond = round((1 - level) / 2 * 1000)
+    ends = [fidelity.area + longer * (end - fidelity.area) for end in (means[beyond], means[-1 - beyond])]
+    assert fidelity.bootstrap(1000, level=level, seed=7) == pytest.approx(ends, rel=0.02)

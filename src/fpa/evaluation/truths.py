@@ -59,24 +59,32 @@ def judged_maps(result: Result, truth: str = "truth") -> JudgedMaps:
     plan = result.description.plan
     if truth not in evaluation.values:
         raise InputError(f"the evaluation has no score {truth}: evaluate images of a world with it")
-    by_protocol = {plan.protocol: evaluation, **evaluation.under}
+    # By the names that people see, which differ; one may be stored under the name of the plan's own.
+    by_protocol = {plan.protocol: evaluation}
+    for key, name in plan.protocol_names.items():
+        by_protocol[name] = evaluation.under[key]
     names = [name for name in plan.estimators if all(name in part.mif for part in by_protocol.values())]
     scores: dict[str, Floats] = {}
     for protocol, part in by_protocol.items():
         for side, values in _areas(part, names).items():
             scores[asked(protocol, side)] = values
     facts = [plan.estimators[name] for name in names]
-    # Effects of parts have no redrawn backgrounds, and so no noise.
-    none = np.zeros(len(evaluation.indices))
-    noise = none if truth == "truth_parts" else evaluation.image_facts["centred_noise"]
     return JudgedMaps(
         names=tuple(names),
         ladders=_ladders(facts),
         signed=tuple(_signed(each) for each in facts),
         truths=np.stack([evaluation.values[truth][name] for name in names], 1),
-        noise=noise.astype(np.float64),
+        noise=_noise(evaluation, truth),
         scores=scores,
     )
+
+
+def _noise(evaluation: Evaluation, truth: str) -> Floats:
+    """[N]: how far this truth of a map may be off, by the redrawn backgrounds of its effects."""
+    if truth == "truth_parts":  # whose effects have none
+        return np.zeros(len(evaluation.indices))
+    fact = "log_odds_noise" if truth == "truth_log_odds" else "centred_noise"
+    return evaluation.image_facts[fact].astype(np.float64)
 
 
 def _areas(part: Evaluation, names: Sequence[str]) -> dict[str, Floats]:

@@ -20,7 +20,7 @@ from fpa.explanation.facts import Reduction
 from fpa.explanation.paper import VanillaGradient
 from fpa.explanation.raw_maps import RawMap, gradient_maps, register
 from fpa.worlds.effects import Effects, part_effects, true_effects
-from fpa.worlds.ladder import LADDERS, RUNGS, KnownTruth, Rung, ladder_maps, other_numbers
+from fpa.worlds.ladder import LADDERS, RUNGS, KnownTruth, Rung, check_rung, ladder_maps, other_numbers
 from fpa.worlds.scenes import Scenes
 
 EFFECTS_ON = ("centred", "log_odds")
@@ -88,19 +88,21 @@ class TrueMap(RawMap):
     @classmethod
     def from_argument(cls, argument: str) -> tuple[Self, Reduction | None]:
         """The map named `true:flat`, `true:vg`, `true:LADDER-SIZE` or `true:vg/LADDER-SIZE`."""
-        spread: Spread = "vg" if argument == "vg" or argument.startswith("vg/") else "flat"
-        damage = argument.removeprefix("vg").removeprefix("/")
-        if damage in ("", "flat") and argument:
-            return cls(spread=spread), None
+        if argument in ("flat", "vg"):
+            return cls(spread="vg" if argument == "vg" else "flat"), None
+        spread: Spread = "vg" if argument.startswith("vg/") else "flat"
+        damage = argument.removeprefix("vg/")
         for rung in RUNGS:
             if damage == rung.name:
                 return cls(rung.ladder, rung.size, spread), None
         ladder, _, size = damage.rpartition("-")
         try:
-            return cls(_known_ladder(ladder), float(size), spread), None
+            named = Rung(_known_ladder(ladder), float(size))
         except ValueError as error:
             known = ["flat", "vg", *(f"{name}-{sizes[0]:g}" for name, sizes in LADDERS.items())]
             raise unknown("map of the truth", argument, known) from error
+        check_rung(named)
+        return cls(named.ladder, named.size, spread), None
 
     def described(self) -> dict[str, Any]:
         """With what can be known of its sign without the map."""

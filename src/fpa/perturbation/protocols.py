@@ -5,6 +5,7 @@ By name: FEATURES or FEATURES+MASKING, as in "pixels", "1/8" and "segments:50+bl
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 from torch import Tensor
@@ -64,7 +65,7 @@ def checked_features(features: str | int) -> str | int:
     >>> checked_features("4"), checked_features("segments"), checked_features("1/08")
     (4, 'segments:100', '1/8')
     """
-    if isinstance(features, str) and features.isdigit():
+    if isinstance(features, str) and features.isdecimal() and len(features) < 9:
         return int(features)
     if divisor := side_divisor(features):
         return f"1/{divisor}"
@@ -109,6 +110,7 @@ def choose_protocols(
     check_type("protocols", protocols, str | Iterable[Any])
     if isinstance(protocols, Mapping):
         by_name = {str(name): _protocol(each, masking, mean, std) for name, each in protocols.items()}
+        _check_different(by_name)
         _check_segments(by_name)
         return ChosenProtocols(by_name)
     listed = list(protocols)
@@ -118,10 +120,11 @@ def choose_protocols(
     for each in listed:
         if not isinstance(each, str | int):
             raise InputError(f"a protocol in a list must be a name as in 1/8 or 1/8+blur, got {each!r}")
-        if listed.count(each) > 1:
+        if list(map(str, listed)).count(str(each)) > 1:
             raise InputError(f"the protocol {each} is there twice")
         if each != USUAL_WORD:
             named[str(each)] = _protocol(each, masking, mean, std)
+    _check_different(named)
     named = {name: each for name, each in named.items() if each not in there}
     _check_segments(named)
     chosen = ChosenProtocols(named)
@@ -165,6 +168,13 @@ def _left_out(name: str, why: str, **counts: int) -> Note:
     return Note(Kind.PROTOCOL_LEFT_OUT, Severity.INFO, values)
 
 
+def _check_different(protocols: Mapping[str, Protocol]) -> None:
+    """Refuse two names of one protocol, which would be run twice."""
+    for (first, one), (second, other) in combinations(protocols.items(), 2):
+        if one == other:
+            raise InputError(f"{first} and {second} are the same protocol: name it once")
+
+
 def _check_segments(protocols: Mapping[str, Protocol]) -> None:
     """Refuse segments, before any work, where the package that finds them is not installed."""
     if any(segment_count(each.features) for each in protocols.values()):
@@ -177,5 +187,8 @@ def _protocol(given: Any, masking: Masking, mean: Channels | None, std: Channels
     if not isinstance(given, str | int):
         raise InputError(f"a protocol must be a name as in 1/8+blur or an fpa.Protocol, got {given!r}")
     features, plus, name = str(given).partition("+")
-    removal = get_masking(name, mean, std) if plus else masking
-    return Protocol(checked_features(features), removal)
+    try:
+        removal = get_masking(name, mean, std) if plus else masking
+        return Protocol(checked_features(features), removal)
+    except InputError as error:
+        raise InputError(f"the protocol {given!r}: {error}") from None

@@ -198,7 +198,11 @@ class Fidelity(Areas):
             return math.nan, math.nan
         means = intervals.resampled_means(areas[None], draws, seed)[:, 0]
         low, high = intervals.percentile_ends(means, level)
-        longer = float(outwards(1.96, shift_of_limits(areas))) / 1.96
+        shift = shift_of_limits(areas)
+        quantile = intervals.normal_quantile(level)
+        if not shift or not quantile:  # a level next to 0 has no length
+            return low, high
+        longer = float(outwards(quantile, shift)) / quantile
         return self.area - longer * (self.area - low), self.area + longer * (high - self.area)
 
     def __str__(self) -> str:

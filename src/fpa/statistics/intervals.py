@@ -103,6 +103,17 @@ def critical(count: int) -> float:
     return float(stdtrit(count - 1, 0.975)) if 1 < count < 30 else 1.96
 
 
+def normal_quantile(level: float) -> float:
+    """How many standard errors half an interval of this level has, for many values.
+
+    >>> round(normal_quantile(0.95), 2), round(normal_quantile(0.99), 2)
+    (1.96, 2.58)
+    """
+    from scipy.special import ndtri
+
+    return float(ndtri((1 + level) / 2))
+
+
 def half_width(values: Floats) -> float:
     """Half the width of the 95 % interval of a mean; NaN for a single value."""
     return float(half_widths(values))
@@ -170,7 +181,8 @@ def percentile_ends(drawn: Floats, level: float) -> tuple[float, float]:
     """The ends of the middle `level` of the numbers drawn; NaN if one of them is undefined."""
     check_level(level)
     ordered = np.sort(drawn)
-    beyond = math.floor((1 - level) / 2 * len(ordered) + 1e-9)  # 0.025 is a little more than 2.5 % in binary
+    # 0.025 is a little more than 2.5 % in binary; never beyond the middle.
+    beyond = min(math.floor((1 - level) / 2 * len(ordered) + 1e-9), (len(ordered) - 1) // 2)
     if np.isnan(ordered[-1]):
         return math.nan, math.nan
     return float(ordered[beyond]), float(ordered[-1 - beyond])

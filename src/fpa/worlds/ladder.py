@@ -122,8 +122,7 @@ def ladder_maps(rung: Rung, known: KnownTruth, *, another: KnownTruth | None = N
     >>> ladder_maps(Rung("sign_lost", 1.0), known).shape
     torch.Size([1, 32, 32])
     """
-    one_of("ladder", rung.ladder, LADDERS)
-    at_least(f"the size of a rung of {rung.ladder}", rung.size, 0, 1 if rung.ladder in _SHARES else math.inf)
+    check_rung(rung)
     key = derive(seed, Stream.LADDER, list(LADDERS).index(rung.ladder))
     if rung.ladder == "another":
         return _mixed(known, another, rung.size)
@@ -131,6 +130,20 @@ def ladder_maps(rung: Rung, known: KnownTruth, *, another: KnownTruth | None = N
         return known.spread(_OF_EFFECTS[rung.ladder](known, rung.size, key))
     maps = known.spread(known.effects)
     return _OF_MAPS[rung.ladder](maps, rung.size, uniform_by_index(key, known.scenes.numbers, 1)[:, 0])
+
+
+def check_rung(rung: Rung) -> None:
+    """Refuse an unknown ladder, and sizes that mean nothing on it.
+
+    >>> check_rung(Rung("forgotten", 1.5))
+    Traceback (most recent call last):
+    fpa.errors.InputError: the size of a rung of forgotten must be a whole number of cues, got 1.5
+    """
+    one_of("ladder", rung.ladder, LADDERS)
+    what = f"the size of a rung of {rung.ladder}"
+    at_least(what, rung.size, 0, 1 if rung.ladder in _SHARES else _LARGEST)
+    if rung.ladder in _COUNTS and rung.size != round(rung.size):
+        raise InputError(f"{what} must be a whole number of cues, got {rung.size:g}")
 
 
 def other_numbers(seed: int, numbers: Sequence[int], count: int) -> list[int]:
@@ -243,3 +256,7 @@ _OF_EFFECTS: dict[str, Callable[[KnownTruth, float, int], Tensor]] = {
 _OF_MAPS: dict[str, Callable[[Tensor, float, Tensor], Tensor]] = {"shift": _shifted, "blur": _blurred}
 _SHARES = frozenset({"sign_lost", "another", "shift", "blur"})
 """Ladders whose sizes are shares, 1 at most."""
+_COUNTS = frozenset({"forgotten", "sign_flipped"})
+"""Ladders whose sizes are numbers of cues."""
+_LARGEST = 1000
+"""What others may have: of the truth, nothing is left long before."""

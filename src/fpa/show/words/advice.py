@@ -40,7 +40,9 @@ def _more_estimators(reader: Reader) -> str:
 
 
 def _more_images(reader: Reader) -> str:
-    return "audit more images: four times as many halve the intervals"
+    return (
+        "audit more images: more pairs are then told apart, and four times as many halve the other intervals"
+    )
 
 
 PHRASES: dict[Kind, Phrase] = {

@@ -350,6 +350,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("runs/truth"))
     parser.add_argument("--output", type=Path, default=Path("docs/results/truth"))
     parser.add_argument("--minutes", type=float, default=1e9, help="0: only write the table")
+    parser.add_argument("--no-table", action="store_true", help="only measure: the table needs no GPU")
     parser.add_argument("--device", default=None)
     parser.add_argument("--precision", default="auto", choices=["auto", "float32", "tf32", "bfloat16"])
     parser.add_argument("--tiny", action="store_true")
@@ -364,6 +365,8 @@ def main() -> None:
     cell = Cell(bench, options.rule, options.seed)
     read(cell)  # refuse files of another protocol before any work
     measure_all(cell, options.minutes)
+    if options.no_table:
+        return
     lines = list(rows_of(cell))
     if not lines:
         raise SystemExit(f"nothing is measured yet in {cell.folder}")

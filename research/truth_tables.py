@@ -52,7 +52,7 @@ class Row:
     def read(cls, path: Path, digest: str) -> "Row":
         values = dict(np.load(path))
         if str(values["digest"]) != digest:
-            raise SystemExit(f"{path} was made with another truth.yaml")
+            raise SystemExit(f"{path} was made with another yaml")
         return cls(values)
 
     @property
@@ -212,8 +212,10 @@ def comparisons(cell: Cell) -> Iterator[dict[str, Any]]:
                     "second": round(second, 5),
                     "counted": found.pairs,
                 }
-    for other in ("rectangle", "fpa", "fpa-squares", "twin"):
-        row = cell.rows[other]
+    # Those whose maps and truths are their own; the judge's are those of none.
+    for other, row in cell.rows.items():
+        if other in ("none", "judge"):
+            continue
         for truth in ("truth", "truth_cues"):
             noises = (own.noise(truth), row.noise(truth))
             for (protocol, side), scores in own.scores(("A", "MIF", "LIF")).items():
@@ -292,6 +294,14 @@ def tables_of(digest: str, names: list[str], place: tuple[str, int, Path]) -> di
     return {name: list(make(cell)) for name, make in TABLES.items()}
 
 
+def write_table(path: Path, rows: list[dict[str, Any]]) -> None:
+    fields = list(dict.fromkeys(field for row in rows for field in row))
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, fields)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -308,12 +318,7 @@ def main() -> None:
         made = list(pool.map(partial(tables_of, experiment.digest, names), places))
     options.output.mkdir(parents=True, exist_ok=True)
     for table in TABLES:
-        rows = [row for each in made for row in each[table]]
-        fields = list(dict.fromkeys(field for row in rows for field in row))
-        with (options.output / f"{table}.csv").open("w", newline="") as file:
-            writer = csv.DictWriter(file, fields)
-            writer.writeheader()
-            writer.writerows(rows)
+        write_table(options.output / f"{table}.csv", [row for each in made for row in each[table]])
 
 
 if __name__ == "__main__":

@@ -259,10 +259,11 @@ def contradictions(cell: Cell) -> Iterator[dict[str, Any]]:
                 "protocol": protocol,
                 "verdict": verdict,
                 "pairs": evidence.pairs,
-                "opposite": opposite.value,
-                "surely": opposite.low,
-                "at most": opposite.high,
-                "kept": round(evidence.kept[10].value, 4),
+                # Of too few images nothing is said.
+                "opposite": None if opposite is None else opposite.value,
+                "surely": None if opposite is None else opposite.low,
+                "at most": None if opposite is None else opposite.high,
+                "kept": round(evidence.kept[10].value, 4) if 10 in evidence.kept else None,
                 "accuracy": round(float((row.values["labels"] == row.values["targets"]).mean()), 4),
                 "used": evidence.used,
             }

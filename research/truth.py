@@ -46,25 +46,26 @@ SHARES = (*MASKED, 100)
 
 @dataclass(frozen=True)
 class Experiment:
-    """What `truth.yaml` says."""
+    """What `truth.yaml`, or another file like it, says."""
 
     settings: dict[str, Any]
     digest: str
     """SHA-256 of the file."""
+    path: Path
 
     @classmethod
     def read(cls, path: Path = PROTOCOL) -> "Experiment":
         text = path.read_bytes()
-        return cls(yaml.safe_load(text), hashlib.sha256(text).hexdigest())
+        return cls(yaml.safe_load(text), hashlib.sha256(text).hexdigest(), path)
 
     def check_committed(self, digest: str | None) -> None:
         """Refuse to open the confirming seeds with a file that history does not know."""
         if digest is None:
-            command = ["git", "-C", str(PROTOCOL.parent), "show", f"HEAD:./{PROTOCOL.name}"]
+            command = ["git", "-C", str(self.path.parent), "show", f"HEAD:./{self.path.name}"]
             committed = subprocess.run(command, capture_output=True, check=False).stdout
             digest = hashlib.sha256(committed).hexdigest()
         if digest != self.digest:
-            raise SystemExit(f"{PROTOCOL.name} must be committed before the confirming seeds are drawn")
+            raise SystemExit(f"{self.path.name} must be committed before the confirming seeds are drawn")
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,8 @@ class Cell:
             if not path.exists():
                 missing.append(row)
             elif str(np.load(path)["digest"]) != self.bench.experiment.digest:
-                raise SystemExit(f"{path} was made with another {PROTOCOL.name}: use another --work")
+                name = self.bench.experiment.path.name
+                raise SystemExit(f"{path} was made with another {name}: use another --work")
         return missing
 
     def make(self) -> None:
@@ -160,13 +162,18 @@ class Cell:
             start = time.perf_counter()
             explained, judge = self.bench.setting("rows")[row]
             result = self.evaluate(data, models[explained], None if judge == explained else models[judge])
-            known = values(result) | {"digest": np.array(self.bench.experiment.digest)}
+            known = values(result) | self.facts(data, models[explained], models[judge])
+            known["digest"] = np.array(self.bench.experiment.digest)
             partial = self.folder / f"{row}.partial.npz"
             np.savez_compressed(partial, **known)
             partial.rename(self.folder / f"{row}.npz")
             spent = time.perf_counter() - start
             accuracy = result.accuracy or 0.0
             print(f"{self.rule} {self.seed} {row}: accuracy {accuracy:.3f}, {spent:.0f} s", flush=True)
+
+    def facts(self, data: ImageData, explained: nn.Module, judge: nn.Module) -> dict[str, Any]:
+        """What else a row stores; nothing here."""
+        return {}
 
     def evaluate(self, data: ImageData, model: nn.Module, judge: nn.Module | None) -> Result:
         bench = self.bench

@@ -6,7 +6,7 @@ Writes `errors.csv.gz` (how often each protocol prefers the worse of two maps, f
 kind of pairs), `comparisons.csv.gz` (models against each other on matched pairs), `contradictions.csv` (pairs
 of estimators that MIF and LIF order oppositely, and the audit's verdict) and `maps.csv.gz` (mean truth and
 mean A of every explanation). Seeds: those of truth.yaml, exploring and confirming, that are there.
-`truth_claims.py` judges the claims by these tables, `truth_page.py` makes the page of them.
+Cells that are stored and have no files stay. `truth_claims.py` judges the claims by these tables, `truth_page.py` makes the page of them.
 """
 
 import argparse
@@ -249,10 +249,11 @@ def contradictions(cell: Cell) -> Iterator[dict[str, Any]]:
                 "protocol": protocol,
                 "verdict": verdict,
                 "pairs": evidence.pairs,
-                "opposite": opposite.value,
-                "surely": opposite.low,
-                "at most": opposite.high,
-                "kept": round(evidence.kept[10].value, 4),
+                # Of too few images nothing is said.
+                "opposite": None if opposite is None else opposite.value,
+                "surely": None if opposite is None else opposite.low,
+                "at most": None if opposite is None else opposite.high,
+                "kept": round(evidence.kept[10].value, 4) if 10 in evidence.kept else None,
                 "images": evidence.images,
                 "used": evidence.used,
                 "right": round(evidence.images * (evidence.accuracy or 0)),
@@ -299,6 +300,23 @@ def tables_of(digest: str, place: tuple[str, int, dict[str, Path]]) -> dict[str,
     return {name: list(make(cell)) for name, make in TABLES.items()}
 
 
+def with_stored(path: Path, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of a table, after those of the stored one whose cells are not among them."""
+    if not path.exists():
+        return rows
+    made = {(row["rule"], row["seed"]) for row in rows}
+    stored = pd.read_csv(path).to_dict("records")
+    return [*(row for row in stored if (row["rule"], row["seed"]) not in made), *rows]
+
+
+def check_stored(folder: Path, digest: str) -> None:
+    """Refuse to put cells beside stored ones that another `truth.yaml` made."""
+    known = folder / "truth.yaml.sha256"
+    if known.exists() and known.read_text(encoding="utf-8").strip() != digest:
+        raise SystemExit(f"the tables in {folder} were made with another truth.yaml: use another --output")
+    known.write_text(f"{digest}\n", encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -314,8 +332,10 @@ def main() -> None:
     with ProcessPoolExecutor(2) as pool:
         made = list(pool.map(partial(tables_of, experiment.digest), places))
     options.output.mkdir(parents=True, exist_ok=True)
+    check_stored(options.output, experiment.digest)
     for table in TABLES:
-        write_table(options.output / path_of(table), [row for each in made for row in each[table]])
+        path = options.output / path_of(table)
+        write_table(path, with_stored(path, [row for each in made for row in each[table]]))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ Writes `errors.csv.gz` (how often each protocol prefers the worse of two maps, f
 kind of pairs), `comparisons.csv.gz` (models against each other on matched pairs), `contradictions.csv` (pairs
 of estimators that MIF and LIF order oppositely, and the audit's verdict) and `maps.csv.gz` (mean truth and
 mean A of every explanation). Seeds: those of truth.yaml, exploring and confirming, that are there.
-Cells that are stored and have no files stay. `truth_claims.py` judges the claims by these tables, `truth_page.py` makes the page of them.
+Cells that are stored and have no files stay. `truth_claims.py` judges the claims by these tables,
+`truth_page.py` makes the page of them.
 """
 
 import argparse
@@ -300,13 +301,14 @@ def tables_of(digest: str, place: tuple[str, int, dict[str, Path]]) -> dict[str,
     return {name: list(make(cell)) for name, make in TABLES.items()}
 
 
-def with_stored(path: Path, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of a table, after those of the stored one whose cells are not among them."""
+def with_stored(path: Path, rows: list[dict[str, Any]], rules: list[str]) -> list[dict[str, Any]]:
+    """Rows of a table, and those of the stored one whose cells are not among them, by seed and rule."""
     if not path.exists():
         return rows
     made = {(row["rule"], row["seed"]) for row in rows}
     stored = pd.read_csv(path).to_dict("records")
-    return [*(row for row in stored if (row["rule"], row["seed"]) not in made), *rows]
+    both = [*rows, *(row for row in stored if (row["rule"], row["seed"]) not in made)]
+    return sorted(both, key=lambda row: (row["seed"], rules.index(row["rule"])))
 
 
 def check_stored(folder: Path, digest: str) -> None:
@@ -335,7 +337,7 @@ def main() -> None:
     check_stored(options.output, experiment.digest)
     for table in TABLES:
         path = options.output / path_of(table)
-        write_table(path, with_stored(path, [row for each in made for row in each[table]]))
+        write_table(path, with_stored(path, [row for each in made for row in each[table]], settings["rules"]))
 
 
 if __name__ == "__main__":

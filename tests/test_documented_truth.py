@@ -10,6 +10,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from fpa.evaluation.recommended import ERRORS
+
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results" / "truth"
 CONFIRMING = [10, 11, 12, 13, 14]
@@ -193,3 +195,20 @@ def test_a_protocol_is_chosen_by_what_an_audit_shows_not_by_the_truth():
     assert found["most kept"] == pytest.approx((0.25 + (0.22 + 0.18) / 2) / 2)  # of equals, any
     assert found["lowest"] == pytest.approx((0.15 + 0.18) / 2)
     assert found["any"] == pytest.approx((0.20 + 0.20) / 2)
+
+
+def test_the_errors_that_come_with_the_recommended_protocol_are_those_of_the_stored_tables(errors):
+    shown = errors[
+        (errors["rule"] == "additive")
+        & errors["seed"].isin(CONFIRMING)
+        & (errors["truth"] == "truth")
+        & (errors["pairs"] == "all")
+        & (errors["over"] == "image")
+        & (errors["side"] == "A")
+    ]
+    means = shown.groupby(["protocol", "row"])["error"].mean()
+    rows = {"untouched": "none", "twin": "judge", "trained": "fpa"}
+    assert set(ERRORS) == set(shown["protocol"])
+    for protocol, known in ERRORS.items():
+        for name, row in rows.items():
+            assert getattr(known, name) == pytest.approx(means[protocol, row], abs=0.0006), (protocol, row)

@@ -147,7 +147,8 @@ WORDS = [
             "fewest": {"features": "1/8", "masking": "constant", "low": 0, "high": 0, "pairs": 18},
         },
         "by patches of 1/8 of the side MIF and LIF rank 0 of 18 signed-unsigned pairs in opposite order, by"
-        " pixels 15 to 17; this shows how far a protocol agrees with itself, not whether it is right",
+        " pixels 15 to 17; agreeing with itself is not being right: where the truth is known, it did not tell"
+        " which errs least",
     ),
     (
         Kind.BY_PROTOCOL,
@@ -156,8 +157,8 @@ WORDS = [
             "fewest": {"features": "segments:50", "masking": "mean", "low": 0, "high": 1, "pairs": 18},
         },
         "by about 50 segments (mean) MIF and LIF rank 0 to 1 of 18 signed-unsigned pairs in opposite order,"
-        " by patches of 16 pixels (blur) 1 to 2 of 12; this shows how far a protocol agrees with itself,"
-        " not whether it is right",
+        " by patches of 16 pixels (blur) 1 to 2 of 12; agreeing with itself is not being right: where the"
+        " truth is known, it did not tell which errs least",
     ),
     (
         Kind.BY_PROTOCOL,
@@ -166,7 +167,8 @@ WORDS = [
             "fewest": None,
         },
         "by pixels MIF and LIF rank 2 of 18 signed-unsigned pairs in opposite order, by no other protocol"
-        " fewer; this shows how far a protocol agrees with itself, not whether it is right",
+        " fewer; agreeing with itself is not being right: where the truth is known, it did not tell which"
+        " errs least",
     ),
     (
         Kind.RECOMMENDED_PROTOCOL,

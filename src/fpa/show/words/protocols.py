@@ -34,7 +34,9 @@ def in_opposite_order(low: int, high: int) -> str:
 
 
 def _by_protocol(reader: Reader, *, own: Mapping[str, Any], fewest: Mapping[str, Any] | None) -> str:
-    only = "this shows how far a protocol agrees with itself, not whether it is right"
+    only = (
+        "agreeing with itself is not being right: where the truth is known, it did not tell which errs least"
+    )
     first = own if fewest is None else fewest
     start = (
         f"by {in_words(first['features'], first['masking'])} MIF and LIF rank "

@@ -287,3 +287,27 @@ def test_caution_about_skewed_differences_changes_no_verdict_on_the_stored_areas
     cautious = [read_areas(path).evidence().opposite for path in stored]
     monkeypatch.setattr("fpa.statistics.orders.shift_of_limits", lambda values: np.zeros(values.shape[:-1]))
     assert [read_areas(path).evidence().opposite for path in stored] == cautious
+
+
+def test_the_page_of_the_audit_says_how_far_the_groups_lie_apart():
+    """The difference of the mean areas of signed and unsigned estimators, in standard deviations within."""
+    apart = {}
+    for model in ("shapes-none", "cifar10-seed0-none", "cifar10-seed1-none", "cifar10-small-none"):
+        found = read_areas(ROOT / "docs" / "results" / "areas" / f"{model}.parquet")
+        judged = found.outputs["centred"]
+        groups = [[name for name in found.signed if found.signed[name] == kind] for kind in (True, False)]
+        for side in ("mif", "lif"):
+            means = [
+                [getattr(judged.areas[name], f"{side}_areas")[judged.usable].mean() for name in group]
+                for group in groups
+            ]
+            within = sum(np.var(group) * len(group) for group in means) / (sum(map(len, means)) - 2)
+            apart[model, side] = abs(np.mean(means[0]) - np.mean(means[1])) / within**0.5
+    shapes = [f"{apart.pop(('shapes-none', side)):.1f} by {side.upper()}" for side in ("mif", "lif")]
+    cifar = []
+    for side in ("mif", "lif"):
+        values = [value for (_, other), value in apart.items() if other == side]
+        cifar.append(f"{min(values):.1f} to {max(values):.1f}")
+    page = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
+    assert f"`shapes-none` has {' and '.join(shapes)}" in page
+    assert f"those of CIFAR-10 without augmentation {' and '.join(cifar)}." in page

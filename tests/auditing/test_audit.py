@@ -726,7 +726,8 @@ class TestShown:
         longer = replace(found, result=described(found.result, plan=plan))
         page = longer.report(tmp_path / "audit.html").read_text(encoding="utf-8")
         assert ">another &lt;map&gt; o…</text>" in page
-        assert page.count("another &lt;map&gt; of a distant layer") == 1  # whole, in the table
+        # Whole in the table, and in the answer above it.
+        assert page.count("another &lt;map&gt; of a distant layer") == 2
 
     def test_fits_a_terminal_of_80_columns(self, sound, fragile, capsys):
         for found, word in ((sound, "Reliable"), (fragile, "Unreliable")):

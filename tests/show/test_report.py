@@ -223,7 +223,7 @@ class TestFile:
 
     def test_defines_its_words_before_the_verdict(self, study, page):
         html = page.read_text(encoding="utf-8")
-        before, _, after = html.partition('<p class="verdict">')
+        before, _, after = html.partition('<p class="finding">')
         for word in ("estimator", "Signed", "unsigned", "MIF", "LIF", "opposite order", "FPA"):
             assert f"<b>{word}</b>" in before
         assert unescape(after[: after.index("</p>")]).replace("\u00a0", " ") == verdict(study)

@@ -156,7 +156,8 @@ def test_a_terminal_has_few_notes_where_files_have_all(study):
     many = study
     for number in range(5):
         many = with_score(many, f"score{number}")
-    below = printed(many).split("SQ-SG_sum")[-1].splitlines()[1:]
+    notes = printed(many).split("SQ-SG_sum", 1)[1].partition("\n\n")[0]  # the answer stands apart
+    below = notes.splitlines()[1:]
     assert len(below) <= 14
     assert any(line.startswith("5 further scores") for line in below)
     assert f"score4 is {many.score_titles['score4'].title}" in markdown(many)

@@ -21,9 +21,9 @@ from fpa.auditing.rule import (
     stops,
 )
 from fpa.auditing.verdict import Audit
-from fpa.errors import in_percent, percent
+from fpa.errors import in_percent, percent, printable
 from fpa.notes import Kind
-from fpa.show import protocols, rivals, words
+from fpa.show import answers, protocols, rivals, words
 from fpa.show.names import estimator_name
 from fpa.show.words.reader import output_name, short_output_name
 from fpa.statistics import Estimate
@@ -60,6 +60,8 @@ def terminal(audit: Audit) -> Iterator[RenderableType]:
     """An audit in a terminal of 80 columns, with rich."""
     names = estimator_names(audit)
     yield Text(audit.headline, style=f"bold {_COLOURS[audit.verdict]}")
+    if best := answers.of_audit(audit):
+        yield Text(printable(best), style="bold")
     reasons = [note for note in audit.reasons if note.kind not in _ON_PAGE_ONLY]
     for sentence in words.sentences(reasons, words.Reader(names)):
         yield Padding.indent(Text(sentence), 2)

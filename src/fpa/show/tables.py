@@ -12,7 +12,7 @@ from fpa.auditing.rule import FEWEST_IMAGES
 from fpa.errors import counted, percent, printable
 from fpa.evaluation.rankings import tied, worse_than_best
 from fpa.evaluation.result import Result, Results
-from fpa.show import protocols, rivals, scope, summary, words
+from fpa.show import answers, protocols, rivals, scope, summary, words
 from fpa.show.cells import Cell, Column, Line
 from fpa.show.names import estimator_names, model_name
 from fpa.show.rendering import rendered
@@ -192,7 +192,8 @@ def terminal(results: Results) -> Group:
         *(Text(note, "dim") for note in brief_notes(results, scores=not alone)),
         *map(Text, _warnings(results, brief=True)),
     ]
-    return Group(*parts, *below)
+    plain = [Text(printable(line), "bold") for line in answers.answer(results)]
+    return Group(*parts, *below, *([Text(), *plain] if plain else []))
 
 
 def notebook(result: Result) -> str:
@@ -205,6 +206,7 @@ def notebook(result: Result) -> str:
         names=estimator_names(results, style="html"),
         scores={score: column_of(results, result.name, score).cells for score in results.score_titles},
         notes=[*notes(results), *_warnings(results)],
+        answer=answers.answer(results),
     )
 
 

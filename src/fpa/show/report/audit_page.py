@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fpa.auditing import rule
 from fpa.auditing.verdict import Audit
-from fpa.show import protocols
+from fpa.show import answers, protocols
 from fpa.show.audits import Row, rows
 from fpa.show.names import estimator_name
 from fpa.show.rendering import rendered, write_page
@@ -36,6 +36,7 @@ def write_audit(audit: Audit, path: str | Path) -> Path:
     page = rendered(
         "audit.html.jinja",
         audit=audit,
+        best=answers.of_audit(audit),
         rule=rule,
         meaning=as_sentence(MEANINGS[audit.verdict]),
         figures=figures,
@@ -52,6 +53,7 @@ def audit_fragment(audit: Audit) -> str:
     return rendered(
         "audit-notebook.html.jinja",
         audit=audit,
+        best=answers.of_audit(audit),
         groups=_groups(audit),
         names=_names(audit),
         protocols=list(protocols.rows(audit)),

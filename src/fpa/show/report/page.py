@@ -9,7 +9,7 @@ from fpa.evaluation.rankings import best, rank_correlations, worse_than_best
 from fpa.evaluation.result import Result, Results
 from fpa.notes import Kind, Note
 from fpa.progress import duration
-from fpa.show import protocols, rivals, scope, summary, words
+from fpa.show import answers, protocols, rivals, scope, summary, words
 from fpa.show.families import estimator_rows, symbols
 from fpa.show.figures import histories, inline_svg, perturbation_curves, training_history
 from fpa.show.names import estimator_looks, estimator_names, model_looks, model_name
@@ -50,6 +50,7 @@ def write_report(results: Results, path: str | Path, command: str | None = None)
         results=results,
         names={name: Markup(text) for name, text in estimator_names(results, style="html").items()},
         plain_names=estimator_names(results),
+        answer=answers.answer(results),
         verdict=verdict(results),
         best={name: best(model) for name, model in models.items()},
         published=any(map(results.published.get, models)),

@@ -1,0 +1,79 @@
+"""The plain answer of an evaluation: which explanation is best, can that be trusted, what to type next."""
+
+import shlex
+from collections.abc import Iterator
+
+from fpa.auditing.auditor import lacking
+from fpa.auditing.verdict import Audit
+from fpa.errors import counted
+from fpa.evaluation.rankings import tied
+from fpa.evaluation.result import Result, Results
+from fpa.show.cells import Cell
+from fpa.show.names import estimator_names, model_name
+from fpa.show.summary import with_interval
+from fpa.show.words.reader import listed
+
+FEW = 3
+"""Explanations that cannot be told apart are all named up to this number."""
+
+
+def answer(results: Results) -> list[str]:
+    """The best explanation of every model, how far to trust that, and what to type next, a line each."""
+    lines = list(_best(results))
+    if not any(tied(model) for model in results.models.values()):
+        return lines
+    return [*lines, "Can that be trusted? It was not audited.", f"Next: {_next(results)}"]
+
+
+def of_audit(audit: Audit) -> str:
+    """The best explanation of a model that was audited; empty where there is nothing to explain."""
+    if not audit.measured:
+        return ""
+    if audit.verdict == "unreliable":
+        return (
+            "No explanation can be called the best: the test that would tell is not reliable on this model."
+        )
+    return " ".join(_best(audit.result.results))
+
+
+def _best(results: Results) -> Iterator[str]:
+    names = estimator_names(results)
+    weak = set(results.not_above_chance)
+    for key, model in results.models.items():
+        whose = model_name(key) if len(results.models) > 1 else "this model"
+        if key in weak:
+            yield f"No explanation of {whose}: it is no better than chance."
+        elif leading := tied(model):
+            yield _leading(model, leading, names, whose)
+
+
+def _leading(model: Result, leading: list[str], names: dict[str, str], whose: str) -> str:
+    """The best explanation, or those that cannot be told apart, with A."""
+    areas = [_area(model, name) for name in leading]
+    shown = [f"{names[name]} (A {area})" for name, area in zip(leading, areas, strict=True)]
+    if len(leading) == 1:
+        return f"The best explanation of {whose}: {shown[0]}."
+    if len(leading) <= FEW:
+        return f"The best explanations of {whose}: {listed(shown)}, which cannot be told apart."
+    others = counted(len(leading) - 1, "other")
+    return f"No explanation of {whose} is clearly the best: {shown[0]} and {others} cannot be told apart."
+
+
+def _area(model: Result, name: str) -> str:
+    fidelity = model.fidelity[name]
+    return Cell(*with_interval(fidelity.area, fidelity.interval, digits=1)).text
+
+
+def _next(results: Results) -> str:
+    """What to type, in the language that was used; the evaluation itself can be judged if it has enough."""
+    description = results.first.description
+    at_shell = description.subject.command is not None or results.recipe is not None
+    judged = len(results.models) == 1 and lacking(description.plan) is None
+    if not at_shell:
+        return "fpa.audit_result(result)" if judged else "fpa.audit(model, data)"
+    if judged and results.folder is not None:
+        return f"fpa audit {shlex.quote(str(results.folder))}"
+    if results.recipe is not None and results.folder is not None:
+        model = results.folder / ("fpa" if "fpa" in results.models else next(iter(results.models)))
+        return f"fpa audit {shlex.quote(str(model / 'model.safetensors'))}"
+    return "fpa audit MODEL"

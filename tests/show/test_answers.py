@@ -1,0 +1,79 @@
+"""The plain answer: the best explanation, how far to trust it, and what to type next."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import fpa
+from fpa.evaluation.rankings import tied
+from fpa.show.answers import answer, of_audit
+
+
+@pytest.fixture(scope="module")
+def images():
+    return torch.randn(120, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(scope="module")
+def linear():
+    """A model without interactions: gradient times input is the truth."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(192, 3)).eval()
+
+
+@pytest.fixture(scope="module")
+def result(linear, images):
+    return fpa.evaluate(linear, images, ["random", "vgx_sum", "vg_abs"], progress=False)
+
+
+def test_the_best_explanation_is_named_with_its_area(result):
+    assert tied(result) == ["vgx_sum"]
+    first = answer(result.results)[0]
+    assert "VG'_sum" in first
+    assert f"{result.fidelity['vgx_sum'].area:.1f}" in first
+    assert "VG_abs" not in first
+
+
+def test_explanations_that_cannot_be_told_apart_are_all_named(linear, images):
+    both = fpa.evaluate(linear, images, ["random", "vgx_sum", "ig_sum", "vg_abs"], points=5, progress=False)
+    leading = tied(both)
+    assert {"vgx_sum", "ig_sum"} <= set(leading)
+    names = {"vgx_sum": "VG'_sum", "ig_sum": "IG_sum", "vg_abs": "VG_abs"}
+    first = answer(both.results)[0]
+    for name, shown in names.items():
+        assert (shown in first) == (name in leading)
+
+
+def test_the_next_step_is_in_the_language_that_was_used(result, linear, images):
+    assert answer(result.results)[-1] == "Next: fpa.audit_result(result)"
+    few = fpa.evaluate(linear, images, ["vgx_sum", "vg_abs"], points=3, progress=False)
+    assert answer(few.results)[-1] == "Next: fpa.audit(model, data)"
+    subject = replace(result.description.subject, command="fpa evaluate model.pt")
+    typed = replace(result, description=replace(result.description, subject=subject))
+    stored = replace(typed.results, folder=Path("runs/my model"))
+    assert answer(stored)[-1] == "Next: fpa audit 'runs/my model'"
+
+
+def test_a_model_at_chance_has_no_best_explanation(linear, images):
+    labels = torch.arange(120) % 3
+    chance = fpa.evaluate(linear, (images, labels), ["random", "vgx_sum", "vg_abs"], points=5, progress=False)
+    assert chance.results.not_above_chance
+    assert "VG" not in answer(chance.results)[0]
+
+
+def test_it_stands_in_the_text_the_notebook_and_the_report(result, tmp_path):
+    line = answer(result.results)[0]
+    assert line in str(result).replace("\n", " ")
+    page = result.report(tmp_path / "report.html").read_text(encoding="utf-8")
+    for text in (result._repr_html_(), page):
+        assert line.replace("'", "&#39;") in text
+
+
+def test_an_audit_names_the_best_unless_the_test_is_unreliable(linear, images):
+    found = fpa.audit(linear, images, "paper", maskings=["constant"], progress=False)
+    assert found.verdict != "unreliable"
+    assert "VG'_sum" in of_audit(found)
+    assert "VG" not in of_audit(replace(found, verdict="unreliable"))

@@ -28,11 +28,11 @@ def clause(note: Note) -> str:
     return words.clause(note)
 
 
-def sentences(notes: Iterable[Note], names: Mapping[str, str]) -> list[str]:
-    """Notes as sentences; `names` are those of estimators that people see."""
+def sentences(notes: Iterable[Note], names: Mapping[str, str], *, at_shell: bool = False) -> list[str]:
+    """Notes as sentences, for Python or for a shell; `names` are those of estimators that people see."""
     from fpa.show import words
 
-    return words.sentences(notes, words.Reader(names))
+    return words.sentences(notes, words.Reader(names, at_shell))
 
 
 def result_text(result: "Result") -> str:
@@ -96,7 +96,7 @@ def audit_sentences(audit: "Audit", notes: Iterable[Note]) -> tuple[str, ...]:
     """Notes of an audit as sentences."""
     from fpa.show import audits
 
-    return tuple(sentences(notes, audits.estimator_names(audit)))
+    return tuple(sentences(notes, audits.estimator_names(audit), at_shell=bool(audit.repeat)))
 
 
 def audit_rivals(audit: "Audit") -> list[str]:

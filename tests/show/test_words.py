@@ -182,7 +182,7 @@ WORDS = [
         },
         "where it is known which of two maps is truer, A by patches of 1/8 of the side (blur) prefers the"
         " worse one in 17.6 % of pairs (with FPA 17.2 %), A by pixels in 25.0 % of pairs (with FPA 22.1 %):"
-        " protocols 1/8+blur adds it, for as many passes again",
+        ' protocols="1/8+blur" adds it, for as many passes again',
     ),
     (
         Kind.RECOMMENDED_PROTOCOL,

@@ -51,7 +51,9 @@ def recommended(results: Results) -> list[str]:
     """Which protocol errs least where the truth is known, for an evaluation by another one."""
     if len(results.models) > 1:  # a study compares trainings by the protocol of its recipe
         return []
-    return words.sentences(recommendation(results.first.description))
+    description = results.first.description
+    reader = words.Reader(at_shell=description.subject.command is not None)
+    return words.sentences(recommendation(description), reader)
 
 
 def _has_protocols(results: Results) -> bool:

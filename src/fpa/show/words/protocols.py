@@ -66,7 +66,7 @@ def _recommended(
         mine = f", A by {in_words(features, masking)} in {_without_and_with(own_errors)}"
     how = "its column is above"
     if not shown:
-        how = f"{reader.option('protocols')} {protocol} adds it, for as many passes again"
+        how = f"{reader.setting('protocols', protocol)} adds it, for as many passes again"
     return f"where it is known which of two maps is truer, {best}{mine}: {how}"
 
 

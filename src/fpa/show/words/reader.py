@@ -28,6 +28,14 @@ class Reader:
         """
         return f"--{name}" if self.at_shell else name
 
+    def setting(self, name: str, value: str) -> str:
+        """An option with its value, the way it is given.
+
+        >>> Reader().setting("features", "1/8"), Reader(at_shell=True).setting("features", "1/8")
+        ('features="1/8"', '--features 1/8')
+        """
+        return f"--{name} {value}" if self.at_shell else f'{name}="{value}"'
+
 
 def as_sentence(clause: str) -> str:
     """A clause with a capital and a full stop."""

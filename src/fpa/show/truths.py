@@ -56,10 +56,23 @@ def _counts(found: TruthErrors) -> dict[str, int]:
     }
 
 
+def outcome(results: Results) -> list[str]:
+    """How often each protocol prefers the worse map, and what FPA changes, in sentences, whatever it is."""
+    return words.sentences(_outcome(results), _reader(results))
+
+
+def doubts(results: Results) -> list[str]:
+    """Models whose truth says little, and maps that have none, in sentences."""
+    return words.sentences(_doubts(results), _reader(results))
+
+
 def sentences(results: Results) -> list[str]:
-    """What came out, whatever it is; nothing where no truth is known."""
-    reader = words.Reader(estimator_names(results) | {name: model_name(name) for name in results.models})
-    return words.sentences(_notes(results), reader)
+    """All of that; nothing where no truth is known."""
+    return [*outcome(results), *doubts(results)]
+
+
+def _reader(results: Results) -> words.Reader:
+    return words.Reader(estimator_names(results) | {name: model_name(name) for name in results.models})
 
 
 def explained(results: Results) -> list[str]:
@@ -74,7 +87,7 @@ def explained(results: Results) -> list[str]:
     ]
 
 
-def _notes(results: Results) -> Iterator[Note]:
+def _outcome(results: Results) -> Iterator[Note]:
     found = found_errors(results)
     if not found:
         return
@@ -94,7 +107,11 @@ def _notes(results: Results) -> Iterator[Note]:
             if not math.isnan(change.value):
                 models = {"before": before, "after": after}
                 yield Note(Kind.ERROR_CHANGES, Severity.INFO, {**named[protocol], **models, **values})
-    if weak := results.not_above_chance:
+
+
+def _doubts(results: Results) -> Iterator[Note]:
+    found = found_errors(results)
+    if found and (weak := results.not_above_chance):
         yield Note(Kind.TRUTH_AT_CHANCE, Severity.WARNING, {"models": weak})
     for name, each in found.items():
         of = {"model": name} if len(found) > 1 else {}

@@ -142,7 +142,7 @@ class Cues(World):
     test_images: int = 1000
     flip: bool = True
     redraws: int = REDRAWS
-    judged_cues: int = 0
+    judged_cues: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         # Letters, as a class is no thing but a setting of cues; an attribute of all worlds, no setting.
@@ -296,5 +296,5 @@ def _band(at: _Coordinates, radius: Tensor, turn: Tensor) -> Tensor:
 ADDITIVE = Cues("additive")
 REDUNDANT = Cues("redundant")
 JOINT = Cues("joint")
-SMALL = Cues("additive", cues=4, redraws=4, judged_cues=3)
-"""What data sets by name are made by; the last one is small enough for a study of minutes."""
+SMALL = Cues("additive", redraws=4, judged_cues=(3, 4))
+"""What data sets by name are made by; the truth of the last one is cheap enough for a study of minutes."""

@@ -40,9 +40,9 @@ class World(ABC):
     """Whether a mirrored scene is one of this world, so that training may mirror them."""
     redraws: int = REDRAWS
     """Backgrounds that stand for an absent one where true effects are measured; an even number."""
-    judged_cues: int = 0
-    """Cues that a test scene must have to be among the images to evaluate on: with fewer than three, maps
-    have no truth."""
+    judged_cues: tuple[int, int] | None = None
+    """At least and at most so many cues have the test scenes to evaluate on; None: any number. With fewer
+    than three, maps have no truth, and each further one doubles what a truth costs."""
 
     @abstractmethod
     def draw(self, seed: int, numbers: Sequence[int], device: torch.device | str = "cpu") -> Scenes:
@@ -63,24 +63,25 @@ class World(ABC):
         check_world(world)
         train = world._split(TRAIN, world.train_images)
         test = world._split(TEST, world.test_images)
-        # Which images are evaluated is chosen here, among those that have cues enough.
+        # Which images are evaluated is chosen here, among those with the right number of cues.
         every = replace(request, evaluation_images=None)
         data = array_data(every, train, test, world.classes, flip=world.flip)
         return replace(data, world=world, evaluation=world._judged(request))
 
     def _judged(self, request: DataRequest) -> Tensor:
-        """The numbers [M] of the test scenes to evaluate on: as many as were asked for, with cues enough."""
-        if not self.judged_cues:
+        """The numbers [M] of the test scenes to evaluate on, of those with the right number of cues."""
+        if self.judged_cues is None:
             return request.subset(self.test_images)
+        least, most = self.judged_cues
         starts = range(0, self.test_images, _AT_ONCE)
         parts = [range(start, min(start + _AT_ONCE, self.test_images)) for start in starts]
         cues = torch.cat([self.test_scenes(numbers).cues.sum(1) for numbers in parts])
-        enough = (cues >= self.judged_cues).nonzero()[:, 0]
+        enough = ((cues >= least) & (cues <= most)).nonzero()[:, 0]
         wanted = len(enough) if request.evaluation_images is None else request.evaluation_images
         if not 1 <= wanted <= len(enough):
             raise InputError(
                 f"the number of evaluation images must be in 1..{len(enough)}, the test scenes of "
-                f"{request.name} with {self.judged_cues} cues or more; got {wanted}"
+                f"{request.name} with {least} to {most} cues; got {wanted}"
             )
         return enough[fixed_choice(enough.tolist(), wanted)]
 

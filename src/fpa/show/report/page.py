@@ -9,12 +9,13 @@ from fpa.evaluation.rankings import best, rank_correlations, worse_than_best
 from fpa.evaluation.result import Result, Results
 from fpa.notes import Kind, Note
 from fpa.progress import duration
-from fpa.show import protocols, rivals, scope, summary, words
+from fpa.show import protocols, rivals, scope, summary, truths, words
 from fpa.show.families import estimator_rows, symbols
 from fpa.show.figures import histories, inline_svg, perturbation_curves, training_history
 from fpa.show.names import estimator_looks, estimator_names, model_looks, model_name
 from fpa.show.rendering import rendered, write_page
 from fpa.show.report.explorer import explorer_data, numbers
+from fpa.show.report.scenes import scenes
 from fpa.show.report.verdict import verdict
 from fpa.show.tables import column_of
 from fpa.statistics.contradictions import KINDS
@@ -71,6 +72,10 @@ def write_report(results: Results, path: str | Path, command: str | None = None)
         rivals=rivals.beaten(results),
         by_protocol=protocols.sheets(results),
         consistent=protocols.sentences(results),
+        right=truths.outcome(results),
+        errors=truths.sheets(results),
+        error_notes=[*truths.doubts(results), *truths.explained(results)],
+        scenes=scenes(results),
         model_looks=model_looks(models),
         estimator_looks=estimator_looks(results),
         curves={title: Markup(drawing) for title, drawing in _curves(results).items()},

@@ -14,6 +14,9 @@ from fpa.show.words.truths import points
 
 HEADING = "How often the evaluation prefers the worse of two maps (a coin: 50 %)"
 
+BY_CUES = "truth_cues"
+"""The truth without the background, where it was computed: what holds by one of the two alone is open."""
+
 _SIDES = {"A": "A", "MIF": "MIF alone", "LIF": "LIF alone"}
 
 
@@ -37,6 +40,8 @@ def sheets(results: Results) -> list[Sheet]:
         facts = dict[str, str]()
         for protocol, sides in each.errors.items():
             facts |= {f"{protocol}, {_SIDES[side]}": points(*sides[side]) for side in SIDES}
+            if by_cues := truth_errors(results.models[name], BY_CUES):
+                facts[f"{protocol}, A, truth of cues alone"] = points(*by_cues.errors[protocol]["A"])
             opposite = results.models[name].by_protocol[protocol].reliability.counts("signed-unsigned")
             if opposite.pairs:
                 facts[f"{protocol}, {protocols.COUNTED}"] = summary.of_pairs(opposite)
@@ -79,11 +84,14 @@ def explained(results: Results) -> list[str]:
     """What an error is, in a sentence; nothing where no truth is known."""
     if not found_errors(results):
         return []
+    twice = any(BY_CUES in model.evaluation.values for model in results.models.values())
+    cues = "Truth of cues alone: without the background; what holds by one of the two only is open. "
     return [
         "The truth of a map is the cosine of its sums over cues and background with their true effects on "
         "the model. A pair of maps counts if their truths differ by more than the noise of the image; ± is "
         "half of the 95 % interval over images and does not cover training again. Images that the model gets "
-        "wrong count. Each model has maps and a truth of its own, so one may have had the easier pairs."
+        f"wrong count. {cues if twice else ''}Each model has maps and a truth of its own, so one may have "
+        "had the easier pairs."
     ]
 
 

@@ -148,11 +148,21 @@ def _players(scene: JudgedScene) -> list[Player]:
                 sign="for" if effect >= 0 else "against",
                 width=100 * abs(effect) / longest,
                 path=_outline(inside),
-                x=float(columns.mean()) + 0.5 if columns.size else 0.0,
-                y=float(rows.mean()) + 0.5 if rows.size else 0.0,
+                x=_beside(columns, scene.regions.shape[1])[0],
+                y=_beside(rows, scene.regions.shape[0])[1],
             )
         )
     return players
+
+
+def _beside(places: NDArray[np.intp], side: int) -> tuple[float, float]:
+    """Where the number of a cue stands along a side: over its middle, inside; and above it, else below."""
+    if not places.size:
+        return 0.0, 0.0
+    letter = side / 12
+    middle = min(max(float(places.mean()) + 0.5, 2 * letter), side - 2 * letter)
+    above = float(places.min()) - 0.6 * letter
+    return middle, above if above > 0.6 * letter else float(places.max()) + 1 + 0.6 * letter
 
 
 def _outline(inside: NDArray[np.bool_]) -> str:

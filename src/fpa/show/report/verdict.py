@@ -96,7 +96,7 @@ EFFECTS = {
     Meaning.LESS_OFTEN: "FPA makes the evaluation contradict itself less often here",
     Meaning.PERHAPS_LESS_OFTEN: f"With FPA the evaluation contradicts itself less {_BY_CHANCE}",
     Meaning.AS_OFTEN: "FPA does not change how often the evaluation contradicts itself here",
-    Meaning.NEVER: "The evaluation agrees with itself with and without FPA, which changes nothing here",
+    Meaning.NEVER: "The evaluation agrees with itself with and without FPA, which changes nothing about it",
     Meaning.PERHAPS_MORE_OFTEN: f"With FPA the evaluation contradicts itself more {_BY_CHANCE}",
     Meaning.MORE_OFTEN: "FPA makes the evaluation contradict itself more often here",
 }

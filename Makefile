@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 .PHONY: run test lint bench docs models release clean
 
 run: $(VENV)/.fpa
-	$(BIN)/fpa run shapes
+	$(BIN)/fpa run cues-small
 
 # In the tests a waiting thread sleeps instead of spinning: other work on the machine then slows them far less.
 # One process for each core, with one thread each: most tests are too small for more.

@@ -33,6 +33,7 @@ LICENCES = {
     "cues": "made by fpa; Apache-2.0",
     "cues-redundant": "made by fpa; Apache-2.0",
     "cues-joint": "made by fpa; Apache-2.0",
+    "cues-small": "made by fpa; Apache-2.0",
     "pets": "Oxford-IIIT Pet (Parkhi et al., 2012); CC BY-SA 4.0, the photos belong to others",
     "digits": "scikit-learn's copy of the UCI digits; CC BY 4.0",
     "cifar10": "CIFAR-10 (Krizhevsky, 2009); its authors state no licence, the photos belong to others",

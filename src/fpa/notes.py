@@ -54,6 +54,12 @@ class Kind(StrEnum):
     DOUBTFUL_CLASSES = "doubtful classes"
     OFFSET_MATTERS = "offset matters"
 
+    # how often an evaluation prefers the worse of two maps
+    PREFERS_WORSE = "prefers worse"
+    ERROR_CHANGES = "error changes"
+    TRUTH_AT_CHANCE = "truth at chance"
+    MAPS_WITHOUT_TRUTH = "maps without truth"
+
     # how far MIF agrees with LIF
     CONSISTENT = "consistent"
     NOT_CONSISTENT = "not consistent"

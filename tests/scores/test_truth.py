@@ -102,3 +102,23 @@ def test_truth_is_known_in_a_world_of_ones_own():
     scenes = data.world.test_scenes(range(20))
     bright = (scenes.cues[:, 0] & ~scenes.cues[:, 1]).numpy()
     assert np.allclose(found[bright], 1)
+
+
+def test_an_absent_background_is_as_many_as_the_world_says(model):
+    world = Cues(size=16, train_images=4, test_images=12, redraws=2)
+    few = world(fpa.data.DataRequest("few"))
+    result = fpa.evaluate(model, few, ["vg_sum"], scores=["truth"], points=3, examples=0, progress=False)
+    scenes = world.test_scenes(range(12))
+    images = few.normalisation(scenes.render())
+    with torch.no_grad():
+        targets = model(images).argmax(1)
+
+    def run(scene, rows):
+        with torch.no_grad():
+            logits = model(few.normalisation(rows(0, len(scene)))).double()
+        return (logits.gather(1, targets[scene][:, None])[:, 0] - logits.mean(1))[:, None]
+
+    effects = true_effects(scenes, run, redraws=2).shapley[..., 0]
+    maps = fpa.explain(model, images, ["vg_sum"])["vg_sum"]
+    wanted = truth(maps, scenes, effects)
+    assert np.allclose(result.evaluation.values["truth"]["vg_sum"], wanted, atol=1e-4, equal_nan=True)

@@ -198,6 +198,63 @@ WORDS = [
         " worse one in 17.6 % of pairs (with FPA 17.2 %): its column is above",
     ),
     (
+        Kind.PREFERS_WORSE,
+        {"features": "1/8", "masking": "constant", "errors": {"none": [0.261, 0.018], "fpa": [0.2, 0.02]}},
+        "of two maps of an image, A by patches of 1/8 of the side prefers the worse one in 26.1 ± 1.8 % of"
+        " pairs (none) and 20.0 ± 2.0 % (fpa)",
+    ),
+    (
+        Kind.PREFERS_WORSE,
+        {"features": "pixels", "masking": "blur", "errors": {"mine": [0.25, math.nan]}},
+        "of two maps of an image, A by pixels (blur) prefers the worse one in 25.0 % of pairs",
+    ),
+    (
+        Kind.PREFERS_WORSE,
+        {"features": "pixels", "masking": "constant", "errors": {"mine": [math.nan, math.nan]}},
+        "of two maps of an image, A by pixels could not be asked: no pair of maps differs in truth by more"
+        " than its noise",
+    ),
+    (
+        Kind.ERROR_CHANGES,
+        {
+            "features": "pixels",
+            "masking": "constant",
+            "before": "none",
+            "after": "fpa",
+            "reduction": 0.051,
+            "interval": 0.02,
+        },
+        "by pixels this error is 5.1 ± 2.0 points lower with fpa than with none",
+    ),
+    (
+        Kind.ERROR_CHANGES,
+        {
+            "features": "1/8",
+            "masking": "constant",
+            "before": "none",
+            "after": "fpa",
+            "reduction": -0.01,
+            "interval": 0.02,
+        },
+        "by patches of 1/8 of the side this error is 1.0 ± 2.0 points higher with fpa than with none, which"
+        " may be chance",
+    ),
+    (
+        Kind.TRUTH_AT_CHANCE,
+        {"models": ["none", "fpa"]},
+        "none and fpa are no better than chance: what is true of a model that knows nothing says little",
+    ),
+    (
+        Kind.MAPS_WITHOUT_TRUTH,
+        {"why": "not finite", "of": {"vg_sum": 3, "mine": 1}, "model": "fpa"},
+        "maps of fpa without truth, as they are not finite: 3 by VG_sum, 1 by mine",
+    ),
+    (
+        Kind.MAPS_WITHOUT_TRUTH,
+        {"why": "zero", "of": {"vg_sum": 2}},
+        "maps without truth, as they are 0 wherever something has an effect: 2 by VG_sum",
+    ),
+    (
         Kind.SCORE_LEFT_OUT,
         {"score": "localisation", "reason": "needs masks"},
         "left out: the score localisation needs masks",

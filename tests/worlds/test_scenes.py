@@ -106,7 +106,7 @@ def test_a_world_whose_cues_cannot_be_left_out_is_refused(name, words):
         fpa.load_data(f"striped:{name}")
 
 
-@pytest.mark.parametrize("name", ["cues", "cues-redundant", "cues-joint"])
+@pytest.mark.parametrize("name", ["cues", "cues-redundant", "cues-joint", "cues-small"])
 def test_cues_are_a_data_set_by_name(name):
     data = fpa.load_data(name, evaluation_images=7, size=16)
     assert data.input_shape == (3, 16, 16)
@@ -114,3 +114,23 @@ def test_cues_are_a_data_set_by_name(name):
     first = next(image_source(data).blocks(7))
     made = data.world.test_scenes(first.indices)
     assert first.images.equal(data.normalisation(made.render()))
+
+
+def test_scenes_to_evaluate_on_have_the_right_number_of_cues():
+    world = Cues(size=16, train_images=4, test_images=60, judged_cues=(3, 4))
+    counts = world.test_scenes(range(60)).cues.sum(1)
+    right = [number for number, count in enumerate(counts.tolist()) if 3 <= count <= 4]
+    every = world(fpa.data.DataRequest("few"))
+    assert every.evaluation.tolist() == right
+    some = world(fpa.data.DataRequest("few", evaluation_images=5)).evaluation.tolist()
+    assert len(some) == 5
+    assert set(some) < set(right)
+    with pytest.raises(InputError, match=rf"in 1..{len(right)}, .* few with 3 to 4 cues; got 60"):
+        world(fpa.data.DataRequest("few", evaluation_images=60))
+
+
+@pytest.mark.parametrize("redraws", [0, 3])
+def test_halves_of_the_redraws_can_be_compared(redraws):
+    world = Cues(size=16, train_images=4, test_images=4, redraws=redraws)
+    with pytest.raises(InputError, match=f"the world Cues must have an even number of redraws.*{redraws}"):
+        world(fpa.data.DataRequest("odd"))

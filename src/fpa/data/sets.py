@@ -31,6 +31,7 @@ _WORLDS = {
     "cues": "fpa.worlds.cues:ADDITIVE",
     "cues-redundant": "fpa.worlds.cues:REDUNDANT",
     "cues-joint": "fpa.worlds.cues:JOINT",
+    "cues-small": "fpa.worlds.cues:SMALL",
     "pets": "fpa.worlds.pets:load",
 }
 _SHIPPED = (*_FILES, *_WORLDS)
@@ -73,7 +74,7 @@ def load_data(
 ) -> ImageData:
     """A data set by name: `shapes`, `digits`, `cifar10`, `food101`, `imagenet`, `folder:PATH` or your own.
 
-    `cues`, `cues-redundant`, `cues-joint` and `pets` are worlds: see `fpa.worlds`.
+    `cues`, `cues-redundant`, `cues-joint`, `cues-small` and `pets` are worlds: see `fpa.worlds`.
 
     `root` is the folder where the files of `cifar10`, `food101`, `imagenet` and `pets` are. `size` is the
     side of the images of the sets that are files. The evaluation subset is the whole test split, for

@@ -14,8 +14,9 @@ from fpa.files import read_arrays, write_arrays
 
 EXAMPLES = "examples.npz"
 
-_PLAIN = {"images", "indices", "labels", "targets", "fill", "foreground", "key"}
-"""The arrays of a file besides those of the estimators."""
+_MAYBE = {"foreground", "regions", "effects", "key"}
+_PLAIN = {"images", "indices", "labels", "targets", "fill"} | _MAYBE
+"""The arrays of a file besides those of the estimators, and those that it may lack."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,10 @@ class Examples:
     """[M, C, H, W]: the fully masked images, as bytes: what a removed pixel looks like."""
     foreground: NDArray[np.bool_] | None = None
     """[M, H, W]: the pixels of the true shape, where known."""
+    regions: NDArray[np.int16] | None = None
+    """[M, H, W]: the cue that each pixel belongs to, -1 for the background's, where the truth is known."""
+    effects: NDArray[np.float64] | None = None
+    """[M, cues + 1]: the true effects of cues and background on the centred logit of the class explained."""
     key: str = ""
     """Of the evaluation that they were stored with, see `Origin.key`."""
 
@@ -83,7 +88,7 @@ class Examples:
                 plain[key] = values
             else:
                 raise InputError(f"it holds {key}, which is not known")
-        missing = sorted(_PLAIN - {"foreground", "key"} - plain.keys())
+        missing = sorted(_PLAIN - _MAYBE - plain.keys())
         if missing:
             raise InputError(f"it has no {', '.join(missing)}")
         return cls(
@@ -95,6 +100,8 @@ class Examples:
             ranks=ranks,
             fill=plain["fill"],
             foreground=plain.get("foreground"),
+            regions=plain.get("regions"),
+            effects=plain.get("effects"),
             key=str(plain.get("key", "")),
         )
 
@@ -116,6 +123,13 @@ class Examples:
         }
         if self.foreground is not None:
             expected["foreground"] = (self.foreground, pictures, "b")
+        if self.regions is not None:
+            expected["regions"] = (self.regions, pictures, "i")
+        if self.effects is not None:
+            # one for each cue that a pixel may belong to, and the background's
+            cues = 0 if self.regions is None else int(self.regions.max(initial=-1)) + 1
+            players = max(self.effects.shape[-1] if self.effects.ndim == 2 else 0, cues + 1)
+            expected["effects"] = (self.effects, (count, players), "f")
         for name, (values, shape, kind) in expected.items():
             if values.shape != shape or values.dtype.kind != kind:
                 return name

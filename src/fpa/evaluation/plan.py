@@ -224,6 +224,12 @@ class Plan:
             check_left(protocol.masking, fractions, own)
 
     @property
+    def knows_truth(self) -> bool:
+        """Whether true effects of cues are measured, for scores or for maps."""
+        of_maps = any(each.raw.knows_truth for each in self.estimators.values())
+        return of_maps or any("world" in score.needs for score in self.scores)
+
+    @property
     def varied(self) -> list[str]:
         """The estimators that are perturbed by the further protocols too.
 

@@ -19,6 +19,7 @@ from fpa.evaluation.places import evenly
 from fpa.evaluation.plan import Plan
 from fpa.evaluation.targets import classes_of
 from fpa.explanation import maps_of
+from fpa.explanation.true_maps import centred_effects_of, regions_of
 from fpa.masking import fully_masked, noise_by_image
 from fpa.perturbation import features_of, ranks
 from fpa.perturbation.features import Pixels
@@ -72,7 +73,8 @@ class ExamplePicker:
         images = engine.images(torch.stack([each.image for each in self.kept]))
         masks = [each.foreground for each in self.kept if each.foreground is not None]
         targets = classes_of(engine, images, labels, plan, indices).explained
-        maps = maps_of(plan.task(engine, images, targets, indices), plan.estimators)
+        task = plan.task(engine, images, targets, indices, maker=source.maker)
+        maps = maps_of(task, plan.estimators)
         noise = noise_by_image(plan.masking, images, plan.seed, indices)
         fill = fully_masked(plan.masking, images, noise)
         features = features_of(plan.features, images)
@@ -85,6 +87,8 @@ class ExamplePicker:
             ranks={name: _places(values, plan.seed, indices, features) for name, values in maps.items()},
             fill=source.pictures(fill.cpu(), like=images.cpu()),
             foreground=torch.stack(masks).numpy() if masks else None,
+            regions=regions_of(task).cpu().numpy() if plan.knows_truth else None,
+            effects=centred_effects_of(task).cpu().numpy() if plan.knows_truth else None,
         )
 
 

@@ -155,7 +155,8 @@ class StoredPlan:
     @property
     def model_free(self) -> list[str]:
         """The maps that know no model."""
-        return [name for name, each in self.estimators.items() if each.sign == "baseline"]
+        baselines = {name: each for name, each in self.estimators.items() if each.sign == "baseline"}
+        return [name for name, each in baselines.items() if not each.knows_truth]
 
     @property
     def twins(self) -> dict[str, list[str]]:

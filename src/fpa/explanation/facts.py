@@ -18,6 +18,9 @@ Reduction = Literal["sum", "abs"]
 RANDOM = "random"
 """The family of random maps."""
 
+TRUE = "true"
+"""The family of maps of the truth."""
+
 _ALIKE = ("ig", "vg", "sg", "sqsg")
 """Families of which two estimators say nearly the same where only their settings differ."""
 
@@ -93,6 +96,11 @@ class EstimatorFacts:
     def is_random(self) -> bool:
         """Whether it is a random map, whatever it is called."""
         return self.kind == RANDOM and self.blur is None
+
+    @property
+    def knows_truth(self) -> bool:
+        """Whether it is made of the true effects of cues: see `fpa.explanation.true_maps`."""
+        return self.kind == TRUE
 
     @property
     def family(self) -> Hashable | None:

@@ -44,7 +44,19 @@ def scenes_of(task: Task) -> Scenes:
 
 def effects_of(task: Task) -> Effects:
     """The true effects of cues and background on the model of a task, for the classes explained."""
-    return task.once("effects", lambda: true_effects(scenes_of(task), _passes(task)))
+    return task.once("effects", lambda: _all_effects(task))
+
+
+def centred_effects_of(task: Task) -> Tensor:
+    """Those on the centred logit, [N, cues + 1], the background's last."""
+    return effects_of(task).shapley[..., EFFECTS_ON.index("centred")]
+
+
+def regions_of(task: Task) -> Tensor:
+    """The cue that each pixel belongs to, int16 [N, H, W]; -1 for the background's."""
+    masks = scenes_of(task).masks()
+    cue = masks.to(torch.uint8).argmax(1).to(torch.int16)
+    return torch.where(masks.any(1), cue, -1)
 
 
 def part_effects_of(task: Task) -> Tensor:
@@ -140,6 +152,12 @@ def _made_again(task: Task) -> Scenes:
     return scenes
 
 
+def _all_effects(task: Task) -> Effects:
+    scenes = scenes_of(task)
+    assert task.maker is not None
+    return true_effects(scenes, _passes(task), redraws=task.maker.world.redraws)
+
+
 def _passes(task: Task) -> Callable[[Tensor, Callable[[int, int], Tensor]], Tensor]:
     """Runs images of scenes through the model of the task, for `fpa.worlds.effects`.
 
@@ -168,7 +186,7 @@ def _passes(task: Task) -> Callable[[Tensor, Callable[[int, int], Tensor]], Tens
 
 def _known_truth(task: Task, spread: Spread) -> KnownTruth:
     def known() -> KnownTruth:
-        effects = effects_of(task).shapley[..., EFFECTS_ON.index("centred")]
+        effects = centred_effects_of(task)
         return KnownTruth(scenes_of(task), effects, _gradient_sizes(task) if spread == "vg" else None)
 
     return task.once(f"truth, {spread}", known)

@@ -41,4 +41,13 @@ class Column(NamedTuple):
     """None where it is of the paper, or of no model."""
 
 
+class Sheet(NamedTuple):
+    """A table with its heading."""
+
+    heading: str
+    columns: list[Column]
+    first: str = "estimator"
+    """What the first column names."""
+
+
 Line = tuple[str, str, list[Cell]]

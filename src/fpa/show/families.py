@@ -40,6 +40,7 @@ FAMILIES = {
     "centre": Family(_FREE, "exp(−8 d²), d the distance from the middle in sides of the image", True),
     "edges": Family(_FREE, "edges of the image, by Sobel’s filters", True),
     "input": Family(_FREE, "|x − m|, m the fully masked image", True),
+    "true": Family("Truth", "true effect of the pixel’s region / pixels of the region, with damage", True),
 }
 _SYMBOLS = {
     "f": "the output that is explained, by default the logit of the class",
@@ -66,7 +67,7 @@ class EstimatorRow(NamedTuple):
 
 def family_of(name: str, facts: EstimatorFacts) -> str:
     """What estimators of one colour share: the raw map or its method, knowing no model; else the name."""
-    if facts.sign == "baseline":
+    if facts.sign == "baseline" and not facts.knows_truth:
         return "model-free"
     if facts.raw is None:  # results of another origin: the name is all there is
         label = facts.label.name.lower().replace("-", "")

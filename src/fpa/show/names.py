@@ -11,7 +11,7 @@ from fpa.evaluation.result import Results
 from fpa.explanation.facts import Label
 from fpa.progress import clipped
 from fpa.show.families import family_of
-from fpa.show.summary import groups
+from fpa.show.summary import TRUTH, groups
 
 _VARIANTS = {"none": "None", "rectangle": "Rectangle", "fpa": "FPA"}
 
@@ -140,7 +140,7 @@ def estimator_looks(*several: Results) -> dict[str, Look]:
     Where a family has several estimators of a kind, their dashes differ; markers differ within a kind. The
     families of the paper have the same colours in all results.
     """
-    kinds = {"Signed": 0, "Unsigned": 1, "Baseline": 2, "Blurred twin": 3}
+    kinds = {"Signed": 0, "Unsigned": 1, "Baseline": 2, "Blurred twin": 3, TRUTH: 0}
     facts = {name: own for each in several for name, own in each.first.description.plan.estimators.items()}
     colours = dict(_FAMILIES)
     looks: dict[str, Look] = {}

@@ -10,7 +10,7 @@ from fpa.evaluation.by_protocol import Opposite, consistency
 from fpa.evaluation.recommended import recommendation
 from fpa.evaluation.result import Result, Results
 from fpa.show import summary, words
-from fpa.show.cells import Cell, Column
+from fpa.show.cells import Cell, Column, Sheet
 from fpa.show.words.protocols import in_opposite_order
 from fpa.statistics import Estimate
 
@@ -22,7 +22,7 @@ COUNTED = "opposite pairs"
 """Signed-unsigned pairs in opposite order by MIF and LIF."""
 
 
-def sheets(results: Results) -> list[tuple[str, list[Column]]]:
+def sheets(results: Results) -> list[Sheet]:
     """The table of one model: A of every estimator by every protocol; nothing where there is one protocol."""
     if not _has_protocols(results):
         return []
@@ -36,7 +36,7 @@ def sheets(results: Results) -> list[tuple[str, list[Column]]]:
             for key, fidelity in areas.items()
         }
         columns.append(Column(name, cells, {COUNTED: _opposite(each.opposite)}))
-    return [(HEADING, columns)]
+    return [Sheet(HEADING, columns)]
 
 
 def sentences(results: Results) -> list[str]:

@@ -13,15 +13,20 @@ from fpa.notes import Kind
 from fpa.show import words
 from fpa.statistics import Counts
 
+TRUTH = "Made from the truth"
+"""The title of maps that no estimator gives."""
+
 
 def groups(*several: Results) -> dict[str, list[str]]:
-    """The estimators by "Baseline", "Signed", "Unsigned" and "Blurred twin", without empty groups."""
+    """The estimators by the titles below, without empty groups."""
     signs = dict.fromkeys(
-        (name, each.first.description.plan.estimators[name].sign)
+        (name, TRUTH if facts.knows_truth else facts.sign)
         for each in several
         for name in each.estimators
+        if (facts := each.first.description.plan.estimators[name])
     )
     titles = {"Baseline": "baseline", "Signed": "signed", "Unsigned": "unsigned", "Blurred twin": "twin"}
+    titles[TRUTH] = TRUTH
     grouped = {title: [name for name, sign in signs if sign == kind] for title, kind in titles.items()}
     return {title: names for title, names in grouped.items() if names}
 
@@ -177,6 +182,25 @@ def trained_with(results: Results, name: str) -> str:
     return results.models[name].augmentation or (name if results.recipe is not None else "")
 
 
+def compared(results: Results) -> tuple[str, str] | tuple[()]:
+    """The two models of a study that show what FPA changes: without and with it; empty where there are none.
+
+    That is the first model trained with FPA, and the first one trained without augmentation or, if there is
+    none, the first other one.
+    """
+    trainings = {name: trained_with(results, name) for name in results.models}
+    with_fpa = _preferred(trainings, "fpa")
+    others = (name for name, training in trainings.items() if training != "fpa")
+    before = _preferred(trainings, "none") or next(others, "")
+    return (before, with_fpa) if results.recipe is not None and before and with_fpa else ()
+
+
+def _preferred(trainings: Mapping[str, str], training: str) -> str:
+    """The model trained so that has its name, else the first trained so; empty if there is none."""
+    names = [name for name in trainings if trainings[name] == training]
+    return training if training in names else next(iter(names), "")
+
+
 def by_training(results: Results) -> dict[str, str]:
     """The names of the models by what a comparison matches them by.
 
@@ -223,6 +247,10 @@ def titles(several: Sequence[Results]) -> list[list[str]]:
     return parts
 
 
+_ROUNDING = 5e-7
+"""Half of an interval below this is 0 but for rounding, as that of the truth of the truth itself."""
+
+
 def with_interval(mean: float, interval: float, digits: int | None = None) -> tuple[str, str]:
     """A score and half its interval in `digits`, else in those that mean something: two of the interval's.
 
@@ -233,6 +261,8 @@ def with_interval(mean: float, interval: float, digits: int | None = None) -> tu
     """
     if math.isnan(mean):
         return "–", ""
+    if interval < _ROUNDING:
+        interval = 0.0
     if digits is None and not (math.isfinite(interval) and interval > 0):
         return f"{mean:.3g}", "" if math.isnan(interval) else f"{interval:.2g}"
     if digits is None:

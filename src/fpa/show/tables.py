@@ -12,8 +12,8 @@ from fpa.auditing.rule import FEWEST_IMAGES
 from fpa.errors import counted, percent, printable
 from fpa.evaluation.rankings import tied, worse_than_best
 from fpa.evaluation.result import Result, Results
-from fpa.show import answers, protocols, rivals, scope, summary, words
-from fpa.show.cells import Cell, Column, Line
+from fpa.show import answers, protocols, rivals, scope, summary, truths, words
+from fpa.show.cells import Cell, Column, Line, Sheet
 from fpa.show.names import estimator_names, model_name
 from fpa.show.rendering import rendered
 
@@ -38,6 +38,8 @@ def notes(results: Results) -> list[str]:
         f"A is {_area(results)}: mean over images ± half-width of the paired 95 % interval. Bold: "
         "significantly better than every other explanation; =: the best and those that cannot be ordered "
         "against it (paired tests over images, Holm-corrected over all pairs).",
+        *truths.sentences(results),
+        *truths.explained(results),
         *scope.sentences(results),
         *protocols.sentences(results),
         *protocols.recommended(results),
@@ -58,6 +60,7 @@ def brief_notes(results: Results, *, scores: bool) -> list[str]:
     lines = [
         f"A: {_area(results)}, ± half of its 95 % interval. Bold: significantly better than all others; =: "
         "cannot be ordered against the best.",
+        *truths.sentences(results),
         *scope.sentences(results, scope.IN_A_TERMINAL),
         *protocols.sentences(results),
         *protocols.recommended(results),
@@ -105,6 +108,7 @@ def results_table(results: Results) -> "pd.DataFrame":
         scores = {score: summary.measured(model, score) for score in results.score_titles}
         worse = {score: worse_than_best(model, score) for score in scores}
         beats = model.beats
+        errors = truths.columns(model)
         for estimator in results.estimators:
             fidelity = model.fidelity[estimator]
             published, _ = results.published.get(name, {}).get(estimator, (None, None))
@@ -126,7 +130,7 @@ def results_table(results: Results) -> "pd.DataFrame":
                 "published_area": published,
                 "difference": None if published is None else fidelity.area - published,
             }
-            row |= protocols.columns(model, estimator)
+            row |= protocols.columns(model, estimator) | errors
             for score, values in scores.items():
                 row[f"score_{score}"], row[f"score_{score}_interval"] = values[estimator]
                 row[f"score_{score}_p"] = worse[score].get(estimator)
@@ -163,7 +167,7 @@ def _rendered(template: str, results: Results) -> str:
         template,
         results=results,
         headline=headline(results),
-        sheets=_sheets(results),
+        sheets=[*_sheets(results), *truths.sheets(results)],
         rows=partial(_rows, [results]),
         notes=notes(results),
         counted=COUNTED,
@@ -178,14 +182,15 @@ def terminal(results: Results) -> Group:
     """
     parts: list[RenderableType] = [Text(headline(results), "bold")]
     sheets = _sheets(results)
+    errors = truths.sheets(results)
     if alone := len(sheets) > 4:
-        sheets = [("", sheets[0][1])]
-    for heading, columns in _narrow(sheets):
-        table = Table("estimator", box=None, padding=(0, 2, 0, 0))
-        for column in columns:
+        sheets = [sheets[0]._replace(heading="")]
+    for sheet in _narrow([*sheets, *errors]):
+        table = Table(sheet.first, box=None, padding=(0, 2, 0, 0))
+        for column in sheet.columns:
             table.add_column(Text(column.title), justify="right")
-        _add_rows(table, [results], columns)
-        parts += [Text(f"\n{heading}", style="bold"), table] if heading else [table]
+        _add_rows(table, [results], sheet.columns)
+        parts += [Text(f"\n{sheet.heading}", style="bold"), table] if sheet.heading else [table]
     if len(results.models) == 1:
         parts += scope.for_terminal(results)
     below = [
@@ -252,7 +257,7 @@ def comparison(several: Sequence[Results]) -> Group:
     return Group(*parts)
 
 
-def _sheets(results: Results) -> list[tuple[str, list[Column]]]:
+def _sheets(results: Results) -> list[Sheet]:
     """The tables to write, with their headings: models side by side, or the scores of a single one."""
     areas = []
     for name, model in results.models.items():
@@ -275,20 +280,21 @@ def _sheets(results: Results) -> list[tuple[str, list[Column]]]:
     scores = {score: [column_of(results, name, score) for name in results.models] for score in titles}
     if len(results.models) > 1 or not scores:
         further = [
-            (f"{key}{summary.over_unit([results], key)} ({summary.direction(titles[key])})", columns)
+            Sheet(f"{key}{summary.over_unit([results], key)} ({summary.direction(titles[key])})", columns)
             for key, columns in scores.items()
         ]
-        return [("A" if scores else "", areas), *further, *protocols.sheets(results)]
+        return [Sheet("A" if scores else "", areas), *further, *protocols.sheets(results)]
     areas[0] = areas[0]._replace(title="A")
     areas += [column._replace(title=score) for score, (column,) in scores.items()]
-    return [(model_name(results.first.name), areas), *protocols.sheets(results)]
+    return [Sheet(model_name(results.first.name), areas), *protocols.sheets(results)]
 
 
-def _narrow(sheets: list[tuple[str, list[Column]]]) -> Iterator[tuple[str, list[Column]]]:
+def _narrow(sheets: list[Sheet]) -> Iterator[Sheet]:
     """The same in tables of at most four columns: 80 characters have room for no more."""
-    for heading, columns in sheets:
-        for start in range(0, len(columns), 4):
-            yield "" if start else heading, columns[start : start + 4]
+    for sheet in sheets:
+        for start in range(0, len(sheet.columns), 4):
+            heading = "" if start else sheet.heading
+            yield Sheet(heading, sheet.columns[start : start + 4], sheet.first)
 
 
 def column_of(

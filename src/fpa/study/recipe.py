@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 from fpa.errors import LARGEST_SIDE, MOST_WORKERS, InputError, at_least, one_of, printable, shortened, unknown
-from fpa.evaluation.options import MOST_EXAMPLES, CurveOptions, ExampleOptions, PlanOptions, ScoreOptions
+from fpa.evaluation.options import (
+    MOST_EXAMPLES,
+    CurveOptions,
+    ExampleOptions,
+    PlanOptions,
+    ProtocolOptions,
+    ScoreOptions,
+)
 from fpa.files.documents import LARGEST, yaml_values
 from fpa.training.settings import FPASettings, RectangleSettings, TrainingSettings
 from fpa.typed import typed, typed_fields
@@ -39,8 +46,8 @@ class DataSettings:
     """The images.
 
     Attributes:
-        name: shapes, cues, cues-redundant, cues-joint, pets, digits, cifar10, food101, imagenet, or
-            folder:PATH (one subfolder per class).
+        name: shapes, cues, cues-redundant, cues-joint, cues-small, pets, digits, cifar10, food101, imagenet,
+            or folder:PATH (one subfolder per class).
         root: Folder that holds the data sets that are not embedded.
         size: Side of the images in pixels, for data sets of files and for cues.
         train_images: How many training images to use, chosen by a fixed seed; null: all.
@@ -70,7 +77,7 @@ class DataSettings:
 
 
 @dataclass(kw_only=True)
-class EvaluationSettings(ExampleOptions, ScoreOptions, CurveOptions):
+class EvaluationSettings(ExampleOptions, ProtocolOptions, ScoreOptions, CurveOptions):
     """Explaining, perturbing and scoring."""
 
     prefix: ClassVar[str] = "evaluation."

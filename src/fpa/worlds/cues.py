@@ -18,6 +18,7 @@ from fpa.errors import InputError, one_of
 from fpa.seeds import derive
 from fpa.worlds.backgrounds import draw_backgrounds
 from fpa.worlds.drawing import between, keep_apart, uniform_by_name
+from fpa.worlds.effects import REDRAWS
 from fpa.worlds.scenes import Scenes
 from fpa.worlds.world import World
 
@@ -140,6 +141,8 @@ class Cues(World):
     train_images: int = 6000
     test_images: int = 1000
     flip: bool = True
+    redraws: int = REDRAWS
+    judged_cues: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         # Letters, as a class is no thing but a setting of cues; an attribute of all worlds, no setting.
@@ -293,4 +296,5 @@ def _band(at: _Coordinates, radius: Tensor, turn: Tensor) -> Tensor:
 ADDITIVE = Cues("additive")
 REDUNDANT = Cues("redundant")
 JOINT = Cues("joint")
-"""What data sets by name are made by."""
+SMALL = Cues("additive", redraws=4, judged_cues=(3, 4))
+"""What data sets by name are made by; the truth of the last one is cheap enough for a study of minutes."""

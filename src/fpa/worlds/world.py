@@ -7,9 +7,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from fpa.data.splits import ArraySplit, DataRequest, ImageData, array_data
+from fpa.data.splits import ArraySplit, DataRequest, ImageData, array_data, fixed_choice
 from fpa.errors import InputError
 from fpa.seeds import derive
+from fpa.worlds.effects import REDRAWS
 from fpa.worlds.scenes import Scenes
 
 TRAIN = 0
@@ -37,6 +38,11 @@ class World(ABC):
     test_images: int = 1000
     flip: bool = False
     """Whether a mirrored scene is one of this world, so that training may mirror them."""
+    redraws: int = REDRAWS
+    """Backgrounds that stand for an absent one where true effects are measured; an even number."""
+    judged_cues: tuple[int, int] | None = None
+    """At least and at most so many cues have the test scenes to evaluate on; None: any number. With fewer
+    than three, maps have no truth, and each further one doubles what a truth costs."""
 
     @abstractmethod
     def draw(self, seed: int, numbers: Sequence[int], device: torch.device | str = "cpu") -> Scenes:
@@ -57,8 +63,27 @@ class World(ABC):
         check_world(world)
         train = world._split(TRAIN, world.train_images)
         test = world._split(TEST, world.test_images)
-        data = array_data(request, train, test, world.classes, flip=world.flip)
-        return replace(data, world=world)
+        # Which images are evaluated is chosen here, among those with the right number of cues.
+        every = replace(request, evaluation_images=None)
+        data = array_data(every, train, test, world.classes, flip=world.flip)
+        return replace(data, world=world, evaluation=world._judged(request))
+
+    def _judged(self, request: DataRequest) -> Tensor:
+        """The numbers [M] of the test scenes to evaluate on, of those with the right number of cues."""
+        if self.judged_cues is None:
+            return request.subset(self.test_images)
+        least, most = self.judged_cues
+        starts = range(0, self.test_images, _AT_ONCE)
+        parts = [range(start, min(start + _AT_ONCE, self.test_images)) for start in starts]
+        cues = torch.cat([self.test_scenes(numbers).cues.sum(1) for numbers in parts])
+        enough = ((cues >= least) & (cues <= most)).nonzero()[:, 0]
+        wanted = len(enough) if request.evaluation_images is None else request.evaluation_images
+        if not 1 <= wanted <= len(enough):
+            raise InputError(
+                f"the number of evaluation images must be in 1..{len(enough)}, the test scenes of "
+                f"{request.name} with {least} to {most} cues; got {wanted}"
+            )
+        return enough[fixed_choice(enough.tolist(), wanted)]
 
     def _split(self, key: int, count: int) -> ArraySplit:
         seed = derive(self.seed, key)
@@ -80,6 +105,8 @@ def check_world(world: World) -> None:
 def _problems(world: World, scenes: Scenes, whole: Tensor) -> Iterator[str]:
     count, cues = scenes.present.shape[:2]
     asked = len(scenes.numbers)
+    if world.redraws < 2 or world.redraws % 2:
+        yield f"must have an even number of redraws, as halves of them are compared, got {world.redraws}"
     if whole.dtype != torch.uint8 or whole.ndim != 4 or not len(whole) == count == asked:
         yield f"must render uint8 images [{asked}, C, H, W], got {whole.dtype} {list(whole.shape)}"
     # The last one: whatever is drawn in a row from one generator, the first one would get right.

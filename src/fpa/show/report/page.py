@@ -9,12 +9,13 @@ from fpa.evaluation.rankings import best, rank_correlations, worse_than_best
 from fpa.evaluation.result import Result, Results
 from fpa.notes import Kind, Note
 from fpa.progress import duration
-from fpa.show import answers, protocols, rivals, scope, summary, words
+from fpa.show import answers, protocols, rivals, scope, summary, truths, words
 from fpa.show.families import estimator_rows, symbols
 from fpa.show.figures import histories, inline_svg, perturbation_curves, training_history
 from fpa.show.names import estimator_looks, estimator_names, model_looks, model_name
 from fpa.show.rendering import rendered, write_page
 from fpa.show.report.explorer import explorer_data, numbers
+from fpa.show.report.scenes import scenes
 from fpa.show.report.verdict import verdict
 from fpa.show.tables import column_of
 from fpa.statistics.contradictions import KINDS
@@ -42,7 +43,6 @@ def write_report(results: Results, path: str | Path, command: str | None = None)
         "output": summary.output_name(results),
         "explorer": explorer,
     }
-    timings = _facts(results.about.get("timings", {}))
     scores = {key: [column_of(results, name, key).cells for name in models] for key in results.score_titles}
     # The template escapes all but Markup, which is HTML already: names in it are escaped where it is made.
     page = rendered(
@@ -72,20 +72,29 @@ def write_report(results: Results, path: str | Path, command: str | None = None)
         rivals=rivals.beaten(results),
         by_protocol=protocols.sheets(results),
         consistent=protocols.sentences(results),
+        right=truths.outcome(results),
+        errors=truths.sheets(results),
+        error_notes=[*truths.doubts(results), *truths.explained(results)],
+        scenes=scenes(results),
         model_looks=model_looks(models),
         estimator_looks=estimator_looks(results),
         curves={title: Markup(drawing) for title, drawing in _curves(results).items()},
         history=Markup(_history(results)),
         explorer=explorer,
         facts=list(_facts(_made_with(results))),
-        # The stages that show results take another time whenever a report is made.
-        timings=[(stage, _duration(took)) for stage, took in timings if stage not in SHOWN],
+        timings=_timings(results),
         command=command or results.about.get("command"),
         recipe=results.recipe and yaml.safe_dump(dict(results.recipe), sort_keys=False),
         # Read by a script in the page: a class called </script> must not end it, and JSON knows no NaN.
         data=htmlsafe_json_dumps(data, allow_nan=False, separators=(",", ":")),
     )
     return write_page(path, page)
+
+
+def _timings(results: Results) -> list[tuple[str, str]]:
+    """How long each stage took, without those that show results: they take another time in every report."""
+    timings = _facts(results.about.get("timings", {}))
+    return [(stage, _duration(took)) for stage, took in timings if stage not in SHOWN]
 
 
 def _matrices(results: Results) -> dict[str, list[tuple[Any, list[str]]]]:

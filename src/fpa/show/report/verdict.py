@@ -7,6 +7,7 @@ from enum import StrEnum
 from fpa.auditing.rule import FEWEST_IMAGES
 from fpa.errors import percent
 from fpa.evaluation.result import Results
+from fpa.show import summary
 from fpa.show.names import model_name
 from fpa.show.summary import pairs_counted, too_few, trained_with
 from fpa.statistics.intervals import Estimate
@@ -60,20 +61,17 @@ def finding(results: Results) -> Finding:
     first one trained without augmentation or, if there is none, with the first other one.
     """
     kind, pairs = pairs_counted(results)
-    trainings = {name: trained_with(results, name) for name in results.models}
-    with_fpa = _preferred(trainings, "fpa")
-    others = (name for name, training in trainings.items() if training != "fpa")
-    before = _preferred(trainings, "none") or next(others, "")
     study = results.recipe is not None
-    compared = (before, with_fpa) if study and before and with_fpa else ()
+    with_fpa = any(trained_with(results, name) == "fpa" for name in results.models)
+    compared = summary.compared(results)
     opposite = {name: results.models[name].reliability.opposite[kind] for name in compared or results.models}
     still_mostly = False
     if results.not_above_chance:
         meaning = Meaning.NOTHING_TO_EXPLAIN
     elif compared:
         meaning = _effect(*opposite.values())
-        fewer = opposite[with_fpa].value < opposite[before].value
-        still_mostly = fewer and opposite[with_fpa].value > pairs / 2
+        before, after = opposite.values()
+        still_mostly = after.value < before.value and after.value > pairs / 2
     elif study:
         meaning = Meaning.NO_OTHER_MODEL if with_fpa else Meaning.NO_FPA
     elif results.images_used < FEWEST_IMAGES:
@@ -92,19 +90,13 @@ def _effect(before: Estimate, after: Estimate) -> Meaning:
     return Meaning.MORE_OFTEN if after.low > before.high else Meaning.PERHAPS_MORE_OFTEN
 
 
-def _preferred(trainings: Mapping[str, str], training: str) -> str:
-    """The model trained so that has its name, else the first trained so; empty if there is none."""
-    names = [name for name in trainings if trainings[name] == training]
-    return training if training in names else next(iter(names), "")
-
-
 _BY_CHANCE = "often here, but the intervals overlap: the difference may be chance"
 
 EFFECTS = {
     Meaning.LESS_OFTEN: "FPA makes the evaluation contradict itself less often here",
     Meaning.PERHAPS_LESS_OFTEN: f"With FPA the evaluation contradicts itself less {_BY_CHANCE}",
     Meaning.AS_OFTEN: "FPA does not change how often the evaluation contradicts itself here",
-    Meaning.NEVER: "The evaluation agrees with itself with and without FPA, which changes nothing here",
+    Meaning.NEVER: "The evaluation agrees with itself with and without FPA, which changes nothing about it",
     Meaning.PERHAPS_MORE_OFTEN: f"With FPA the evaluation contradicts itself more {_BY_CHANCE}",
     Meaning.MORE_OFTEN: "FPA makes the evaluation contradict itself more often here",
 }

@@ -29,6 +29,7 @@ class Pixels:
         self.most = self.shape.numel()
         self.counts = torch.full((len(images),), self.most)
         self.equal = True
+        self.device = images.device
 
     def random_order(self, device: torch.device, seed: int, indices: Sequence[int]) -> Tensor:
         """The features of every image in the order in which equal scores are put, [N, F]."""

@@ -15,13 +15,8 @@ from fpa.perturbation.removal import Answers
 
 def check_patches(grid: TokenGrid, parts: Pixels) -> None:
     """Refuse features that are not the patches of the network, or unions of equally many of them."""
-    inside = _feature_of_patch(grid, parts)
-    sizes = [labels.bincount() for labels in inside[..., 0].cpu()]
-    if bool((inside != inside[..., :1]).any()):
-        problem = "cut through them"
-    elif any(bool((size != sizes[0][0]).any()) for size in sizes):
-        problem = "hold different numbers of them"
-    else:
+    problem = misfit(grid, parts)
+    if problem is None:
         return
     side = grid.patch
     sizes_that_fit = [
@@ -34,6 +29,16 @@ def check_patches(grid: TokenGrid, parts: Pixels) -> None:
         f"the masking drop leaves out whole patches of the network, {side} pixels a side, and these features "
         f"{problem}: use features of {fitting} pixels"
     )
+
+
+def misfit(grid: TokenGrid, parts: Pixels) -> str | None:
+    """What keeps features from being unions of equally many patches; None: they are."""
+    inside = _feature_of_patch(grid, parts)
+    if bool((inside != inside[..., :1]).any()):
+        return "cut through them"
+    sizes = [labels.bincount() for labels in inside[..., 0].cpu()]
+    alike = all(bool((size == sizes[0][0]).all()) for size in sizes)
+    return None if alike else "hold different numbers of them"
 
 
 def kept_counts(grid: TokenGrid, parts: Pixels, removed: Sequence[int]) -> list[int]:

@@ -168,6 +168,8 @@ def prepare(
         _check_judge(judging, subject)
     if options.folder is not None:
         warn_of_unseen(plan.stored(subject.engine, None if judging is None else judging.engine))
+    for name, estimator in plan.estimators.items():
+        estimator.raw.check_model(name, subject.engine, source.first)
     case = Case(subject, source, plan, judging, note)
     grid = case.token_grid
     if grid is not None:  # before a folder is made; other features are looked at when the work begins

@@ -26,8 +26,9 @@ def some_maps(count=3, seed=1):
 def random_weights(model):
     """Weights that leave nothing at 0 or 1, as the heads and norms of new transformers are."""
     generator = torch.Generator().manual_seed(0)
-    for weight in model.parameters():
-        weight.data += 0.2 * torch.randn(weight.shape, generator=generator)
+    for name, weight in model.named_parameters():
+        around = 1.0 if "norm" in name and name.endswith("weight") else 0.0
+        weight.data = around + 0.2 * torch.randn(weight.shape, generator=generator)
     return model.eval()
 
 

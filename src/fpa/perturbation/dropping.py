@@ -33,11 +33,15 @@ def check_patches(grid: TokenGrid, parts: Pixels) -> None:
 
 def misfit(grid: TokenGrid, parts: Pixels) -> str | None:
     """What keeps features from being unions of equally many patches; None: they are."""
-    inside = _feature_of_patch(grid, parts)
-    if bool((inside != inside[..., :1]).any()):
+    numbers = parts.numbers
+    side = grid.patch
+    corners = numbers[:, ::side, ::side]
+    by_patch = numbers.view(len(numbers), grid.rows, side, grid.columns, side)
+    if not bool((by_patch == corners[:, :, None, :, None]).all()):
         return "cut through them"
-    sizes = [labels.bincount() for labels in inside[..., 0].cpu()]
-    alike = all(bool((size == sizes[0][0]).all()) for size in sizes)
+    patches = torch.zeros(len(corners), parts.most, dtype=torch.int64, device=corners.device)
+    patches.scatter_add_(1, corners.flatten(1), torch.ones_like(corners.flatten(1)))
+    alike = bool((patches == patches[0, 0]).all())
     return None if alike else "hold different numbers of them"
 
 
@@ -66,15 +70,6 @@ def share_given(grid: TokenGrid, parts: Pixels, fractions: Sequence[float]) -> f
     removed = [round(fraction * parts.most) for fraction in fractions]
     kept = kept_counts(grid, parts, [number for number in removed if number])
     return sum(kept) / (grid.count * max(1, len(kept)))
-
-
-def _feature_of_patch(grid: TokenGrid, parts: Pixels) -> Tensor:
-    """The feature that each pixel of each patch belongs to, [N, T, pixels]."""
-    numbers = torch.arange(parts.most).expand(1, len(parts.counts), -1)
-    labels = parts.to_pixels(numbers.to(parts.device))
-    side = grid.patch
-    patches = labels.view(len(labels), grid.rows, side, grid.columns, side).transpose(2, 3)
-    return patches.reshape(len(labels), grid.count, side * side)
 
 
 def dropped(asked: CurvePasses) -> CurveValues:
@@ -112,8 +107,9 @@ class _Selection:
         self.asked = asked
         # Made once for every image: only what comes after them is run again.
         self.tokens = task.engine.tokens(task.images)
-        ranks = asked.parts.to_pixels(asked.ranks)[:, :: grid.patch, :: grid.patch].flatten(1)
-        self.order = ranks.argsort(dim=1, stable=True)
+        corners = asked.parts.numbers[:, :: grid.patch, :: grid.patch].flatten(1)
+        ranks = asked.ranks.gather(2, corners.expand(len(asked.ranks), -1, -1))
+        self.order = ranks.flatten(0, 1).argsort(dim=1, stable=True)
         """[maps * N, T]: the tokens in the LIF order."""
         self.lif = torch.tensor([side == "lif" for side in asked.sides], device=task.images.device)
 
@@ -133,8 +129,9 @@ class _Selection:
             # LIF keeps the most important, which come last; MIF those that come first.
             last = self.lif.index_select(0, row % sides)[:, None]
             chosen = torch.where(last, order[:, order.shape[1] - kept :], order[:, :kept]).sort(1).values
-            tokens = self.tokens.index_select(0, ranking % images)
-            return tokens.gather(1, chosen[..., None].expand(-1, -1, tokens.shape[2]))
+            place = (ranking % images)[:, None] * order.shape[1] + chosen
+            given = self.tokens.flatten(0, 1).index_select(0, place.flatten())
+            return given.reshape(stop - start, kept, self.tokens.shape[2])
 
         def title(start: int) -> str:
             return asked.titles[start // (images * sides)]

@@ -48,6 +48,7 @@ class Kind(StrEnum):
     TAKEN_FOR_UNSIGNED = "taken for unsigned"
     SCORE_LEFT_OUT = "score left out"
     PROTOCOL_LEFT_OUT = "protocol left out"
+    TOKENS_LEFT_OUT = "tokens left out"
 
     # what to doubt about a model
     OTHER_MASKING = "other masking"

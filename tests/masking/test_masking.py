@@ -40,7 +40,7 @@ def some(dtype=torch.float32, shape=(3, 3, 7, 9)):
     return images.mul(20).clamp(0, 255).to(dtype) if dtype == torch.uint8 else images.to(dtype)
 
 
-@pytest.mark.parametrize("name", MASKINGS)
+@pytest.mark.parametrize("name", [n for n in MASKINGS if n != "drop"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_input_unchanged_and_unmasked_pixels_bit_identical(name, dtype):
     if name == "black" and dtype == torch.uint8:
@@ -58,7 +58,7 @@ def test_input_unchanged_and_unmasked_pixels_bit_identical(name, dtype):
     assert torch.equal(masked[keep].view(torch.uint8), before[keep].view(torch.uint8))
 
 
-@pytest.mark.parametrize("name", [n for n in MASKINGS if n not in ("uniform", "road")])
+@pytest.mark.parametrize("name", [n for n in MASKINGS if n not in ("uniform", "road", "drop")])
 def test_masked_pixels_are_the_fully_masked_image(name):
     images, mask = some(), torch.rand(3, 7, 9) < 0.5
     everything = fully_masked(masking(name), images)

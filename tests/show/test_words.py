@@ -141,6 +141,18 @@ WORDS = [
         "left out: the protocol 1/3 makes 9 pieces of an image of this size: at least 10 are needed",
     ),
     (
+        Kind.PROTOCOL_LEFT_OUT,
+        {"protocol": "1/8", "why": "no patches", "features": 16},
+        "left out: the protocol 1/8 removes no whole patches of the network, which are 16 pixels a side",
+    ),
+    (
+        Kind.TOKENS_LEFT_OUT,
+        {"patch": 16, "share": 0.475, "class_token": True},
+        "removed patches, 16 pixels a side, are not given to the network: along the curves it gets 47.5 % of"
+        " the tokens of whole images, with everything removed the class token alone; nothing is filled, and"
+        " where explanations need a reference, as integrated gradients do, it is 0",
+    ),
+    (
         Kind.BY_PROTOCOL,
         {
             "own": {"features": "pixels", "masking": "constant", "low": 15, "high": 17, "pairs": 18},

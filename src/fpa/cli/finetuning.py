@@ -57,12 +57,14 @@ def finetune(
         batch_size: Images per step.
         targets: What the model learns: model (its own predictions on unmasked images), labels, or auto:
             labels if --class_index is given, otherwise model.
-        masking: What removing a pixel means, as in fpa evaluate.
+        masking: What removing a pixel means, as in fpa evaluate; drop: a vision transformer is not given a
+            share of its tokens, the same in all images of a batch.
         augmentation: fpa, or cell: half of the images lose one cell of a grid of 4 x 4, for the score idsds.
         p: Share of the batches that are perturbed; default: the paper's value for the image size, or 1 for
             the model's own predictions. With cell: share of the images; default: 0.5.
         p1_max: Largest share of the pixels selected; default for labels: the paper's value for the image
-            size; for the model's own predictions: 0.25 up to 32 px, rising to 0.5 at 224 px and above.
+            size; for the model's own predictions: 0.25 up to 32 px, rising to 0.5 at 224 px and above. With
+            --masking drop: largest share of the tokens left out; default: 7/8.
         p2: Share of the selected pixels that start a square; default: the paper's value for the image size.
         s_max: Largest side of a square; default: the paper's value for the image size.
         audit_images: Images on which the model is audited as it was and as it is now; 0: no audits, of which
@@ -81,6 +83,7 @@ def finetune(
     # The card that the model came with: `_describe` replaces it.
     card: fpa.ModelCard | None = getattr(subject.model, "card", None)
     index = _describe(subject, model, data, images.class_index)
+    features = _features(subject, masking, data)
     output = run.output or default_output("finetune", subject.name)
     with Display(quiet=run.quiet or not is_main_process()) as display:
         tuned = fpa.finetune(
@@ -106,7 +109,7 @@ def finetune(
         print(f"{_accuracy(tuned, card, data)}  {output / 'model.safetensors'}")
     count = min(audit_images, len(data.evaluation))
     if count and augmentation == "fpa":  # the audit removes pixels anywhere, not cells
-        how = AuditOptions(("paper",), count=count, ig_steps=50, maskings=[masking])
+        how = AuditOptions(("paper",), count=count, ig_steps=50, maskings=[masking], features=features)
         _audit_both(subject, tuned, data, images, how, output=output, run=run)
     return 0
 
@@ -125,6 +128,17 @@ def _perturbation(
     if others:
         raise InputError(f"--{others[0]} is a setting of fpa, not of --augmentation cell")
     return fpa.Cell(given["p"], masking=removal) if "p" in given else fpa.Cell(masking=removal)
+
+
+def _features(subject: NamedModel, masking: dict[str, Any] | str, data: "ImageData") -> str | int:
+    """What the audits remove together: the patches of a network whose tokens are left out, else pixels."""
+    import torch
+
+    removal = fpa.get_masking(masking, subject.normalisation.mean, subject.normalisation.std)
+    if not removal.selects:
+        return "pixels"
+    image = torch.zeros(1, *data.input_shape)
+    return fpa.Engine.of(subject.model, image).token_grid(image).patch
 
 
 def _describe(

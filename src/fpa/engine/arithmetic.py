@@ -18,6 +18,7 @@ from fpa.engine.devices import arithmetic_on, compiled, out_of_memory
 from fpa.engine.folding import bfloat16_copy, fold_batch_norm, private_copy
 from fpa.engine.outputs import OUTPUTS, Output
 from fpa.errors import InputError, unknown, warn
+from fpa.models.tokens import TokenGrid, logits_from, token_grid, tokens_of
 from fpa.models.wrap import untouched
 from fpa.values import check_type, name_of
 
@@ -86,6 +87,8 @@ class Runner:
         return ", ".join(part for part, used in parts.items() if used)
 
     def _eager(self, rows: Tensor) -> Tensor:
+        if rows.ndim == 3:
+            return logits_from(self.module, rows.to(self.dtype, copy=True))
         # A copy, also where nothing is cast: a model may begin with an operation in place.
         layout = torch.channels_last if self.channels_last else torch.contiguous_format
         logits: Tensor = self.module(rows.to(self.dtype, copy=True, memory_format=layout))
@@ -110,6 +113,16 @@ class Runner:
         """[N, classes] of the rows; `eager` without what is compiled."""
         with torch.no_grad(), self._context():
             return self._run(lambda call: call(rows), rows, eager)
+
+    def tokens(self, images: Tensor) -> Tensor:
+        """The tokens of the images, [N, T, D]; see `fpa.models.tokens`."""
+        with torch.no_grad(), self._context():
+            return tokens_of(self.module, images.to(self.dtype, copy=True))
+
+    def token_grid(self, images: Tensor) -> TokenGrid:
+        """Where the tokens of images lie; refuses a model whose tokens cannot be dropped."""
+        with torch.no_grad(), self._context():
+            return token_grid(self.module, images[:1].to(self.dtype, copy=True))
 
     def gradients(
         self, rows: Tensor, targets: Tensor, output: Output = OUTPUTS["logit"], *, eager: bool = False
@@ -171,7 +184,9 @@ def fastest_form(plain: Runner, precision: PrecisionName, row: Tensor) -> Runner
     half = precision == "bfloat16" and plain.dtype == torch.float32
     # The fastest first. What is done to the model is checked in its own arithmetic, where folding and layout
     # change no more than the last digits: a graph that was misread shows, and is not taken for rounding.
-    for folded, channels_last in [(True, True), (True, False), (False, True)]:
+    # Tokens have no channels to lay out, and come after what could be folded.
+    changes = [(True, True), (True, False), (False, True)] if row.ndim == 4 else [(False, False)]
+    for folded, channels_last in changes:
         private = private_copy(plain.module)
         if private is None or (folded and not fold_batch_norm(private)):
             continue

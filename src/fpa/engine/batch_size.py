@@ -25,7 +25,8 @@ def fitting_batch_size(runner: Runner, kind: PassKind, row: Tensor, memory: int 
     On CUDA the record of the most memory held may be reset.
     """
     device = runner.device
-    most = min(_MOST_ROWS.get(device.type, 64), max(1, _MOST_PIXELS // (row.shape[-2] * row.shape[-1])))
+    pixels = max(1, row.shape[-2] * row.shape[-1])  # a row without any token has none
+    most = min(_MOST_ROWS.get(device.type, 64), max(1, _MOST_PIXELS // pixels))
     if device.type == "cuda":
         free = _free_bytes(device)
         room = _SHARE_OF_FREE_MEMORY * free if memory is None else min(memory, 0.9 * free)
@@ -76,7 +77,7 @@ def _kept_bytes(runner: Runner, row: Tensor) -> int:
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         runner.record(pair)
     weights = {p.untyped_storage().data_ptr() for p in runner.module.parameters()}
-    return max(row.nbytes, sum(size for place, size in seen.items() if place not in weights) // 2)
+    return max(1, row.nbytes, sum(size for place, size in seen.items() if place not in weights) // 2)
 
 
 def _cuda_bytes(runner: Runner, kind: PassKind, row: Tensor) -> tuple[float, float]:
@@ -94,5 +95,5 @@ def _cuda_bytes(runner: Runner, kind: PassKind, row: Tensor) -> tuple[float, flo
         else:
             runner.logits(batch, eager=True)
         peaks.append(torch.cuda.max_memory_allocated(runner.device) - held)
-    each = max((peaks[1] - peaks[0]) / (more - few), row.nbytes) + _OWN_COPIES * row.nbytes
+    each = max((peaks[1] - peaks[0]) / (more - few), row.nbytes, 1) + _OWN_COPIES * row.nbytes
     return max(0.0, peaks[0] - few * each), each

@@ -1,6 +1,7 @@
 """Runs a classifier, forward or to the gradient of its input, over a long list of rows.
 
-A row is one image the classifier sees: a step of integrated gradients, a noisy copy, a masked image.
+A row is one image the classifier sees: a step of integrated gradients, a noisy copy, a masked image; or, for
+a vision transformer, those of its tokens that are not left out.
 The list of rows is never held: a `Work` says how to build any stretch of it, the engine cuts the list
 into batches, builds each batch on the device, runs it and hands the result back. The engine works on
 private copies of the model, so the model itself stays exactly as it was found.
@@ -8,7 +9,6 @@ private copies of the model, so the model itself stays exactly as it was found.
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -28,8 +28,10 @@ from fpa.engine.arithmetic import (
 from fpa.engine.batch_size import fitting_batch_size
 from fpa.engine.devices import arithmetic_on, out_of_memory, sent
 from fpa.engine.folding import private_copy
-from fpa.engine.outputs import OUTPUTS, Output
+from fpa.engine.outputs import Output
+from fpa.engine.works import Work
 from fpa.errors import InputError, at_least, warn
+from fpa.models.tokens import TokenGrid
 from fpa.models.wrap import classifier, unfit_images, unwrapped
 from fpa.values import check_plain, checked, shape_or_type
 
@@ -39,23 +41,6 @@ _Result = TypeVar("_Result")
 # Compiling costs up to a minute: it pays from about 2 million rows of 32 x 32 pixels on, or 300,000 of
 # 224 x 224, whose passes gain less. The number of rows decides, not a clock: the form must not vary.
 _COMPILE_FROM = 2e6 * 32
-
-
-@dataclass(frozen=True)
-class Work:
-    """`count` rows, of which any stretch `start:stop` can be built when its turn comes."""
-
-    count: int
-    rows: Callable[[int, int], Tensor]
-    """(start, stop) -> the rows [stop - start, C, H, W], on the device of the engine."""
-    take: Callable[[int, int, Tensor], None]
-    """(start, stop, result): gets the gradients [stop - start, C, H, W] or logits [stop - start, classes]."""
-    targets: Callable[[int, int], Tensor] | None = None
-    """(start, stop) -> the class [stop - start] whose `output` is differentiated; gradients only."""
-    name: Callable[[int], str] = lambda start: ""
-    """(start) -> what the rows from there on are for, in words, for the progress display."""
-    output: Output = OUTPUTS["logit"]
-    """What is differentiated; the same for all works that are run together."""
 
 
 class _Stretch(NamedTuple):
@@ -112,6 +97,8 @@ class Engine:
         self._probed = False
         self._taken: set[torch.Size] = set()
         """Shapes [C, H, W] of images that the model has taken."""
+        self._grids: dict[torch.Size, TokenGrid] = {}
+        """By the shape of an image."""
         self._peak = 0
         self.watch: Callable[[str], None] = lambda name: None
         """Told what is being run, before every batch."""
@@ -217,6 +204,21 @@ class Engine:
                 return torch.cat(logits), None
         return torch.cat(logits), torch.cat(gradients)
 
+    def token_grid(self, images: Tensor) -> TokenGrid:
+        """Where the tokens of images [N, C, H, W] lie; refuses a model whose tokens cannot be dropped."""
+        shape = images.shape[1:]
+        if shape not in self._grids:
+            with torch.inference_mode(False), arithmetic_on(self.device, tf32=False):
+                self._grids[shape] = self._plain.token_grid(self.images(images[:1]))
+        return self._grids[shape]
+
+    def tokens(self, images: Tensor) -> Tensor:
+        """The tokens [N, T, D] of images [N, C, H, W], as the model makes them as it was given."""
+        images = self.images(images)
+        with torch.inference_mode(False), arithmetic_on(self.device, tf32=False):
+            parts = torch.split(images, self.batch_size("exact", images[:1]))
+            return torch.cat([self._plain.tokens(part).to(self.accumulate) for part in parts])
+
     def explained_classes(
         self, logits: Tensor, targets: Tensor | Sequence[int] | int | None = None, name: str = "targets"
     ) -> Tensor:
@@ -265,7 +267,9 @@ class Engine:
             self._last_used[kind] = runner
             size = max(total, self.expected_rows) * row.shape[-2:].numel() ** 0.5
             pays = self.device.type == "cuda" and size >= _COMPILE_FROM
-            runner.compile_if(kind != "exact" and (pays if self.compile is None else self.compile))
+            # Every number of tokens would be compiled anew.
+            worth = kind != "exact" and row.ndim == 4
+            runner.compile_if(worth and (pays if self.compile is None else self.compile))
             start = 0
             while start < total:
                 batch = partial(self._batch, kind, runner, works, start)
@@ -355,7 +359,8 @@ class Engine:
         if kind == "exact":
             return self._plain
         precision = self.precision.gradients if kind == "gradients" else self.precision.forwards
-        key = (precision, row.shape)
+        # One form serves any number of tokens: each is a copy of the model.
+        key = (precision, row.shape if row.ndim == 4 else row.shape[2:])
         if key not in self._runners:
             self._runners[key] = fastest_form(self._plain, precision, row)
         return self._runners[key]

@@ -17,7 +17,7 @@ from fpa.evaluation.result import Result
 from fpa.evaluation.shards import load_result, read_evaluation
 from fpa.evaluation.subject import Case, prepare
 from fpa.files import temporary_folder
-from fpa.notes import Kind, Note
+from fpa.notes import Kind, Note, Severity
 from fpa.progress import Tell
 from fpa.showing import clause
 from fpa.values import checked
@@ -54,7 +54,8 @@ def evaluate(model: nn.Module | Engine, data: Any, options: EvaluateOptions) -> 
         masks=options.masks,
         judge=options.judge,
     )
-    for note in (*uncertain_labels(case), *case.notes):
+    doubts = [note for note in case.notes if note.severity is not Severity.INFO]
+    for note in (*uncertain_labels(case), *doubts):
         warn(clause(note))
     return carry_out(case, options.folder, examples=options.examples, progress=options.progress)
 

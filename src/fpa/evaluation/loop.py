@@ -350,8 +350,9 @@ def suited(plan: Plan, source: ImageSource, judge: Engine | None = None) -> Plan
     What nobody named is left out where these images, or the model that judges, do not allow it: scores that
     `all` stands for, and protocols that `usual` does.
     """
-    plan = plan.suiting(source.first)
-    plan.check_features(source.first)
+    grid = None if judge is None else plan.token_grid(judge, source.first)
+    plan = plan.suiting(source.first, grid)
+    plan.check_features(source.first, grid)
     for masking in (plan.masking, *(protocol.masking for protocol in plan.protocols.values())):
         if isinstance(masking, Fill):
             masking.check(source.first)

@@ -158,8 +158,9 @@ class MaskingOptions(Options):
 
     Attributes:
         masking: What removing a pixel means: constant (0 after normalisation), black, mean, minimum, maximum,
-            uniform, blur, bokeh, road or module:Class, with parameters as in {"name": "blur", "sigma": 4};
-            in Python also a masking or a function.
+            uniform, blur, bokeh, road, drop (patches of a vision transformer are not given to it) or
+            module:Class, with parameters as in {"name": "blur", "sigma": 4}; in Python also a masking or a
+            function.
         maskings: Further maskings by name, under which the same maps are perturbed.
         fractions: Of the features that are removed, in place of points evenly from 0 to 1 (0.95 with road).
 

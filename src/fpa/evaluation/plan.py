@@ -21,9 +21,11 @@ from fpa.evaluation.stored_plan import ScoreFacts, StoredPlan, StoredProtocol
 from fpa.explanation import Estimator, Settings, get_estimators, passes
 from fpa.explanation.facts import EstimatorFacts
 from fpa.masking import Masking, black, get_masking, masking_json
+from fpa.models.tokens import TokenGrid
 from fpa.notes import Kind, Note, Plain, Severity
 from fpa.perturbation import check_fractions, check_left, features_of, segment_count, up_to
 from fpa.perturbation.curves import check_between
+from fpa.perturbation.dropping import check_patches
 from fpa.perturbation.protocols import Protocol, checked_features, choose_protocols, unsuited
 from fpa.scores.score import ALL, Given, Passes, Score, get_scores
 from fpa.values import check_type
@@ -149,7 +151,7 @@ class Plan:
     def suited(self, given: Given) -> "Plan":
         """The plan with the scores that can be computed; refuses those that were named and cannot."""
         # What was named is refused, what "all" stands for is left out and told.
-        why = {score.name: score.missing(given) for score in self.scores}
+        why = {score.name: _unfilled(score, given.masking) or score.missing(given) for score in self.scores}
         for name, reason in why.items():
             if reason is not None and name not in self.optional:
                 raise InputError(f"the score {name} {reason}")
@@ -160,9 +162,17 @@ class Plan:
         kept = tuple(score for score in self.scores if score.name not in left_out)
         return replace(self, scores=kept, left_out={**self.left_out, **left_out})
 
-    def suiting(self, images: Tensor) -> "Plan":
+    def token_grid(self, engine: Engine, images: Tensor) -> TokenGrid | None:
+        """Where the tokens of images lie; refuses a model whose tokens cannot be left out.
+
+        None where no masking of the plan leaves any out.
+        """
+        maskings = (self.masking, *(each.masking for each in self.protocols.values()))
+        return engine.token_grid(images) if any(each.selects for each in maskings) else None
+
+    def suiting(self, images: Tensor, grid: TokenGrid | None = None) -> "Plan":
         """The plan without those of the usual protocols that make no sense for images of this size."""
-        found = {name: unsuited(name, self.protocols[name], images) for name in self.optional_protocols}
+        found = {name: unsuited(name, self.protocols[name], images, grid) for name in self.optional_protocols}
         notes = {name: found[name] for name in self.protocols if found.get(name) is not None}
         if not notes:
             return self
@@ -209,9 +219,14 @@ class Plan:
         """The fractions, up to the largest that this masking can remove."""
         return self.fractions if self.fractions[-1] <= masking.most else up_to(masking.most, self.fractions)
 
-    def check_features(self, images: Tensor) -> None:
-        """Refuse features of the images so large that no curve tells maps apart, or nothing is left."""
+    def check_features(self, images: Tensor, grid: TokenGrid | None = None) -> None:
+        """Refuse features of the images so large that no curve tells maps apart, or nothing is left.
+
+        Where tokens are left out, also those that are no patches of the `grid`.
+        """
         parts = features_of(self.features, images)
+        if self.masking.selects and grid is not None:
+            check_patches(grid, parts)
         check_between(self.fractions, parts)
         check_left(self.masking, self.fractions, parts)
         for score in self.scores:
@@ -220,6 +235,8 @@ class Plan:
         for protocol in self.protocols.values():
             own = parts if protocol.features == self.features else features_of(protocol.features, images)
             fractions = self.fractions_under(protocol.masking)
+            if protocol.masking.selects and grid is not None:
+                check_patches(grid, own)
             check_between(fractions, own)
             check_left(protocol.masking, fractions, own)
 
@@ -282,6 +299,7 @@ def plan_of(options: PlanOptions) -> Plan:
     others = {
         name: Protocol(features, get_masking(each, *scale)) for name, each in (options.maskings or {}).items()
     }
+    _check_alike(removal, others)
     there = [Protocol(features, removal), *others.values()]
     further = choose_protocols(options.protocols or (), removal, there=there, mean=scale[0], std=scale[1])
     if both := sorted(others.keys() & further.protocols.keys()):
@@ -306,6 +324,22 @@ def plan_of(options: PlanOptions) -> Plan:
         precision=checked_precision(options.precision),
     )
     return replace(plan, code=own_code(plan))
+
+
+def _unfilled(score: Score, masking: Masking) -> str | None:
+    """Why a score cannot be computed where nothing is filled; None: it can."""
+    fills = "forwards" in score.needs and "world" not in score.needs
+    if not masking.selects or not (fills or score.masking is not None):
+        return None
+    return "needs filled images, and the masking drop fills none: use another masking, or leave it out"
+
+
+def _check_alike(removal: Masking, others: Mapping[str, Protocol]) -> None:
+    """Refuse maskings that fill images beside one that leaves tokens out."""
+    filling = [name for name, each in others.items() if not each.masking.selects]
+    if removal.selects and filling:
+        remedy = "leave them out, or give a protocol, as in protocols=16+blur"
+        raise InputError(f"beside the masking drop, {', '.join(filling)} would need filled images: {remedy}")
 
 
 def settings_of(options: PlanOptions | AuditOptions) -> Settings:

@@ -23,8 +23,11 @@ from fpa.evaluation.plan import Plan
 from fpa.masking import get_masking, masking_json
 from fpa.models.hubs import class_names, image_side_of, normalisation_of
 from fpa.models.saved import ModelCard
+from fpa.models.tokens import TokenGrid
 from fpa.models.wrap import check_head, classifier, input_channels, unwrapped
-from fpa.notes import Kind, Note, Severity
+from fpa.notes import Kind, Note, Plain, Severity
+from fpa.perturbation import features_of
+from fpa.perturbation.dropping import share_given
 from fpa.showing import clause
 
 TRIED = 100
@@ -64,8 +67,31 @@ class Case:
     """What is not certain about the labels."""
 
     @property
+    def token_grid(self) -> TokenGrid | None:
+        """Where the tokens of the images lie; None where the plan leaves none out."""
+        return self.plan.token_grid((self.judge or self.subject).engine, self.source.first)
+
+    @property
     def notes(self) -> list[Note]:
-        """What a person must know before the work begins: a masking that the model was not trained with."""
+        """What a person must know before the work begins.
+
+        A masking that the model was not trained with; that tokens are left out, and how many.
+        """
+        return [*self._other_masking(), *self._tokens_left_out()]
+
+    def _tokens_left_out(self) -> list[Note]:
+        grid = self.token_grid
+        if grid is None or not self.plan.masking.selects:
+            return []
+        parts = features_of(self.plan.features, self.source.first)
+        values: dict[str, Plain] = {
+            "patch": grid.patch,
+            "share": share_given(grid, parts, self.plan.fractions),
+            "class_token": grid.fewest == 0,
+        }
+        return [Note(Kind.TOKENS_LEFT_OUT, Severity.INFO, values)]
+
+    def _other_masking(self) -> list[Note]:
         card = (self.judge or self.subject).card
         known = None if card is None else card.recipe.get("masking")
         if card is None or card.augmentation == "none" or known is None:
@@ -142,7 +168,13 @@ def prepare(
         _check_judge(judging, subject)
     if options.folder is not None:
         warn_of_unseen(plan.stored(subject.engine, None if judging is None else judging.engine))
-    return Case(subject, source, plan, judging, note)
+    for name, estimator in plan.estimators.items():
+        estimator.raw.check_model(name, subject.engine, source.first)
+    case = Case(subject, source, plan, judging, note)
+    grid = case.token_grid
+    if grid is not None:  # before a folder is made; other features are looked at when the work begins
+        plan.suiting(source.first, grid).check_features(source.first, grid)
+    return case
 
 
 def open_subject(

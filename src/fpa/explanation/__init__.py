@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fpa.engine.tasks import Task, make_task
+    from fpa.explanation.attention import Attention
     from fpa.explanation.baselines import Centre, Edges, Input
     from fpa.explanation.cam import CAM
     from fpa.explanation.captum import Captum, captum_methods
@@ -26,13 +27,14 @@ if TYPE_CHECKING:
     from fpa.explanation.raw_maps import FAMILIES, GradientMap, RawMap, Settings, register
 
 __all__ = [
-    "CAM", "FAMILIES", "PAPER", "SETS", "Captum", "Centre", "Edges", "Estimator", "Estimators", "GradientMap",
-    "Input", "IntegratedGradients", "Label", "Maps", "Random", "RawMap", "Settings", "SmoothGrad",
-    "SquaredSmoothGrad", "Task", "VanillaGradient", "captum_methods", "explain", "from_quantus",
+    "CAM", "FAMILIES", "PAPER", "SETS", "Attention", "Captum", "Centre", "Edges", "Estimator", "Estimators",
+    "GradientMap", "Input", "IntegratedGradients", "Label", "Maps", "Random", "RawMap", "Settings",
+    "SmoothGrad", "SquaredSmoothGrad", "Task", "VanillaGradient", "captum_methods", "explain", "from_quantus",
     "get_estimators", "make_task", "maps_of", "passes", "raw_maps_of", "register",
 ]  # fmt: skip
 
 _HOMES = {
+    "attention": "Attention",
     "baselines": "Centre Edges Input",
     "cam": "CAM",
     "captum": "Captum captum_methods",

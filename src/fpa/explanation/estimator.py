@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 from torch import Tensor
 
 from fpa.errors import InputError, unknown
-from fpa.explanation import cam, captum, paper, true_maps
+from fpa.explanation import attention, cam, captum, paper, true_maps
 from fpa.explanation.baselines import SIDE_16, blurred
 from fpa.explanation.facts import EstimatorFacts, Label, Reduction, Sign
 from fpa.explanation.maps import Function, as_raw_map
@@ -256,11 +256,15 @@ CAMS = {f"cam:{method}": by_name(f"cam:{method}") for method in cam.METHODS}
 """Class activation maps."""
 
 
+ATTENTIONS = {f"attention:{method}": by_name(f"attention:{method}") for method in attention.METHODS}
+"""Those of vision transformers."""
+
+
 TRUTHS = {name: by_name(name) for name in true_maps.NAMES}
 """Maps of the truth and damaged ones, for images of a world."""
 
 
-SETS = {"paper": PAPER, "baselines": BASELINES, "cam": CAMS, "truths": TRUTHS}
+SETS = {"paper": PAPER, "baselines": BASELINES, "cam": CAMS, "attention": ATTENTIONS, "truths": TRUTHS}
 
 
 Estimators = str | Iterable[Any] | Mapping[str, Any]
@@ -277,13 +281,13 @@ def get_estimators(
     it makes sense, can be had as `_sum` and as `_abs`. `captum:DeepLift` is a method of Captum's (also
     `captum:DeepLift_abs`, `captum:LayerGradCam@layer4`), `maps:FILE` or `maps:FILE#ARRAY` precomputed maps,
     `module:function` a function of your own; `cam:gradcam`, `cam:gradcam++` and `cam:layercam` (also
-    `cam:gradcam@layer4`, and all three as the set "cam") are class activation maps. Sets can stand among
+    `cam:gradcam@layer4`, and all three as the set "cam") are class activation maps; `attention:rollout` and
+    `attention:relevance` (both as the set "attention") are maps of vision transformers. Sets can stand among
     names, and functions, which then go by their own names. The set "baselines" has the maps that know no
     model, the set "truths" those of the true effects, damaged and not, for images of a world (`true:flat`,
     `true:noise-0.5`, see `fpa.worlds.ladder`); `sg_abs~2` is the blurred twin of `sg_abs`, and "twins" (or
     "twins~2") those of all explanations in the list. With `settings`, what the raw maps leave open is taken
-    from there, and nothing else carries
-    these numbers afterwards.
+    from there, and nothing else carries these numbers afterwards.
 
     >>> list(get_estimators(["vg_sum", "random"]))
     ['vg_sum', 'random']

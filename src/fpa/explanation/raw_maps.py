@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fpa.data.loaders import as_tensor
-from fpa.engine import Work
+from fpa.engine import Engine, Work
 from fpa.engine.outputs import OUTPUTS
 from fpa.engine.tasks import Task
 from fpa.errors import InputError, unknown
@@ -183,6 +183,9 @@ class RawMap:
 
     def check_total(self, name: str, total: int) -> None:
         """Refuse, before any work, a data set of so many images that estimator `name` was not made for."""
+
+    def check_model(self, name: str, engine: Engine, images: Tensor) -> None:
+        """Refuse, before any work, a model that estimator `name` cannot explain on such images."""
 
     def raw_map(self, name: str, task: Task) -> Tensor:
         """[N, C, H, W] or [N, 1, H, W] for the images of the task."""

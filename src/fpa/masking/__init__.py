@@ -3,9 +3,11 @@
 A masking takes images [N, C, H, W] and a bool mask [N, H, W], True where the pixel (all its channels) is
 removed, and returns masked copies. Every masking that comes with fpa, ROAD's apart, is described by its
 *fill*, the image with everything removed: a masked pixel takes the value the fill has at its place. The fully
-masked image is also what integrated gradients start from by default.
+masked image is also what integrated gradients start from by default. `Drop` fills nothing: it stands for
+tokens that a vision transformer is not given.
 """
 
+from fpa.masking.drop import Drop
 from fpa.masking.fills import (
     Blur,
     Bokeh,
@@ -31,11 +33,25 @@ from fpa.masking.names import (
 from fpa.masking.road import Road
 
 __all__ = [
-    "ALIASES", "MASKINGS", "Blur", "Bokeh", "Channels", "Constant", "Fill", "FunctionMasking", "Masking",
-    "MaskingLike", "Maximum", "Mean", "Minimum", "Road", "Uniform", "black", "check_mask", "code_of",
-    "fully_masked", "gaussian", "get_masking", "lent", "masking_code", "masking_json", "noise_by_image",
+    "ALIASES", "MASKINGS", "Blur", "Bokeh", "Channels", "Constant", "Drop", "Fill", "FunctionMasking",
+    "Masking", "MaskingLike", "Maximum", "Mean", "Minimum", "Road", "Uniform", "black", "check_mask",
+    "code_of", "fully_masked", "gaussian", "get_masking", "lent", "masking_code", "masking_json",
+    "noise_by_image",
 ]  # fmt: skip
 
 # Stored plans name these classes `fpa.masking:Blur`, wherever in this room they are written.
-for _kind in (Blur, Bokeh, Constant, Fill, FunctionMasking, Masking, Maximum, Mean, Minimum, Road, Uniform):
+for _kind in (
+    Blur,
+    Bokeh,
+    Constant,
+    Drop,
+    Fill,
+    FunctionMasking,
+    Masking,
+    Maximum,
+    Mean,
+    Minimum,
+    Road,
+    Uniform,
+):
     _kind.__module__ = __name__

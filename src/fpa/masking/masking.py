@@ -25,6 +25,8 @@ class Masking:
     """The largest share of an image's pixels that can be removed; curves end there."""
     trains: ClassVar[bool] = True
     """Whether models can be trained with it: it never waits for the device."""
+    selects: ClassVar[bool] = False
+    """Whether it leaves tokens out in place of filling the image; see `fpa.masking.Drop`."""
 
     @property
     def is_users(self) -> bool:

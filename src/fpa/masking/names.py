@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fpa.errors import InputError, unknown
 from fpa.given import identity_as_given
+from fpa.masking.drop import Drop
 from fpa.masking.fills import Blur, Bokeh, Constant, Fill, Maximum, Mean, Minimum, Uniform, black
 from fpa.masking.masking import Channels, FunctionMasking, Masking, MaskingLike, code_of, lent
 from fpa.masking.road import Road
@@ -17,7 +18,7 @@ from fpa.plugins import load_object
 from fpa.seeds import Stream, generator
 from fpa.values import checked, fields_as_json, name_of
 
-_KINDS = (Constant, black, Mean, Minimum, Maximum, Uniform, Blur, Bokeh, Road)
+_KINDS = (Constant, black, Mean, Minimum, Maximum, Uniform, Blur, Bokeh, Road, Drop)
 MASKINGS: dict[str, Callable[..., Masking]] = {make.__name__.lower(): make for make in _KINDS}
 """What makes a masking of its parameters, by name; add yours."""
 
@@ -111,9 +112,9 @@ def masking_code(masking: Masking) -> dict[str, Any] | None:
 
 
 def fully_masked(masking: MaskingLike, images: Tensor, noise: Tensor | None = None) -> Tensor:
-    """The images with every pixel removed, [N, C, H, W]; 0 for a masking that must leave some."""
+    """The images with every pixel removed, [N, C, H, W]; 0 where a masking has no such images."""
     masking = get_masking(masking)
-    if masking.most < 1:
+    if masking.most < 1 or masking.selects:
         return torch.zeros_like(images)
     # A fill is there already: no mask has to be made and applied.
     if isinstance(masking, Fill):

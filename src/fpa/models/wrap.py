@@ -82,7 +82,11 @@ class Logits(nn.Module):
         self.model = model
 
     def forward(self, images: Tensor) -> Tensor:  # noqa: D102
-        logits = logits_of(self.model(images))
+        return self.alone(self.model(images))
+
+    def alone(self, returned: Any) -> Tensor:
+        """The logits in what the model returned, of two classes at least."""
+        logits = logits_of(returned)
         if logits.ndim == 2 and logits.shape[1] == 1:
             return torch.cat([torch.zeros_like(logits), logits], 1)
         return logits

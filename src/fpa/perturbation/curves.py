@@ -7,19 +7,18 @@ number, made on the device for each row of a batch. MIF is the exact reverse of 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from fpa.engine import Engine, Work
-from fpa.engine.devices import sent
+from fpa.engine import Engine
 from fpa.engine.outputs import OUTPUTS, check_outputs
 from fpa.engine.tasks import Model, Targets, Task, make_task, problems
 from fpa.errors import InputError, warn
-from fpa.masking import Masking, MaskingLike, fully_masked, get_masking
+from fpa.masking import Masking, MaskingLike, get_masking
+from fpa.perturbation.dropping import check_patches, dropped
 from fpa.perturbation.features import Features, Pixels, features_of
-from fpa.perturbation.removal import Answers, Removal
+from fpa.perturbation.passes import CurvePasses, filled, steps_of
 from fpa.showing import clause
 from fpa.values import check_plain, check_type, checked, shape_or_type
 
@@ -87,7 +86,8 @@ def perturbation_curves(
 
     - `maps`: by name; a single tensor is named "map".
     - `points`: how many fractions, evenly from 0 to 1; or `fractions`: themselves, rising within 0..1.
-    - `masking`: what removing a pixel means; by default it becomes 0. With "road" curves end at 0.95.
+    - `masking`: what removing a pixel means; by default it becomes 0. With "road" curves end at 0.95. With
+      "drop" a vision transformer is not given the tokens of removed patches, which are its features.
     - `targets` [N]: the classes whose logits are followed, by default those predicted on the unmasked images.
     - `seed` fixes, with `indices` [N] (the numbers of the images in their data set, by default 0, 1, ...),
       the order of pixels with equal scores and the noise of the masking.
@@ -114,6 +114,8 @@ def perturbation_curves(
     followed = check_outputs(("logit", *outputs))
     parts = features_of(features, images)
     check_left(removal, shares, parts)
+    if removal.selects:
+        check_patches(engine.token_grid(images), parts)
     task, logits = make_task(engine, images, targets, masking=removal, seed=seed, indices=indices)
     true_classes = task.targets if labels is None else engine.explained_classes(logits, labels, "labels")
     others = curves_of(
@@ -124,47 +126,6 @@ def perturbation_curves(
     for problem in problems(not_finite(images, maps, curves), task.indices):
         warn(f"{clause(problem)}: left out (NaN)")
     return curves
-
-
-class _CurveRows:
-    """The masked images of all curves in one list: map by map, image by image, order by order, step by step.
-
-    A mask is not stored but made when its row is, from the ranks of the map and a number: 40 masks of an
-    image would take more memory than the ranks they all follow from.
-    """
-
-    def __init__(
-        self, task: Task, pixel_ranks: Tensor, parts: Pixels, steps: Tensor, sides: Sequence[str]
-    ) -> None:
-        self.remove = Removal(task)
-        self.pixel_ranks = pixel_ranks
-        """[maps * N, H, W]."""
-        self.images = len(task.images)
-        self.steps = steps.shape[1]
-        self.sides = len(sides)
-        self.per_image = self.sides * self.steps
-        device = task.images.device
-        # LIF removes ranks below k; MIF removes those not below (features - k).
-        limits = [parts.counts[:, None] - steps if side == "mif" else steps for side in sides]
-        self.limits = sent(torch.stack(limits, 1).flatten(), device)
-        self.most_first = sent(torch.tensor([side == "mif" for side in sides]), device)
-
-    def __len__(self) -> int:
-        return len(self.pixel_ranks) * self.per_image
-
-    def map_of(self, row: int) -> int:
-        """The number of the map that a row belongs to."""
-        return row // (self.images * self.per_image)
-
-    def masked(self, start: int, stop: int) -> Tensor:
-        """The rows `start:stop`, [stop - start, C, H, W]."""
-        row = torch.arange(start, stop, device=self.pixel_ranks.device)
-        ranking = row // self.per_image
-        image = ranking % self.images
-        rank = self.pixel_ranks.index_select(0, ranking)
-        limit = self.limits.index_select(0, row % self.per_image + image * self.per_image).to(rank.dtype)
-        flipped = self.most_first.index_select(0, row // self.steps % self.sides)
-        return self.remove(image, (rank < limit[:, None, None]) ^ flipped[:, None, None])
 
 
 def curves_of(
@@ -191,17 +152,19 @@ def curves_of(
     # with a number, and the masks of a curve then contain each other whatever ties there are.
     order = parts.random_order(images.device, task.seed, task.indices)
     ranks = torch.stack([parts.ranks(values, order) for values in maps.values()])
-    steps = _steps(parts, fractions)
-    rows = _CurveRows(task, parts.to_pixels(ranks), parts, steps.run, sides)
-    inner = Answers(task, labels, outputs, len(rows), rows_per_image=rows.per_image)
-    ends = Answers(task, labels, outputs, count, rows_per_image=1)
-    titles = [(shown or {}).get(name, name) for name in maps]
-    works = [Work(len(rows), rows.masked, inner.take, name=lambda start: titles[rows.map_of(start)])]
-    if parts.equal and rows.steps + 1 in steps.columns:
-        # With everything removed all maps and both orders are the same image: one pass serves them all.
-        gone = fully_masked(task.masking, images, rows.remove.noise)
-        works.append(Work(count, lambda start, stop: gone[start:stop], ends.take))
-    task.engine.logits(works)
+    steps = steps_of(parts, fractions)
+    asked = CurvePasses(
+        task,
+        labels,
+        outputs,
+        ranks=ranks,
+        parts=parts,
+        steps=steps,
+        sides=sides,
+        titles=[(shown or {}).get(name, name) for name in maps],
+    )
+    # A removal is carried out in one of two ways: the image is filled, or tokens are left out.
+    passed = dropped(asked) if task.masking.selects else filled(asked)
 
     # The ranks of a map with NaN are arbitrary: its curve would look like any other.
     bad_image = ~images.isfinite().flatten(1).all(1)
@@ -212,8 +175,8 @@ def curves_of(
     for name in outputs:
         start = OUTPUTS[name](logits, task.targets, labels)
         first = start[None, :, None, None].expand(*shape, 1)
-        last = ends.values[name][None, :, None, None].expand(*shape, 1)
-        full = torch.cat([first, inner.values[name].view(*shape, rows.steps), last], -1)[..., steps.columns]
+        last = passed.last[name].expand(*shape, 1)
+        full = torch.cat([first, passed.inner[name], last], -1)[..., steps.columns]
         full = full.masked_fill(bad[:, :, None, None], torch.nan)
         run = {side: dict(zip(maps, full[:, :, place], strict=True)) for place, side in enumerate(sides)}
         curves[name] = Curves(
@@ -226,35 +189,6 @@ def curves_of(
             shares_lif=shares.lif,
         )
     return curves
-
-
-class _Steps(NamedTuple):
-    """How many features are removed at the points of a curve."""
-
-    run: Tensor
-    """[N, steps]: the numbers that are run."""
-    columns: list[int]
-    """Where each point is found among the unmasked image (0), those run (from 1 on) and the fully masked one
-    (after them)."""
-    fractions: Tensor
-    """[K]: the exact fractions."""
-    removed: Tensor
-    """[N, K]: the numbers of all points."""
-
-
-def _steps(parts: Pixels, fractions: Sequence[float]) -> _Steps:
-    exact = torch.as_tensor(fractions, dtype=torch.float64)
-    removed = (exact * parts.counts[:, None]).round().long()
-    if not parts.equal:
-        # The same point is another number of segments in each image, so all points are run for all of them.
-        return _Steps(removed, list(range(1, len(fractions) + 1)), exact, removed)
-    # All images have equally many features: each number is run once only, and the two ends are shared.
-    every = removed[0].tolist()
-    inner = sorted({number for number in every if 0 < number < parts.most})
-    place = {number: column for column, number in enumerate([0, *inner, parts.most])}
-    run = torch.tensor([inner], dtype=torch.int64).expand(len(removed), -1)
-    exact = torch.tensor(every, dtype=torch.float64) / parts.most
-    return _Steps(run, [place[number] for number in every], exact, removed)
 
 
 def check_maps(maps: Mapping[str, Tensor] | Tensor, images: Tensor) -> dict[str, Tensor]:

@@ -29,6 +29,14 @@ class Pixels:
         self.most = self.shape.numel()
         self.counts = torch.full((len(images),), self.most)
         self.equal = True
+        self.device = images.device
+
+    @property
+    def numbers(self) -> Tensor:
+        """The number of every pixel's feature, [N, H, W]."""
+        return (
+            torch.arange(self.most, device=self.device).view(1, *self.shape).expand(len(self.counts), -1, -1)
+        )
 
     def random_order(self, device: torch.device, seed: int, indices: Sequence[int]) -> Tensor:
         """The features of every image in the order in which equal scores are put, [N, F]."""
@@ -87,6 +95,11 @@ class Segments(Pixels):
         """The segments of some of the images."""
         labels = self.labels[torch.tensor(rows, dtype=torch.long)].view(-1, *self.shape)
         return Segments(labels[:, None], labels, alike=self.alike)
+
+    @property
+    def numbers(self) -> Tensor:
+        """The number of every pixel's feature, [N, H, W]."""
+        return self.labels.view(-1, *self.shape)
 
     def scores(self, maps: Tensor) -> Tensor:  # noqa: D102
         values = maps.flatten(1).double()

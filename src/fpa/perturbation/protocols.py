@@ -12,7 +12,9 @@ from torch import Tensor
 
 from fpa.errors import InputError
 from fpa.masking import Channels, Masking, get_masking
+from fpa.models.tokens import TokenGrid
 from fpa.notes import Kind, Note, Plain, Severity
+from fpa.perturbation.dropping import misfit
 from fpa.perturbation.features import (
     check_segmentation,
     features_of,
@@ -151,15 +153,20 @@ def _with_usual(
     return ChosenProtocols(protocols, optional, tuple(left_out))
 
 
-def unsuited(name: str, protocol: Protocol, images: Tensor) -> Note | None:
-    """Why a usual protocol makes no sense for images [N, C, H, W] of this size; None: it does."""
+def unsuited(name: str, protocol: Protocol, images: Tensor, grid: TokenGrid | None = None) -> Note | None:
+    """Why a usual protocol makes no sense for images [N, C, H, W] of this size; None: it does.
+
+    `grid` is where the tokens of the images lie, where some are left out.
+    """
     shorter = min(images.shape[2:])
     divisor = side_divisor(protocol.features)
     if divisor and (divisor > shorter or patch_side(divisor, shorter) == 1):
         return _left_out(name, "single pixels")
-    count = features_of(protocol.features, images[:1]).most
-    if count < FEWEST_FEATURES:
-        return _left_out(name, "few features", features=count, needed=FEWEST_FEATURES)
+    parts = features_of(protocol.features, images[:1])
+    if protocol.masking.selects and grid is not None and misfit(grid, parts) is not None:
+        return _left_out(name, "no patches", features=grid.patch)
+    if parts.most < FEWEST_FEATURES:
+        return _left_out(name, "few features", features=parts.most, needed=FEWEST_FEATURES)
     return None
 
 

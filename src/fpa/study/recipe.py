@@ -101,6 +101,7 @@ class Variant:
         seed: Seed of everything random about the training; null: the recipe's.
         fpa: Settings of fpa; null: the recipe's.
         rectangle: Settings of rectangle; null: the recipe's.
+        masking: What removing a pixel means in this training; null: as in the recipe.
 
     """
 
@@ -108,6 +109,7 @@ class Variant:
     seed: int | None = None
     fpa: FPASettings | None = None
     rectangle: RectangleSettings | None = None
+    masking: dict[str, Any] | str | None = None
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -132,7 +134,8 @@ class Recipe:
         augmentations: The models to train, any of none, rectangle and fpa.
         variants: Further models to train, by name: an augmentation with settings or a seed of its own.
         masking: What removing a pixel means: constant, black, mean, minimum, maximum, uniform, blur, bokeh;
-            with parameters, a mapping such as {name: blur, sigma: 4}.
+            with parameters, a mapping such as {name: blur, sigma: 4}; drop: a vision transformer is not given
+            the patches, in training neither: of fpa's settings p and p1_max count.
         seed: Seed of everything random.
         data: The images.
         training: The optimisation.
@@ -194,6 +197,7 @@ class Recipe:
             seed=self.seed if variant.seed is None else variant.seed,
             fpa=variant.fpa or self.fpa,
             rectangle=variant.rectangle or self.rectangle,
+            masking=variant.masking or self.masking,
         )
 
     def description(self, variant: Variant) -> dict[str, Any]:
@@ -203,7 +207,11 @@ class Recipe:
         for later in ("augmentations", "variants", "evaluation", "fpa", "rectangle"):
             del values[later]
         del values["data"]["evaluation_images"]  # of the test images: no training sees them
-        values |= {"seed": variant.seed, "augmentation": variant.augmentation}
+        values |= {
+            "seed": variant.seed,
+            "augmentation": variant.augmentation,
+            "masking": variant.masking,
+        }
         if variant.augmentation != "none":
             values[variant.augmentation] = json.loads(json.dumps(variant.settings))
         return values

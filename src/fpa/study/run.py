@@ -28,7 +28,7 @@ from fpa.progress import Display, curves_stage, training_stage
 from fpa.study.folder import SHOWN, Manifest, StudyFolder
 from fpa.study.read import read_study
 from fpa.study.recipe import Recipe
-from fpa.study.trainings import check_data, load_recipe_data, train
+from fpa.study.trainings import check_data, load_recipe_data, recipe_jobs, train
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def finished_study(
     data = load_recipe_data(recipe)
     check_data(recipe, data)
     source = image_source(data, workers=recipe.data.workers)
-    plan = _planned(recipe, source)
+    plan = _planned(recipe, source, data)
     variants = recipe.trainings()
     with folder_lock(folder), ExitStack() as parts:
         stored = StudyFolder(folder, [*variants])
@@ -91,14 +91,20 @@ def finished_study(
         yield FinishedStudy(read_study(folder), folder, manifest, display)
 
 
-def _planned(recipe: Recipe, source: ImageSource) -> Plan:
-    """The plan of a recipe for its images, with the scores that can be computed of them."""
+def _planned(recipe: Recipe, source: ImageSource, data: ImageData) -> Plan:
+    """The plan of a recipe for its images, with the scores that can be computed of them.
+
+    Refused is, before any training, what its models cannot be explained or perturbed by.
+    """
     plan = plan_of(recipe.plan_options(source.normalisation))
     if sum(each.explains for each in plan.estimators.values()) < 2:
         named = ", ".join(plan.estimators)
         raise InputError(f"evaluation.estimators must name at least two explanations, got {named}")
     at_least("data.evaluation_images", source.count, 2)
-    return suited(plan, source)
+    untrained = Engine(recipe_jobs(recipe, Path(), data)[0].model())
+    for name, estimator in plan.estimators.items():
+        estimator.raw.check_model(name, untrained, source.first)
+    return suited(plan, source, untrained)
 
 
 def _train(

@@ -22,6 +22,7 @@ from fpa.study.recipe import Recipe, Variant
 from fpa.training.augment import FPA, Rectangle
 from fpa.training.differences import STARTED_FROM
 from fpa.training.run import Job, Trained
+from fpa.training.tokens import DropTokens
 from fpa.training.trainer import check_jobs, train_jobs
 
 
@@ -106,11 +107,16 @@ def recipe_jobs(
     return jobs
 
 
-def make_augment(recipe: Recipe, variant: Variant, normalisation: Normalisation) -> FPA | Rectangle | None:
+def make_augment(
+    recipe: Recipe, variant: Variant, normalisation: Normalisation
+) -> FPA | Rectangle | DropTokens | None:
     """The augmentation of a training; None for "none"."""
-    masking = get_masking(recipe.masking, normalisation.mean, normalisation.std)
+    variant = recipe.completed(variant)
+    masking = get_masking(variant.masking, normalisation.mean, normalisation.std)
     if variant.augmentation == "fpa":
         fpa = variant.fpa or recipe.fpa
+        if masking.selects:
+            return DropTokens(p=fpa.p, p1_max=fpa.p1_max)
         return FPA(
             p=fpa.p,
             p1_max=fpa.p1_max,
@@ -133,7 +139,7 @@ def make_augment(recipe: Recipe, variant: Variant, normalisation: Normalisation)
 
 def _own_code(recipe: Recipe, variant: Variant) -> dict[str, Any]:
     """The code of the user's own masking, by which a training is continued; empty without any."""
-    masking = recipe.masking
+    masking = variant.masking or recipe.masking
     name = masking if isinstance(masking, str) else masking.get("name")
     if variant.augmentation == "none" or name == "black":  # black needs images, and is fpa's
         return {}

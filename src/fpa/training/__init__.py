@@ -8,7 +8,10 @@ from typing import Any
 
 from fpa.training.settings import FPASettings, RectangleSettings, TrainingSettings, suggested_fpa
 
-_HOME = dict.fromkeys(("Cell", "FPA", "Rectangle"), "augment") | {"finetune": "finetuning"}
+_HOME = dict.fromkeys(("Cell", "FPA", "Rectangle"), "augment") | {
+    "finetune": "finetuning",
+    "DropTokens": "tokens",
+}
 _HOME |= dict.fromkeys(("Job", "Trained", "TrainingError"), "run") | {"train_jobs": "trainer"}
 
 __all__ = ["FPASettings", "RectangleSettings", "TrainingSettings", "suggested_fpa", *_HOME]

@@ -41,6 +41,7 @@ from fpa.progress import Display
 from fpa.training.augment import FPA, Cell
 from fpa.training.run import Job, Trained
 from fpa.training.settings import FPASettings, TrainingSettings, check_rate, suggested_fpa
+from fpa.training.tokens import DropTokens
 from fpa.training.trainer import train_jobs
 from fpa.training.tuning_images import ClassIndex, DataSetImages, LoaderImages, TuningImages
 from fpa.values import checked
@@ -64,7 +65,7 @@ def finetune(
     epochs: int | None = None,
     learning_rate: float | None = None,
     batch_size: int = 64,
-    fpa: FPA | Cell | FPASettings | Mapping[str, Any] | None = None,
+    fpa: FPA | Cell | DropTokens | FPASettings | Mapping[str, Any] | None = None,
     targets: Targets = "auto",
     class_index: ClassIndex | None = None,
     normalisation: Normalisation | None = None,
@@ -101,6 +102,8 @@ def finetune(
     `fpa` sets the perturbation and its masking, is the settings from `suggested_fpa`, or a dict of what
     differs from the default: the paper's settings for the image size, but for the model's own predictions
     p = 1, and p1_max grows to 0.5 at 224 px. `Cell` in its place deletes single cells, for the score idsds.
+    With the masking "drop" a vision transformer is not given a share of its tokens, up to 7/8 of them or
+    p1_max: see `DropTokens`.
     `output` is a folder for model.safetensors and training.csv, for models that fpa can rebuild
     (`load_model`); a stopped run continues from there. A loader is then read again from the start of the
     epoch, and batches that were already trained on are skipped. `inplace=True` changes and returns the model
@@ -133,7 +136,7 @@ def finetune(
     settings = _settings(images, index is None, epochs, learning_rate)
     augment = _augmentation(fpa, images, index is None)
     code = masking_code(augment.masking)
-    augment.check(images.first)
+    _check_fits(augment, start, images)
     job = _job(start, images, settings, augment, code=code, seed=seed, index=index, output=output)
 
     display = display or Display(quiet=True)
@@ -263,10 +266,12 @@ def _settings(
 
 
 def _augmentation(
-    fpa: FPA | Cell | FPASettings | Mapping[str, Any] | None, images: TuningImages, own_predictions: bool
-) -> FPA | Cell:
+    fpa: FPA | Cell | DropTokens | FPASettings | Mapping[str, Any] | None,
+    images: TuningImages,
+    own_predictions: bool,
+) -> FPA | Cell | DropTokens:
     """The perturbation: the user's own, or the usual one for the size of the images with what differs."""
-    if isinstance(fpa, FPA | Cell):
+    if isinstance(fpa, FPA | Cell | DropTokens):
         return fpa
     _, height, width = images.shape
     usual = suggested_fpa(height, width, "model" if own_predictions else "labels")
@@ -275,6 +280,8 @@ def _augmentation(
     for name in given:
         if name not in known:
             raise unknown("setting of fpa", str(name), known)
+    if get_masking(given.get("masking")).selects:
+        return _dropping(given, usual.p)
     return FPA(
         p=given.get("p", usual.p),
         p1_max=given.get("p1_max", usual.p1_max),
@@ -285,11 +292,28 @@ def _augmentation(
     )
 
 
+def _check_fits(augment: FPA | Cell | DropTokens, start: _Start, images: TuningImages) -> None:
+    """Refuse a perturbation that the images, or the model, do not allow."""
+    if isinstance(augment, DropTokens):
+        augment.check_model(start.network, images.first)
+    else:
+        augment.check(images.first)
+
+
+def _dropping(given: Mapping[str, Any], p: float) -> DropTokens:
+    """FPA by dropping, with what was given in place of the default."""
+    others = [name for name in ("p2", "s_max", "squares") if name in given]
+    if others:
+        raise InputError(f"{others[0]} is for masks of pixels: with the masking drop, fpa has p and p1_max")
+    p = given.get("p", p)
+    return DropTokens(p, given["p1_max"]) if "p1_max" in given else DropTokens(p)
+
+
 def _job(
     start: _Start,
     images: TuningImages,
     settings: TrainingSettings,
-    augment: FPA | Cell,
+    augment: FPA | Cell | DropTokens,
     *,
     code: dict[str, Any] | None,
     seed: int,
@@ -317,7 +341,7 @@ def _description(
     start: _Start,
     origin: dict[str, Any],
     settings: TrainingSettings,
-    augment: FPA | Cell,
+    augment: FPA | Cell | DropTokens,
     *,
     code: dict[str, Any] | None,
     seed: int,
@@ -326,6 +350,8 @@ def _description(
     """All that determines the weights, as plain values: the recipe in the model file."""
     kind = "cell" if isinstance(augment, Cell) else "fpa"
     named = ["p", "grid"] if kind == "cell" else [item.name for item in fields(FPASettings)]
+    if isinstance(augment, DropTokens):
+        named = ["p", "p1_max"]
     description = {
         "name": "finetune",
         "model": start.architecture,

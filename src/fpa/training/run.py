@@ -15,12 +15,15 @@ from fpa.errors import InputError, first_line
 from fpa.files import read_tensors, tensors_and_texts, write_tensors, write_text
 from fpa.given import unseen
 from fpa.models.saved import ModelCard, check_same_tensors
+from fpa.models.tokens import tokens_of
+from fpa.models.wrap import untouched
 from fpa.progress import training_stage
 from fpa.seeds import Stream, derive
 from fpa.training.augment import FPA, Cell, Rectangle
 from fpa.training.batches import LoaderBatches
 from fpa.training.differences import training_differences
 from fpa.training.settings import TrainingSettings
+from fpa.training.tokens import DropTokens, TokenNetwork
 
 if TYPE_CHECKING:
     from fpa.training.trainer import Trainer
@@ -87,7 +90,7 @@ class Job:
     seed: int
     model: Callable[[], nn.Module]
     description: dict[str, Any]
-    augment: FPA | Rectangle | Cell | None = None
+    augment: FPA | Rectangle | Cell | DropTokens | None = None
     teacher: nn.Module | None = None
     folder: Path | None = None
     card: ModelCard | None = None
@@ -164,7 +167,8 @@ class Run:
                 self.optimizer.state[parameter]["step"] = torch.zeros((), device=device if captured else None)
         accelerator = trainer.accelerator
         processes = trainer.processes
-        self.network = accelerator.prepare_model(self.model) if processes > 1 else self.model
+        given: nn.Module = TokenNetwork(self.model) if self.drops_tokens else self.model
+        self.network = accelerator.prepare_model(given) if processes > 1 else given
         self.network.train(not job.self_taught)
         self.batches = trainer.batches(data, job.seed)
         self.normalisation: Callable[[Tensor], Tensor] = data.normalisation
@@ -174,8 +178,21 @@ class Run:
         """Totals of all processes: loss summed over images, right, seen, the first bad step or -1, steps."""
         self.epoch = self.step = 0
         self.history: list[Epoch] = []
+        self._tokens: int | None = None
         self.random: dict[str, Tensor] | None = None  # states of the generators, until a checkpoint continues
         self.restore()
+
+    @property
+    def drops_tokens(self) -> bool:
+        """Whether the number of tokens, and with it the shape of a step, changes from step to step."""
+        return isinstance(self.job.augment, DropTokens)
+
+    def token_count(self, images: Tensor) -> int:
+        """How many tokens images have."""
+        if self._tokens is None:
+            with torch.no_grad(), untouched(self.model):
+                self._tokens = tokens_of(self.model, images[:1]).shape[1]
+        return self._tokens
 
     @property
     def position(self) -> tuple[int, int]:

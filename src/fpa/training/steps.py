@@ -1,7 +1,7 @@
 """The training step: eager, or captured in a CUDA graph with those of other models."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from fpa.seeds import Stream, derive
 from fpa.training.augment import FPA, Cell, Rectangle
 from fpa.training.batches import Batches, FileBatches
 from fpa.training.run import Run
+from fpa.training.tokens import DropTokens
 from fpa.training.transform import Draws
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class EagerSteps:
             if isinstance(run.batches, FileBatches):  # other runs may have drawn numbers in between
                 torch.manual_seed(derive(run.job.seed, Stream.DROPOUT, run.epoch, run.step))
             images, labels, targets = next_batch(run, self.trainer.precision)
-            logits = logits_for(run.network, images, self.trainer.precision)
+            logits = logits_for(run.network, images, self.trainer.precision, *left_tokens(run, images))
             loss = functional.cross_entropy(logits, targets)
             run.optimizer.zero_grad()
             self.trainer.accelerator.backward(loss)
@@ -113,7 +114,7 @@ def batches_of(group: list[Run]) -> list[Batches]:
 def next_batch(run: Run, precision: str, captured: bool = False) -> tuple[Tensor, Tensor, Tensor]:
     """The run's next images, normalised and perturbed, their labels, and the targets of the loss."""
     images, labels = run.batches.batch(run.draws)
-    augment = run.job.augment
+    augment = None if isinstance(run.job.augment, DropTokens) else run.job.augment
     batch_size = run.batches.batch_size
     draws = None
     noise = None
@@ -177,10 +178,29 @@ def taught_by(teacher: nn.Module, images: Tensor, labels: Tensor, precision: str
 _compiled_taught = compiled(taught_by, repeatable=True)
 
 
-def logits_for(network: nn.Module, images: Tensor, precision: str) -> Tensor:
-    """The logits [N, K] in float32, whatever the precision of the network's own arithmetic."""
+def left_tokens(run: Run, images: Tensor) -> tuple[Tensor, int] | tuple[()]:
+    """The random numbers that choose tokens, and how many are given; nothing where all of them are."""
+    augment = run.job.augment
+    if not isinstance(augment, DropTokens):
+        return ()
+    level = augment.level(run.job.seed, run.epoch, run.step)
+    if not level:
+        return ()
+    count = run.token_count(images)
+    # For the whole batch, of which this process has a share: all processes draw alike.
+    uniform = torch.rand((run.batches.batch_size, count), generator=run.draws, device=run.draws.device)
+    return uniform[run.batches.mine], augment.kept(count, level)
+
+
+def logits_for(network: nn.Module, images: Tensor, precision: str, *tokens: Any) -> Tensor:
+    """The logits [N, K] in float32, whatever the precision of the network's own arithmetic.
+
+    `tokens` says which of them a network that can be without some is given, see `TokenNetwork`.
+    """
     with torch.autocast(images.device.type, torch.bfloat16, enabled=precision == "bfloat16"):
-        logits = logits_of(network(images))  # in training, some architectures return more than logits
+        logits = logits_of(
+            network(images, *tokens)
+        )  # in training, some architectures return more than logits
     return logits.float()
 
 

@@ -37,6 +37,7 @@ from fpa.training.photos_on_device import PhotosOnDevice, images_on_device, phot
 from fpa.training.run import Job, Run, Trained, write_history
 from fpa.training.settings import TrainingSettings
 from fpa.training.steps import CapturedSteps, EagerSteps, batches_of
+from fpa.training.tokens import DropTokens
 
 PATIENCE = {"cuda": 0.5, "mps": 0.5}
 """Seconds between two looks at the numbers, where looking waits for the device."""
@@ -245,8 +246,10 @@ class Trainer:
         After a kill the runs may stand at different places; those behind catch up first.
         """
         end = (self.settings.epochs, 0)
-        if not self.captured and not self.loaders:
-            return unfinished[:1], end
+        # What leaves out other numbers of tokens at every step is in no graph.
+        alone = [run for run in unfinished if run.drops_tokens or not self.captured]
+        if alone and not self.loaders:
+            return alone[:1], end
         # Runs of one graph, or of one reader of files, take the same step at the same time.
         first, until, *_ = [*sorted({run.position for run in unfinished}), end]
         return [run for run in unfinished if run.position == first], until
@@ -254,9 +257,10 @@ class Trainer:
     def _advance(self, group: list[Run], until: tuple[int, int], data: ImageData | LoaderBatches) -> None:
         settings = self.settings
         began = time.monotonic()
-        steps = CapturedSteps(group, self) if self.captured else EagerSteps(group, self)
+        captured = self.captured and not any(run.drops_tokens for run in group)
+        steps = CapturedSteps(group, self) if captured else EagerSteps(group, self)
         self.saved = time.monotonic()  # what was compiled is no progress that a checkpoint could save
-        if self.captured:
+        if captured:
             self.compile_seconds += self.saved - began
         patience = PATIENCE.get(self.device.type, 0.0)
         while group[0].position < until:
@@ -381,7 +385,7 @@ def check_jobs(jobs: Sequence[Job], data: ImageData | LoaderBatches) -> None:
         if isinstance(split, ArraySplit) and split.images.dtype != torch.uint8:
             raise InputError(f"images must be uint8, got {split.images.dtype}")
     for job in jobs:
-        if job.augment is not None:
+        if job.augment is not None and not isinstance(job.augment, DropTokens):
             job.augment.check(torch.empty(1, *data.input_shape))
     name = jobs[0].description.get("model")
     model = jobs[0].model()
@@ -389,5 +393,8 @@ def check_jobs(jobs: Sequence[Job], data: ImageData | LoaderBatches) -> None:
         outputs = class_count(model, data.input_shape)
     except InputError as error:
         raise InputError(f"model {name!r} does not fit the data: {error}") from error
+    for job in jobs:
+        if isinstance(job.augment, DropTokens):
+            job.augment.check_model(model, torch.zeros(1, *data.input_shape))
     if outputs != classes:
         raise InputError(f"model {name!r} has {outputs} outputs, the data have {classes} classes")

@@ -42,6 +42,9 @@ class BatchMasking(v2.Transform):
         self.p = probability("p", p)
         self.masking = get_masking(masking)
         self.generator = generator
+        if self.masking.selects:
+            fills = f"{type(self).__name__} needs a masking that fills, and drop fills nothing"
+            raise InputError(f"{fills}: FPA by dropping is fpa.DropTokens, for vision transformers")
         if not self.masking.trains:
             name = type(self.masking).__name__.lower()
             raise InputError(f"the masking {name} is for evaluations only: it cannot be captured in a step")

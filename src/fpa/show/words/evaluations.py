@@ -82,9 +82,19 @@ def _protocol_left_out(reader: Reader, *, protocol: str, why: str, features: int
     reasons = {
         "no scikit-image": "needs scikit-image (pip install 'fpa[segments]')",
         "single pixels": "would remove single pixels of images of this size",
+        "no patches": f"removes no whole patches of the network, which are {features} pixels a side",
         "few features": f"makes {features} pieces of an image of this size: at least {needed} are needed",
     }
     return f"left out: the protocol {protocol} {reasons[why]}"
+
+
+def _tokens_left_out(reader: Reader, *, patch: int, share: float, class_token: bool) -> str:
+    left = "the class token" if class_token else "one patch"
+    return (
+        f"removed patches, {patch} pixels a side, are not given to the network: along the curves it gets "
+        f"{percent(share)} of the tokens of whole images, with everything removed {left} alone; nothing is "
+        "filled, and where explanations need a reference, as integrated gradients do, it is 0"
+    )
 
 
 def _other_masking(reader: Reader, *, trained: Mapping[str, object], evaluated: Mapping[str, object]) -> str:
@@ -134,6 +144,7 @@ PHRASES: dict[Kind, Phrase] = {
     Kind.TAKEN_FOR_UNSIGNED: _taken_for_unsigned,
     Kind.SCORE_LEFT_OUT: _score_left_out,
     Kind.PROTOCOL_LEFT_OUT: _protocol_left_out,
+    Kind.TOKENS_LEFT_OUT: _tokens_left_out,
     Kind.OTHER_MASKING: _other_masking,
     Kind.DOUBTFUL_CLASSES: _doubtful_classes,
     Kind.OFFSET_MATTERS: _offset_matters,

@@ -614,7 +614,7 @@ class TestAdvice:
         images, labels = pictures(100, 32), torch.zeros(100, dtype=torch.int64)
         other = fpa.audit(Fragile(weights(32)), (images, labels), maskings=[Dark()], **QUICK)
         masking = {"name": f"{__name__}:Dark", "value": 0.0}
-        assert other.command == f"tuned = fpa.finetune(model, data, fpa={{'masking': {masking}}})"
+        assert other.command == f"tuned = fpa.finetune(model, data, masking={masking})"
 
     def test_says_how_far_the_verdict_reaches(self, sound):
         differ = [f"pixels+{name}" for name, found in sound.evidence.agreement.items() if not found.low > 0.7]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fpa.auditing.evidence import Findings, gather
-from fpa.auditing.maskings import by_name
+from fpa.auditing.maskings import by_name, compared
 from fpa.auditing.protocols import evidence_by_protocol
 from fpa.auditing.rule import (
     FEWEST_IMAGES,
@@ -30,7 +30,7 @@ from fpa.errors import InputError, warn
 from fpa.evaluation.evaluator import carry_out, uncertain_labels
 from fpa.evaluation.keywords import with_options
 from fpa.evaluation.options import AuditOptions, PlanOptions
-from fpa.evaluation.plan import Plan, plan_of, settings_of
+from fpa.evaluation.plan import Plan, followed, plan_of, settings_of
 from fpa.evaluation.result import Result
 from fpa.evaluation.shards import load_result
 from fpa.evaluation.stored_plan import StoredPlan
@@ -77,7 +77,6 @@ def audit(model: nn.Module | Engine, data: Any, options: AuditOptions) -> Audit:
 def audit_plan(options: AuditOptions) -> Plan:
     """The plan of an audit: random masking and the points of the rule are in it in any case."""
     judged, *others = _maskings(options).items()
-    followed = [options.outputs] if isinstance(options.outputs, str) else options.outputs
     return plan_of(
         PlanOptions(
             estimators=_with_random(get_estimators(options.estimators, settings_of(options))),
@@ -86,7 +85,7 @@ def audit_plan(options: AuditOptions) -> Plan:
             protocols=options.protocols,
             fractions=_fractions(options.points, judged[1]),
             features=options.features,
-            outputs=[*dict.fromkeys([*followed, *BESIDE])],
+            outputs=[*dict.fromkeys([*followed(options), *BESIDE])],
             targets=options.targets,
             seed=options.seed,
             precision=options.precision,
@@ -145,7 +144,7 @@ def _maskings(options: AuditOptions) -> dict[str, Masking]:
     """The masking that is judged, then those that it is compared with, by name."""
     normalisation = as_normalisation(options.normalisation)
     scale = (normalisation.mean, normalisation.std) if normalisation else (None, None)
-    return by_name(options.maskings, *scale)
+    return by_name(compared(options.maskings, options.masking, *scale), *scale)
 
 
 @checked
@@ -222,7 +221,7 @@ def conclude(
     plan = result.description.plan
     found = gather(result, judged)
     verdict, reasons = judge(found.evidence)
-    unknown_masking = "" if tuned_with is None else f", fpa={{'masking': {dict(tuned_with)!r}}}"
+    unknown_masking = "" if tuned_with is None else f", masking={dict(tuned_with)!r}"
     return Audit(
         result=found.result,
         verdict=verdict,

@@ -69,7 +69,8 @@ def audit(model: str, *, images: ModelOptions, how: AuditOptions, run: RunOption
         verdict = audit_case(case, replace(options, progress=progress))
         display.unreadable(case.source.lost)
         remove_shown(output)
-        verdict = replace(_advised(verdict, model, images, case, how.maskings[0]), repeat=command)
+        masking = how.masking or how.maskings[0]
+        verdict = replace(_advised(verdict, model, images, case, masking), repeat=command)
         page = write(verdict, output)
     return _print(verdict, page, run.quiet)
 

@@ -95,8 +95,8 @@ def finetune(
             seed=seed,
             data_root=images.data_root,
             workers=images.workers,
-            display=display,
-            output=output,
+            progress=display,
+            folder=output,
             device=run.device,
             overwrite=run.overwrite,
         )

@@ -122,6 +122,7 @@ class TargetOptions(Options):
     """What is explained, and by which numbers.
 
     Attributes:
+        output: The output that is explained and scored: one name in place of `outputs`, as in `fpa.explain`.
         targets: The class explained: predicted, label, best:2 (the second best of each image, and so on), or
             the number of a class.
         seed: Seed of everything random.
@@ -132,6 +133,7 @@ class TargetOptions(Options):
 
     """
 
+    output: str | None = field(default=None, metadata=PYTHON_ONLY)
     targets: str | int = "predicted"
     seed: int = field(default=0, metadata={"least": 0})
     settings: "Settings | None" = field(default=None, metadata=PYTHON_ONLY)
@@ -240,9 +242,11 @@ class AuditOptions(SubjectOptions, ProtocolOptions, TargetOptions, CurveOptions)
         estimators: As for an evaluation, at least one signed and one unsigned; random masking is measured in
             any case. Default: the paper's ten, the model-free maps and the blurred twins.
         outputs: What is followed, as in an evaluation; the first is judged, by limits made for centred.
-        maskings: What removing a pixel means: the masking that is judged, then others to compare it with:
-            with the same maps they show whether the ranking of the estimators survives another masking.
-            Several of a kind must differ in their settings, which are then part of their names.
+        masking: What removing a pixel means, as for an evaluation: the masking that is judged. Default: the
+            first of `maskings`.
+        maskings: Those that it is compared with: with the same maps they show whether the ranking of the
+            estimators survives another masking. Without `masking` the first of them is judged. Several of a
+            kind must differ in their settings, which are then part of their names.
         overwrite: Delete the earlier results in the folder and start afresh.
 
     """
@@ -251,6 +255,7 @@ class AuditOptions(SubjectOptions, ProtocolOptions, TargetOptions, CurveOptions)
         default=AUDITED, kw_only=False, metadata=read_as(tuple[str, ...])
     )
     outputs: str | Sequence[str] = field(default=("centred",), metadata=read_as(tuple[str, ...]))
+    masking: Any = field(default=None, metadata=read_as(dict[str, Any] | str | None))
     maskings: Sequence[Any] = field(
         default=COMPARED_MASKINGS, metadata=read_as(tuple[dict[str, Any] | str, ...])
     )

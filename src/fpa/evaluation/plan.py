@@ -263,7 +263,7 @@ def plan_of(options: PlanOptions) -> Plan:
     normalisation = as_normalisation(options.normalisation)
     scale = (normalisation.mean, normalisation.std) if normalisation else (None, None)
     named = get_estimators(options.estimators, settings_of(options))
-    outputs = _checked_outputs(options.outputs)
+    outputs = _checked_outputs(followed(options))
     maps_of = explained_output(options.maps_of, outputs)
     if outputs[0] == "logit" and "centred" not in outputs:  # shows what a shift of all logits would change
         outputs.append("centred")
@@ -315,8 +315,16 @@ def settings_of(options: PlanOptions | AuditOptions) -> Settings:
     return single
 
 
-def _checked_outputs(outputs: str | Sequence[str]) -> list[str]:
-    listed = [outputs] if isinstance(outputs, str) else list(outputs)
+def followed(options: PlanOptions | AuditOptions) -> list[str]:
+    """The outputs that these options name; the first is scored."""
+    listed = [options.outputs] if isinstance(options.outputs, str) else [*options.outputs]
+    if options.output is None:
+        return listed
+    unset = listed == [*type(options)().outputs]
+    return [options.output, *(name for name in listed if not unset and name != options.output)]
+
+
+def _checked_outputs(listed: list[str]) -> list[str]:
     if not listed or len(set(listed)) < len(listed):
         raise InputError(f"outputs must be one or more different names, got {listed}")
     check_outputs(listed)

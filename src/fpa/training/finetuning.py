@@ -26,18 +26,20 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from fpa.calling import renamed
 from fpa.data.normalisation import Normalisation, as_normalisation
 from fpa.data.sets import check_normalised, tuning_data
 from fpa.data.splits import USUAL_SIDE, ImageData
 from fpa.engine.devices import check_device, chosen_device
 from fpa.engine.engine import Engine
-from fpa.errors import MOST_WORKERS, InputError, at_least, unknown
+from fpa.errors import MOST_WORKERS, InputError, at_least, counted, unknown
+from fpa.files import is_main_process
 from fpa.given import note_calls_of
-from fpa.masking import code_of, get_masking, masking_code, masking_json
+from fpa.masking import MaskingLike, code_of, get_masking, masking_code, masking_json
 from fpa.models.hubs import image_side_of, normalisation_of
 from fpa.models.saved import ModelCard, fingerprint
 from fpa.models.wrap import input_channels, tried_classifier, unwrapped
-from fpa.progress import Display
+from fpa.progress import Display, shown
 from fpa.training.augment import FPA, Cell
 from fpa.training.run import Job, Trained
 from fpa.training.settings import FPASettings, TrainingSettings, check_rate, suggested_fpa
@@ -55,6 +57,7 @@ MOST_EPOCHS = 60
 """So many steps are taken where nobody says how many epochs, but no more epochs than this."""
 
 
+@renamed(output="folder", display="progress")
 @checked
 @torch.inference_mode(False)
 def finetune(
@@ -65,17 +68,18 @@ def finetune(
     learning_rate: float | None = None,
     batch_size: int = 64,
     fpa: FPA | Cell | FPASettings | Mapping[str, Any] | None = None,
+    masking: MaskingLike | None = None,
     targets: Targets = "auto",
     class_index: ClassIndex | None = None,
     normalisation: Normalisation | None = None,
     seed: int = 0,
     device: str | None = None,
-    output: Path | str | None = None,
+    folder: Path | str | None = None,
     inplace: bool = False,
     data_root: Path | str = "data",
     workers: int = 8,
     overwrite: bool = False,
-    display: Display | None = None,
+    progress: bool | Display = True,
 ) -> nn.Module:
     """A copy of the model after a short training with FPA, in evaluation mode, on the device of the original.
 
@@ -98,25 +102,26 @@ def finetune(
     is 0.01 for labels (SGD) and 0.0003 for the model's own predictions (AdamW; batch norms keep their
     statistics).
 
-    `fpa` sets the perturbation and its masking, is the settings from `suggested_fpa`, or a dict of what
-    differs from the default: the paper's settings for the image size, but for the model's own predictions
-    p = 1, and p1_max grows to 0.5 at 224 px. `Cell` in its place deletes single cells, for the score idsds.
-    `output` is a folder for model.safetensors and training.csv, for models that fpa can rebuild
+    `masking` is what removing a pixel means, as in `evaluate`. `fpa` sets the perturbation: an augmentation,
+    the settings from `suggested_fpa`, or a dict of what differs from the default, which is the paper's
+    settings for the image size, but for the model's own predictions p = 1, and p1_max grows to 0.5 at 224 px.
+    `Cell` in its place deletes single cells, for the score idsds.
+
+    `folder` is where model.safetensors and training.csv are stored, for models that fpa can rebuild
     (`load_model`); a stopped run continues from there. A loader is then read again from the start of the
     epoch, and batches that were already trained on are skipped. `inplace=True` changes and returns the model
-    itself.
+    itself. `progress=False` shows no progress.
 
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 4))
     >>> images, labels = torch.randn(32, 3, 8, 8), torch.arange(32) % 4
-    >>> tuned = finetune(model, (images, labels), epochs=1, batch_size=8, device="cpu")
+    >>> tuned = finetune(model, (images, labels), epochs=1, batch_size=8, progress=False)
     >>> tuned(images).shape, tuned is model
     (torch.Size([32, 4]), False)
     """
-    check_device(device)
-    _check_choices(targets, epochs, learning_rate, batch_size, workers)
+    _check_choices(targets, epochs, learning_rate, batch_size=batch_size, workers=workers, device=device)
     model = model.model if isinstance(model, Engine) else model
     original = unwrapped(model)
-    if output is not None:
+    if folder is not None:
         _check_has_card(original)
     images = _opened(
         data,
@@ -131,22 +136,21 @@ def finetune(
     start = _start_of(original, images.first)
     index = _learned_classes(targets, class_index, images, start)
     settings = _settings(images, index is None, epochs, learning_rate)
-    augment = _augmentation(fpa, images, index is None)
+    augment = _augmentation(_with_masking(fpa, masking), images, index is None)
     code = masking_code(augment.masking)
     augment.check(images.first)
-    job = _job(start, images, settings, augment, code=code, seed=seed, index=index, output=output)
+    job = _job(start, images, settings, augment, code=code, seed=seed, index=index, folder=folder)
 
-    display = display or Display(quiet=True)
-    learned = "the model's own predictions" if index is None else "the labels"
-    display.say(f"learning {learned}, {settings.epochs} epoch{'s' * (settings.epochs > 1)}")
     if index is None:
         learned_from = images.taught(start.network, start.names, chosen_device(device), workers)
     else:
         learned_from = images.labelled(index, start.names)
     try:
-        (trained,) = train_jobs(
-            [job], learned_from, device=device, display=display, workers=workers, overwrite=overwrite
-        )
+        with shown(is_main_process() and progress) as display:
+            display.say(_announced(job))
+            (trained,) = train_jobs(
+                [job], learned_from, device=device, display=display, workers=workers, overwrite=overwrite
+            )
     finally:
         note_calls_of(code_of(augment.masking))
     result = original if inplace else copy.deepcopy(original)
@@ -154,10 +158,23 @@ def finetune(
     return (model if inplace else result).eval()
 
 
+def _announced(job: Job) -> str:
+    """What is learned, and for how long."""
+    learned = "the labels" if job.teacher is None else "the model's own predictions"
+    return f"learning {learned}, {counted(job.settings.epochs, 'epoch')}"
+
+
 def _check_choices(
-    targets: str, epochs: int | None, learning_rate: float | None, batch_size: int, workers: int
+    targets: str,
+    epochs: int | None,
+    learning_rate: float | None,
+    *,
+    batch_size: int,
+    workers: int,
+    device: str | None,
 ) -> None:
     """Refuse what cannot be, before anything is opened, by the names that the arguments have here."""
+    check_device(device)
     if targets not in get_args(Targets):
         raise unknown("targets", targets, get_args(Targets))
     at_least("epochs", epochs, 1)
@@ -171,7 +188,7 @@ def _check_has_card(original: nn.Module) -> None:
     if getattr(original, "card", None) is None:
         name = type(original).__name__
         rule = f"a model file can only be written for a model that fpa can rebuild, not for a {name}"
-        raise InputError(f"{rule}: leave out output and save the returned model")
+        raise InputError(f"{rule}: leave out folder and save the returned model")
 
 
 def _opened(
@@ -262,6 +279,18 @@ def _settings(
     )
 
 
+def _with_masking(
+    fpa: FPA | Cell | FPASettings | Mapping[str, Any] | None, masking: MaskingLike | None
+) -> FPA | Cell | FPASettings | Mapping[str, Any] | None:
+    """The perturbation with the masking that was given beside it."""
+    if masking is None:
+        return fpa
+    given = asdict(fpa) if isinstance(fpa, FPASettings) else fpa
+    if isinstance(given, FPA | Cell) or (given is not None and "masking" in given):
+        raise InputError("fpa has a masking already: leave out masking, or give it there")
+    return {**(given or {}), "masking": masking}
+
+
 def _augmentation(
     fpa: FPA | Cell | FPASettings | Mapping[str, Any] | None, images: TuningImages, own_predictions: bool
 ) -> FPA | Cell:
@@ -294,11 +323,11 @@ def _job(
     code: dict[str, Any] | None,
     seed: int,
     index: list[int] | None,
-    output: Path | str | None,
+    folder: Path | str | None,
 ) -> Job:
     """The training, as the trainer takes it."""
     kind = "cell" if isinstance(augment, Cell) else "fpa"
-    if output is not None:
+    if folder is not None:
         get_masking(masking_json(augment.masking))  # who reads the file must be able to make it again
     return Job(
         kind,
@@ -308,7 +337,7 @@ def _job(
         description=_description(start, images.origin, settings, augment, code=code, seed=seed, index=index),
         augment=augment,
         teacher=start.network if index is None else None,
-        folder=None if output is None else Path(output),
+        folder=None if folder is None else Path(folder),
         card=None if start.card is None else replace(start.card, augmentation=kind, variant=""),
     )
 

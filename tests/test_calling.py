@@ -1,10 +1,12 @@
 """One word means one thing in all functions, and a wrong one is answered with the right one."""
 
 import warnings
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
+from torchvision.transforms import v2
 
 import fpa
 from fpa.calling import KeywordError
@@ -112,3 +114,57 @@ def test_output_is_the_one_explained_and_scored_in_all():
         assert result.plan["maps_of"] == "margin"
     assert fpa.make_plan(output="margin", outputs=["logit", "margin"]).outputs == ("margin", "logit")
     assert fpa.make_plan(output="logit") == fpa.make_plan()
+
+
+def test_what_open_model_returns_is_a_model():
+    opened = fpa.open_model("shapes-fpa")
+    model = fpa.load_model("shapes-fpa")
+    how = {"count": 4, "points": 3, **QUICK}
+    named = fpa.evaluate(opened, "shapes", ["ig_sum", "vg_abs"], **how)
+    bare = fpa.evaluate(model, "shapes", ["ig_sum", "vg_abs"], **how)
+    assert named.fidelity["ig_sum"].area == bare.fidelity["ig_sum"].area
+    assert named.name == "shapes-fpa"
+    audited = fpa.audit(opened, "shapes", count=4, **QUICK)
+    assert audited.name == "shapes-fpa"
+    judged = fpa.evaluate(model, "shapes", ["vg_abs"], judge=fpa.open_model("shapes-none"), **how)
+    assert judged.about["judge"] == "shapes-none"
+    images = torch.randn(2, 3, 32, 32)
+    assert torch.equal(*(fpa.explain(each, images, "vg_abs")["vg_abs"] for each in (opened, model)))
+    how = {"epochs": 1, "batch_size": 2, "device": "cpu", "progress": False}
+    tuned = [fpa.finetune(each, (images, [0, 1]), **how).state_dict() for each in (opened, model)]
+    assert all(torch.equal(tuned[0][name], tuned[1][name]) for name in tuned[1])
+
+
+def test_names_of_classes_come_with_what_open_model_returns():
+    opened = replace(fpa.open_model("shapes-fpa"), classes=list("abcdefgh"))
+    found = fpa.evaluate(opened, torch.randn(2, 3, 32, 32), ["vg_abs"], points=3, progress=False)
+    assert found.description.subject.classes == tuple("abcdefgh")
+
+
+@pytest.mark.parametrize(
+    "given", [((0.5,) * 3, (0.25,) * 3), v2.Normalize([0.5] * 3, [0.25] * 3), "imagenet"], ids=str
+)
+def test_a_normalisation_is_taken_as_people_have_it(given):
+    pixels = torch.randint(
+        0, 256, (4, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    )
+    mean = given.mean if isinstance(given, v2.Normalize) else given[0]
+    std = given.std if isinstance(given, v2.Normalize) else given[1]
+    if given == "imagenet":
+        mean = [0.485, 0.456, 0.406]
+        std = [0.229, 0.224, 0.225]
+    images = v2.functional.normalize(pixels / 255, list(mean), list(std))
+    how = {"points": 3, "progress": False}
+    found = fpa.evaluate(NET, pixels, ["vgx_sum"], normalisation=given, **how)
+    assert (
+        found.fidelity["vgx_sum"].area
+        == fpa.evaluate(NET, images, ["vgx_sum"], **how).fidelity["vgx_sum"].area
+    )
+
+
+def test_a_normalisation_that_is_none_is_answered_with_what_would_be():
+    for function in (fpa.evaluate, fpa.audit, fpa.finetune):
+        with pytest.raises(
+            InputError, match=r"normalisation must be \(mean, std\) .* 'imagenet'.*, got 'cifar'"
+        ):
+            function(NET, IMAGES, normalisation="cifar")

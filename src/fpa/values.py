@@ -269,6 +269,8 @@ def type_in_words(kind: Any) -> str:
         return f"a list of {type_in_words(inner[0]).removeprefix('a ')}s"
     if (origin or kind) in _WORDS:
         return _WORDS[origin or kind]
+    if kind.__name__ == "Opened":
+        return "what fpa.open_model returns"
     name = "torch.nn.Module" if kind.__name__ == "Module" else kind.__name__
     return f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
 

@@ -697,9 +697,15 @@ def test_precomputed_maps_need_to_know_which_image_is_which():
 
 
 def test_a_model_that_is_none_is_named():
-    with pytest.raises(fpa.InputError, match=r"must be a torch.nn.Module or an Engine, got 'resnet"):
+    with pytest.raises(
+        fpa.InputError,
+        match=r"must be a torch.nn.Module or an Engine or what fpa.open_model returns, got 'resnet",
+    ):
         fpa.audit("resnet", pictures(4), **QUICK)
-    with pytest.raises(fpa.InputError, match=r"must be a torch.nn.Module or an Engine, got 'resnet"):
+    with pytest.raises(
+        fpa.InputError,
+        match=r"must be a torch.nn.Module or an Engine or what fpa.open_model returns, got 'resnet",
+    ):
         fpa.evaluate("resnet", pictures(4), **QUICK)
 
 

@@ -114,7 +114,7 @@ def test_numbers_of_estimators_one_by_one_or_all_in_one():
         ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
         ({"reference": "white"}, "reference must be one of masked, black, got 'white'"),
         ({"settings": {"ig_steps": 3}}, "settings must be a Settings or null, got"),
-        ({"judge": "shapes-fpa"}, "judge must be a torch.nn.Module or an Engine or null, got 'shapes-fpa'"),
+        ({"judge": "shapes-fpa"}, "judge must be a torch.nn.Module or an Engine or what fpa.open_model"),
     ],
 )
 def test_values_that_do_not_fit_are_refused(option, message):

@@ -815,7 +815,10 @@ class TestBadInput:
         assert not list(tmp_path.iterdir())
 
     def test_no_model(self, loader):
-        with pytest.raises(InputError, match=r"must be a torch.nn.Module or an Engine, got 'shapes-none'"):
+        with pytest.raises(
+            InputError,
+            match=r"must be a torch.nn.Module or an Engine or what fpa.open_model returns, got 'shapes-none'",
+        ):
             fpa.finetune("shapes-none", loader)
         with pytest.raises(InputError, match="no weights to fine-tune"):
             finetune(nn.Flatten(), loader, device="cpu")

@@ -34,10 +34,11 @@ from fpa.evaluation.plan import Plan, followed, plan_of, settings_of
 from fpa.evaluation.result import Result
 from fpa.evaluation.shards import load_result
 from fpa.evaluation.stored_plan import StoredPlan
-from fpa.evaluation.subject import Case, prepare
+from fpa.evaluation.subject import Case, opened, prepare
 from fpa.evaluation.targets import with_signs
 from fpa.explanation import Estimator, get_estimators
 from fpa.masking import Constant, Masking, get_masking, masking_json
+from fpa.models.hubs import Opened
 from fpa.notes import Kind, Note, Plain, Severity
 from fpa.perturbation import check_fractions, features_of
 from fpa.showing import clause
@@ -51,7 +52,7 @@ BESIDE = ("centred", "logit", "accuracy")
 @with_options(AuditOptions)
 @checked
 @torch.inference_mode(False)
-def audit(model: nn.Module | Engine, data: Any, options: AuditOptions) -> Audit:
+def audit(model: nn.Module | Engine | Opened, data: Any, options: AuditOptions) -> Audit:
     """Can the evaluation of explanations on this model be trusted? See docs/audit.md for the rule.
 
     Args:
@@ -68,7 +69,9 @@ def audit(model: nn.Module | Engine, data: Any, options: AuditOptions) -> Audit:
     ('cannot tell', 4, 'Too few images: 8 could be used, at least 100 are needed.')
 
     """
-    case = prepare_audit(model, data, audit_plan(options), options)
+    network, options = opened(model, options)
+    classes = model.classes if isinstance(model, Opened) else None
+    case = prepare_audit(network, data, audit_plan(options), options, classes=classes)
     for note in uncertain_labels(case):
         warn(clause(note))
     return audit_case(case, options)

@@ -81,12 +81,12 @@ def _types(options: Callable[..., Any]) -> dict[str, Any]:
     import torch
     from torch import nn
 
-    from fpa.data.normalisation import Normalisation
     from fpa.engine.arithmetic import Precision
     from fpa.engine.engine import Engine
     from fpa.explanation import Settings
+    from fpa.models.hubs import Opened
 
-    classes = (Engine, Normalisation, Precision, Settings)
+    classes = (Engine, Opened, Precision, Settings)
     names = {"torch": torch, "nn": nn, **{each.__name__: each for each in classes}}
     return get_type_hints(options, localns=names)
 

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from fpa.data.normalisation import Normalisation
     from fpa.engine.arithmetic import Precision
     from fpa.engine.engine import Engine
     from fpa.explanation import Settings
+    from fpa.models.hubs import Opened
 
 PrecisionWord = Literal["auto", "float32", "tf32", "bfloat16"]
 
@@ -127,7 +127,8 @@ class TargetOptions(Options):
             the number of a class.
         seed: Seed of everything random.
         settings: ig_steps, sg_samples, sigma and reference in one, see `fpa.Settings`.
-        normalisation: How the model's images are normalised: needed for bytes, for images in 0..1 and to know
+        normalisation: How the model's images are normalised: (mean, std), v2.Normalize, "imagenet" or an
+            `fpa.Normalisation`; needed for bytes, for images in 0..1 and to know
             what black is; and for folders and published data sets by name unless the model says it (a model
             of fpa or timm, or one from `fpa.open_model`).
 
@@ -137,7 +138,14 @@ class TargetOptions(Options):
     targets: str | int = "predicted"
     seed: int = field(default=0, metadata={"least": 0})
     settings: "Settings | None" = field(default=None, metadata=PYTHON_ONLY)
-    normalisation: "Normalisation | None" = field(default=None, metadata=PYTHON_ONLY)
+    normalisation: Any = field(default=None, metadata=PYTHON_ONLY)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.normalisation is not None:  # not imported at the top: it needs torch
+            from fpa.data.normalisation import as_normalisation
+
+            self.normalisation = as_normalisation(self.normalisation)
 
 
 @dataclass(kw_only=True)
@@ -230,7 +238,7 @@ class EvaluateOptions(ExampleOptions, SubjectOptions, PlanOptions):
     """
 
     classes: Sequence[str] | None = field(default=None, metadata=PYTHON_ONLY)
-    judge: "nn.Module | Engine | None" = field(default=None, metadata=PYTHON_ONLY)
+    judge: "nn.Module | Engine | Opened | None" = field(default=None, metadata=PYTHON_ONLY)
     masks: Any = field(default=None, metadata=PYTHON_ONLY)
 
 

@@ -36,7 +36,7 @@ from fpa.errors import MOST_WORKERS, InputError, at_least, counted, unknown
 from fpa.files import is_main_process
 from fpa.given import note_calls_of
 from fpa.masking import MaskingLike, code_of, get_masking, masking_code, masking_json
-from fpa.models.hubs import image_side_of, normalisation_of
+from fpa.models.hubs import Opened, image_side_of, normalisation_of
 from fpa.models.saved import ModelCard, fingerprint
 from fpa.models.wrap import input_channels, tried_classifier, unwrapped
 from fpa.progress import Display, shown
@@ -61,7 +61,7 @@ MOST_EPOCHS = 60
 @checked
 @torch.inference_mode(False)
 def finetune(
-    model: nn.Module | Engine,
+    model: nn.Module | Engine | Opened,
     data: Any,
     *,
     epochs: int | None = None,
@@ -71,7 +71,7 @@ def finetune(
     masking: MaskingLike | None = None,
     targets: Targets = "auto",
     class_index: ClassIndex | None = None,
-    normalisation: Normalisation | None = None,
+    normalisation: Any = None,
     seed: int = 0,
     device: str | None = None,
     folder: Path | str | None = None,
@@ -119,7 +119,7 @@ def finetune(
     (torch.Size([32, 4]), False)
     """
     _check_choices(targets, epochs, learning_rate, batch_size=batch_size, workers=workers, device=device)
-    model = model.model if isinstance(model, Engine) else model
+    model = model.model if isinstance(model, Engine | Opened) else model
     original = unwrapped(model)
     if folder is not None:
         _check_has_card(original)

@@ -50,7 +50,7 @@ def test_all_keywords_are_there_with_help(function):
 )
 def test_a_command_shows_the_defaults_that_python_has(capsys, command, options):
     with pytest.raises(SystemExit):
-        main([command, "--help"])
+        main([command, "--help-all"])
     shown = " ".join(capsys.readouterr().out.split())
     prefix = "evaluation." if command == "run" else ""
     usual = options()

@@ -79,7 +79,7 @@ def _help() -> str:
     parser = argparse.ArgumentParser(
         prog="fpa",
         description="Find out which explanations of an image classifier can be trusted.",
-        epilog="fpa COMMAND --help explains the options of a command.",
+        epilog="fpa COMMAND --help explains the usual options of a command, --help-all all of them.",
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     commands = parser.add_subparsers(metavar="COMMAND", title="commands")

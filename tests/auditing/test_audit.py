@@ -872,6 +872,34 @@ class TestCommand:
         assert main(["audit", "shapes-fpa", *quick, *few]) == 4
         assert "fpa audit runs/" not in capsys.readouterr().err  # three points do not do for an audit
 
+    def test_a_study_has_all_its_models_judged_side_by_side(self, tmp_path, monkeypatch, capsys):
+        monkeypatch.chdir(tmp_path)
+        fields = {"augmentations": ["none", "fpa"], "evaluation.points": 21, "data.evaluation_images": 8}
+        fpa.run_study(fpa.load_recipe("tiny", fields), "study", device="cpu", progress=False)
+        before = sorted(Path("study").rglob("*"))
+        assert main(["audit", "study"]) == 4
+        out = capsys.readouterr().out
+        assert re.search(r"audit +none +fpa *\n", out)
+        assert re.search(r"verdict +cannot tell +cannot tell", out)
+        for name in ("none", "fpa"):
+            assert f"page: runs/audit-study-{name}/audit.html" in out
+            together = json.loads(Path(f"runs/audit-study-{name}/audit.json").read_text())
+            assert main(["audit", f"study/{name}", "--quiet", "--output", f"alone/{name}"]) == 4
+            alone = json.loads(Path(f"alone/{name}/audit.json").read_text())
+            assert alone["evidence"] == together["evidence"]
+        assert sorted(Path("study").rglob("*")) == before
+        assert main(["audit", "study", "--points", "3"]) == 2
+        assert "study is a study, judged as it was made" in capsys.readouterr().err
+        # The exit code is that of the worst model.
+        real = fpa.audit_result
+        for said, code in ({"fpa": "reliable"}, 4), ({"fpa": "reliable", "none": "unreliable"}, 3):
+
+            def judged(path, said=said):
+                return replace(real(path), verdict=said.get(path.name, "cannot tell"))
+
+            monkeypatch.setattr(fpa, "audit_result", judged, raising=False)
+            assert main(["audit", "study", "--quiet"]) == code
+
     def test_leaves_a_page_and_json_and_says_it_with_the_exit_code(self, capsys, tmp_path):
         command = [
             "audit", "shapes-fpa", "--count", "6", "--ig_steps", "2", "--points", "3",

@@ -101,7 +101,7 @@ def usual_options(function: Command, options: Mapping[str, Option]) -> dict[str,
 
 def make_parser(function: Command, options: Mapping[str, Option], left_out: int = 0) -> Parser:
     """The parser of a command, whose help has so many options `left_out`."""
-    words = [f"[{word}]" if word == "RECIPE" else word for word in _positional(function)]
+    words = [f"[{word}]" if word in ("RECIPE", "KINDS") else word for word in _positional(function)]
     command = f"fpa {function.__name__}"
     parser = Parser(
         prog=command,

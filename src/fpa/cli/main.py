@@ -20,6 +20,7 @@ COMMANDS = {
     "finetune": ("finetuning", "Train an existing model a little further with FPA."),
     "report": ("studies", "Make tables, figures and report again."),
     "compare": ("studies", "Put several studies and evaluations side by side."),
+    "list": ("listing", "List estimators, scores, maskings, outputs, data and models."),
     "recipes": ("studies", "List the recipes that come with fpa."),
 }
 """The module of each command and what it does; the function has the command's name."""

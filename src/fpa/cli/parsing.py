@@ -187,7 +187,10 @@ def _named(source: Callable[..., Any], name: str, given: Given) -> Any:
     found = [given[key] for key in (word, name) if key in given]
     if len(found) == 1:
         return found[0]
+    parameter = parameters_of(source)[name]
+    if not found and parameter.default is not parameter.empty:
+        return parameter.default
     start = f"fpa {source.__name__}"
-    if get_origin(parameters_of(source)[name].annotation) is list:
+    if get_origin(parameter.annotation) is list:
         raise _NotNamedError(f"name one or more {name}: {start} {word}")
     raise _NotNamedError(f"name one {name}: {start} {word}, or {start} --{name} {word}")

@@ -116,7 +116,7 @@ def prepare_audit(
         classes=classes,
         workers=workers,
     )
-    suiting = plan.suiting(case.source.first)
+    suiting = case.plan.suiting(case.source.first)
     for features in dict.fromkeys([plan.features, *(each.features for each in suiting.protocols.values())]):
         _check_enough(features, case.source.first)
     signed, _ = with_signs(suiting, case.subject.engine, case.source)

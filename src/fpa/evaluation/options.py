@@ -124,7 +124,8 @@ class TargetOptions(Options):
     Attributes:
         output: The output that is explained and scored: one name in place of `outputs`, as in `fpa.explain`.
         targets: The class explained: predicted, label, best:2 (the second best of each image, and so on), or
-            the number of a class.
+            the number or the name of a class; in Python also one for every image of the data: numbers in a
+            list, an array or a tensor.
         seed: Seed of everything random.
         settings: ig_steps, sg_samples, sigma and reference in one, see `fpa.Settings`.
         normalisation: How the model's images are normalised: (mean, std), v2.Normalize, "imagenet" or an
@@ -135,7 +136,7 @@ class TargetOptions(Options):
     """
 
     output: str | None = field(default=None, metadata=PYTHON_ONLY)
-    targets: str | int = "predicted"
+    targets: str | int | Sequence[int] = field(default="predicted", metadata=read_as(str | int))
     seed: int = field(default=0, metadata={"least": 0})
     settings: "Settings | None" = field(default=None, metadata=PYTHON_ONLY)
     normalisation: Any = field(default=None, metadata=PYTHON_ONLY)

@@ -1,5 +1,6 @@
 """The plan of an evaluation: all that determines its numbers, with one check and one JSON form."""
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
@@ -17,7 +18,7 @@ from fpa.errors import InputError, one_of
 from fpa.evaluation.keywords import with_keywords
 from fpa.evaluation.options import AuditOptions, PlanOptions
 from fpa.evaluation.own_code import own_code, with_code
-from fpa.evaluation.stored_plan import ScoreFacts, StoredPlan, StoredProtocol
+from fpa.evaluation.stored_plan import GIVEN, ScoreFacts, StoredPlan, StoredProtocol
 from fpa.explanation import Estimator, Settings, get_estimators, passes
 from fpa.explanation.facts import EstimatorFacts
 from fpa.masking import Masking, black, get_masking, masking_json
@@ -27,6 +28,9 @@ from fpa.perturbation.curves import check_between
 from fpa.perturbation.protocols import Protocol, checked_features, choose_protocols, unsuited
 from fpa.scores.score import ALL, Given, Passes, Score, get_scores
 from fpa.values import check_type
+
+Targets = str | int | tuple[int, ...]
+"""Which class of every image is explained."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +66,9 @@ class Plan:
     """Those that are left out where the images do not allow them, because nobody named them."""
     protocols_left_out: tuple[Note, ...] = ()
     """Those that were, and why; see `suiting`."""
-    targets: str | int = "predicted"
-    """The class explained of every image: "predicted", "label", "best:K" (the K-th best) or one for all."""
+    targets: Targets = "predicted"
+    """The class explained of every image: "predicted", "label", "best:K" (the K-th best), one for all, by
+    number or by name (see `targets.explaining`), or one for each image of the data."""
     seed: int = 0
     precision: Precision | None = None
     """The arithmetic; None leaves it to the device."""
@@ -94,7 +99,7 @@ class Plan:
             scores={score.name: self._score_facts(score) for score in self.scores},
             seed=self.seed,
             precision=asdict(engine.precision),
-            targets=self.targets,
+            targets=stored_targets(self.targets),
         )
         return with_code(stored, self, {"model": engine, "judge": judge})
 
@@ -348,7 +353,12 @@ def _check_scored(fractions: Sequence[float]) -> None:
         raise InputError(f"fractions must have one between 0 and 1, since {same}; got {fractions}")
 
 
-def _checked_targets(targets: str | int) -> str | int:
+def _checked_targets(targets: str | int | Sequence[int]) -> Targets:
+    if not isinstance(targets, str | int):
+        numbers = tuple(int(each) for each in targets)
+        if not numbers or min(numbers) < 0:
+            raise InputError("targets must be the number of a class for every image, 0 or more each")
+        return numbers
     word, _, rank = str(targets).partition(":")
     if str(targets) in ("predicted", "label", "best:1"):
         return "predicted" if rank else str(targets)
@@ -356,5 +366,14 @@ def _checked_targets(targets: str | int) -> str | int:
         return int(targets)
     if word == "best" and rank.isdecimal() and int(rank) > 1:
         return f"best:{int(rank)}"
-    known = "predicted, label, the number of a class, or best:2 for the second best of each image, and so on"
-    raise InputError(f"targets must be {known}; got {targets!r}")
+    if isinstance(targets, int) or (word == "best" and rank):
+        known = "predicted, label, a class, or best:2 for the second best of each image, and so on"
+        raise InputError(f"targets must be {known}; got {targets!r}")
+    return targets  # the name of a class, which the model must have
+
+
+def stored_targets(targets: Targets) -> str | int:
+    """The targets of a plan as they are stored: of one for each image a hash."""
+    if isinstance(targets, tuple):
+        return f"{GIVEN}{hashlib.sha256(repr(targets).encode()).hexdigest()[:16]}"
+    return targets

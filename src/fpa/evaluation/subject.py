@@ -20,6 +20,7 @@ from fpa.evaluation.description import SubjectFacts
 from fpa.evaluation.options import EvaluateOptions, SubjectOptions
 from fpa.evaluation.own_code import warn_of_unseen
 from fpa.evaluation.plan import Plan
+from fpa.evaluation.targets import explaining
 from fpa.masking import get_masking, masking_json
 from fpa.models.hubs import Opened, class_names, image_side_of, normalisation_of
 from fpa.models.saved import ModelCard
@@ -142,6 +143,7 @@ def prepare(
         remedy = "use shuffle=False, without a sampler"
         raise InputError(f"the loader shuffles, so a stored evaluation could not be continued: {remedy}")
     subject = open_subject(model, source, options, precision=plan.precision, classes=classes)
+    plan = explaining(plan, subject.classes)
     note = None
     if options.class_index is not None or not isinstance(data, ImageSource):
         note = _assign_labels(source, subject, classes, options.class_index)

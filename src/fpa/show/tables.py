@@ -74,9 +74,24 @@ def brief_notes(results: Results, *, scores: bool) -> list[str]:
 
 
 def _area(results: Results) -> str:
-    scaled = f"of the {summary.output_name(results)}, times 100, not divided by its start"
-    unit = "in percent" if results.first.evaluation.divided else scaled
-    return f"the area between the LIF and the MIF curve{summary.up_to(results)}, {unit}"
+    output = summary.output_in_words(results)
+    unit = "in percent" if results.first.evaluation.divided else "times 100, not divided by its start"
+    return f"the area between the LIF and the MIF curve of the {output}{summary.up_to(results)}, {unit}"
+
+
+def _left_out_for_their_class(results: Results) -> list[str]:
+    """How many images do not count because the class explained, another than predicted, has no evidence."""
+    plan = results.first.description.plan
+    if plan.targets == "predicted" or not results.first.evaluation.divided:
+        return []
+    why = f"left out: the {summary.output_in_words(results)} of the class explained is not positive"
+    lines = []
+    for name, model in results.models.items():
+        unmasked = model.evaluation.unmasked
+        if count := int((unmasked <= 0).sum()):
+            whose = "" if len(results.models) == 1 else f"{model_name(name)}: "
+            lines.append(printable(f"{whose}{count:,} of {counted(len(unmasked))} {why}."))
+    return lines
 
 
 def _images(results: Results) -> list[str]:
@@ -174,7 +189,8 @@ def terminal(results: Results) -> Group:
 
     A table for each of many scores and several models would fill it: then A is shown alone.
     """
-    parts: list[RenderableType] = [Text(headline(results), "bold")]
+    first = _left_out_for_their_class(results)
+    parts: list[RenderableType] = [*(Text(line, "bold") for line in first), Text(headline(results), "bold")]
     sheets = _sheets(results)
     if alone := len(sheets) > 4:
         sheets = [("", sheets[0][1])]

@@ -107,8 +107,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 targets="labels",
                 seed=options.seed,
                 device=chosen_device(options.device),
-                output=place,
-                display=display,
+                folder=place,
+                progress=display,
             )
 
         add(UNTOUCHED, load_model(options.model), folder / "untouched")

@@ -278,7 +278,7 @@ class Experiment:
             targets="model",
             seed=options.seed,
             device=self.device,
-            display=self.display,
+            progress=self.display,
             workers=options.workers,
             fpa=None if options.p1_max is None else {"p1_max": options.p1_max},
         )

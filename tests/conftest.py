@@ -86,5 +86,7 @@ def tiny_study(tmp_path_factory):
     with open(shared / "tiny-study.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # until the file is closed
         if not results.exists():
-            results.write_bytes(pickle.dumps(run_study(load_recipe("tiny"), folder, device="cpu")))
+            results.write_bytes(
+                pickle.dumps(run_study(load_recipe("tiny"), folder, device="cpu", progress=False))
+            )
     return folder, pickle.loads(results.read_bytes())

@@ -277,7 +277,7 @@ class TestFolders:
             lambda: fpa.load_data(f"folder:{name}"),
             lambda: fpa.get_estimators(f"maps:{name}"),
             lambda: fpa.finetune(
-                net, (images, [0, 1, 2, 0]), output=name, epochs=1, device="cpu", batch_size=2
+                net, (images, [0, 1, 2, 0]), folder=name, epochs=1, device="cpu", batch_size=2
             ),
         ):
             with pytest.raises(InputError) as error:

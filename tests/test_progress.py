@@ -38,7 +38,7 @@ def test_a_study_shows_all_its_stages_the_estimator_it_is_at_and_the_time(tmp_pa
 
     monkeypatch.setattr(display, "bar", noted)
     with display:
-        run_study(load_recipe("tiny"), tmp_path, device="cpu", display=display)
+        run_study(load_recipe("tiny"), tmp_path, device="cpu", progress=display)
     shown = bars(screen)
     stages = ["none", "rectangle", "fpa", "none curves", "rectangle curves", "fpa curves"]
     assert list(shown) == [*stages, "tables", "figures", "report"]
@@ -50,7 +50,7 @@ def test_a_study_shows_all_its_stages_the_estimator_it_is_at_and_the_time(tmp_pa
 
     again, display = live()
     with display:
-        run_study(load_recipe("tiny"), tmp_path, device="cpu", display=display)
+        run_study(load_recipe("tiny"), tmp_path, device="cpu", progress=display)
     assert all("already done" in line for line in bars(again).values())
 
 
@@ -98,7 +98,7 @@ def test_stages_done_before_stay_so_and_a_resumed_one_ends(tiny_study, tmp_path)
     (folder / "none" / "blocks" / "block-000000.parquet").unlink()
     screen, display = live()
     with display:
-        run_study(load_recipe("tiny"), folder, device="cpu", display=display)
+        run_study(load_recipe("tiny"), folder, device="cpu", progress=display)
     shown = bars(screen)
     assert "already done" in shown["fpa"]
     assert "already done" in shown["fpa curves"]

@@ -70,7 +70,8 @@ CALLS = {
     ),
     "finetune": usual(
         fpa.finetune,
-        "model data epochs learning_rate batch_size fpa targets class_index seed device output",
+        "model data epochs learning_rate batch_size fpa masking targets class_index seed device folder "
+        "progress",
         model=NET,
         data=(IMAGES, [0, 1]),
         epochs=1,

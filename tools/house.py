@@ -48,8 +48,8 @@ from house_source import (
 ROOT = Path(__file__).parents[1]
 ROOMS = (
     (
-        *("errors", "values", "typed", "notes", "showing", "plugins", "files", "seeds", "progress"),
-        *("sources", "attributes", "identity", "given"),
+        *("errors", "calling", "values", "typed", "notes", "showing", "plugins", "files", "seeds"),
+        *("progress", "sources", "attributes", "identity", "given"),
     ),
     ("masking",),
     ("data",),

@@ -73,7 +73,7 @@ _INSIDE = ("fpa", "torch", "torchvision")
 """Packages whose lines a warning does not point at."""
 
 
-def warn(text: str) -> None:
+def warn(text: str, category: type[Warning] = UserWarning) -> None:
     """A warning at the line of the user's own code that led to it."""
     # A fixed stack level would point into this package, which is called in many ways.
     frame = sys._getframe(1)
@@ -81,7 +81,7 @@ def warn(text: str) -> None:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in _INSIDE:
         frame = frame.f_back
         level += 1
-    warnings.warn(text, stacklevel=level)
+    warnings.warn(text, category, stacklevel=level)
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:

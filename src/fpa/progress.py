@@ -219,6 +219,16 @@ class Tell:
 
 
 @contextmanager
+def shown(progress: bool | Display) -> Iterator[Display]:
+    """The display of a call: none, a new one, or the one given, which its owner takes down."""
+    if isinstance(progress, Display):
+        yield progress
+    else:
+        with Display(quiet=not progress) as display:
+            yield display
+
+
+@contextmanager
 def telling(total: int | None, shown: bool | Tell) -> Iterator[Tell]:
     """Shows the progress of `total` images: not at all, as the terminal allows, or with the object given."""
     if not isinstance(shown, bool):

@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
+from fpa.calling import renamed
 from fpa.errors import InputError
 from fpa.evaluation.result import Results
 from fpa.evaluation.shards import DESCRIPTION
 from fpa.files import folder_lock
-from fpa.progress import Display
+from fpa.progress import Display, shown
 from fpa.show import show_all
 from fpa.study.folder import SHOWN, Manifest, StudyFolder
 from fpa.study.read import read_results
@@ -15,25 +16,29 @@ from fpa.study.run import FinishedStudy, finished_study, repeat_command
 from fpa.values import checked
 
 
+@renamed(output="folder", display="progress")
 @checked
 def run_study(
     recipe: Recipe,
-    output: Path | str,
+    folder: Path | str,
     *,
     device: str | None = None,
-    display: Display | None = None,
+    progress: bool | Display = True,
     overwrite: bool = False,
     repair: bool = False,
 ) -> Results:
-    """Run a recipe into the folder `output`, continuing with what is there; returns the results.
+    """Run a recipe into a folder, continuing with what is there; returns the results.
 
     The folder gets models, curves, tables, figures and a report. `overwrite` throws away a study of another
     recipe first; `repair` throws away damaged files, so that they are made again. The folder is locked
-    meanwhile: another run into it is refused.
+    meanwhile: another run into it is refused. `progress=False` shows no progress.
     """
-    with finished_study(
-        recipe, output, device=device, display=display, overwrite=overwrite, repair=repair
-    ) as study:
+    with (
+        shown(progress) as display,
+        finished_study(
+            recipe, folder, device=device, display=display, overwrite=overwrite, repair=repair
+        ) as study,
+    ):
         _show(study)
         return study.results
 

@@ -16,6 +16,7 @@ from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
+from fpa.calling import check_keywords, has_any_keywords
 from fpa.errors import InputError, first_line
 
 if TYPE_CHECKING:
@@ -52,8 +53,13 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     # `self` declares nothing. A type in quotes would not be looked up: checked functions have none.
     kinds = {name: Any if kind is inspect.Parameter.empty else kind for name, kind in kinds.items()}
 
+    open_ended = has_any_keywords(signature)
+    called = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
+
     @wraps(function)
     def calling(*arguments: P.args, **named: P.kwargs) -> R:
+        if not open_ended:
+            check_keywords(called, named, kinds, kinds)
         bound = signature.bind(*arguments, **named)
         check_arguments(bound, kinds)
         try:
@@ -264,6 +270,8 @@ def type_in_words(kind: Any) -> str:
         return f"a list of {' or '.join(type_in_words(each).removeprefix('a ') + 's' for each in several)}"
     if (origin or kind) in _WORDS:
         return _WORDS[origin or kind]
+    if kind.__name__ == "Opened":
+        return "what fpa.open_model returns"
     name = "torch.nn.Module" if kind.__name__ == "Module" else kind.__name__
     return f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
 

@@ -615,7 +615,7 @@ class TestAdvice:
         images, labels = pictures(100, 32), torch.zeros(100, dtype=torch.int64)
         other = fpa.audit(Fragile(weights(32)), (images, labels), maskings=[Dark()], **QUICK)
         masking = {"name": f"{__name__}:Dark", "value": 0.0}
-        assert other.command == f"tuned = fpa.finetune(model, data, fpa={{'masking': {masking}}})"
+        assert other.command == f"tuned = fpa.finetune(model, data, masking={masking})"
 
     def test_says_how_far_the_verdict_reaches(self, sound):
         differ = [f"pixels+{name}" for name, found in sound.evidence.agreement.items() if not found.low > 0.7]
@@ -698,9 +698,15 @@ def test_precomputed_maps_need_to_know_which_image_is_which():
 
 
 def test_a_model_that_is_none_is_named():
-    with pytest.raises(fpa.InputError, match=r"must be a torch.nn.Module or an Engine, got 'resnet"):
+    with pytest.raises(
+        fpa.InputError,
+        match=r"must be a torch.nn.Module or an Engine or what fpa.open_model returns, got 'resnet",
+    ):
         fpa.audit("resnet", pictures(4), **QUICK)
-    with pytest.raises(fpa.InputError, match=r"must be a torch.nn.Module or an Engine, got 'resnet"):
+    with pytest.raises(
+        fpa.InputError,
+        match=r"must be a torch.nn.Module or an Engine or what fpa.open_model returns, got 'resnet",
+    ):
         fpa.evaluate("resnet", pictures(4), **QUICK)
 
 
@@ -867,6 +873,34 @@ class TestCommand:
         capsys.readouterr()
         assert main(["audit", "shapes-fpa", *quick, *few]) == 4
         assert "fpa audit runs/" not in capsys.readouterr().err  # three points do not do for an audit
+
+    def test_a_study_has_all_its_models_judged_side_by_side(self, tmp_path, monkeypatch, capsys):
+        monkeypatch.chdir(tmp_path)
+        fields = {"augmentations": ["none", "fpa"], "evaluation.points": 21, "data.evaluation_images": 8}
+        fpa.run_study(fpa.load_recipe("tiny", fields), "study", device="cpu", progress=False)
+        before = sorted(Path("study").rglob("*"))
+        assert main(["audit", "study"]) == 4
+        out = capsys.readouterr().out
+        assert re.search(r"audit +none +fpa *\n", out)
+        assert re.search(r"verdict +cannot tell +cannot tell", out)
+        for name in ("none", "fpa"):
+            assert f"page: runs/audit-study-{name}/audit.html" in out
+            together = json.loads(Path(f"runs/audit-study-{name}/audit.json").read_text())
+            assert main(["audit", f"study/{name}", "--quiet", "--output", f"alone/{name}"]) == 4
+            alone = json.loads(Path(f"alone/{name}/audit.json").read_text())
+            assert alone["evidence"] == together["evidence"]
+        assert sorted(Path("study").rglob("*")) == before
+        assert main(["audit", "study", "--points", "3"]) == 2
+        assert "study is a study, judged as it was made" in capsys.readouterr().err
+        # The exit code is that of the worst model.
+        real = fpa.audit_result
+        for said, code in ({"fpa": "reliable"}, 4), ({"fpa": "reliable", "none": "unreliable"}, 3):
+
+            def judged(path, said=said):
+                return replace(real(path), verdict=said.get(path.name, "cannot tell"))
+
+            monkeypatch.setattr(fpa, "audit_result", judged, raising=False)
+            assert main(["audit", "study", "--quiet"]) == code
 
     def test_leaves_a_page_and_json_and_says_it_with_the_exit_code(self, capsys, tmp_path):
         command = [

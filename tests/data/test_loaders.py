@@ -249,7 +249,7 @@ def test_a_normalisation_in_the_forms_people_have(given):
     assert as_normalisation(given) == Normalisation((0.5, 0.4, 0.3), (0.2, 0.2, 0.1))
 
 
-@pytest.mark.parametrize("given", ["imagenet", (0.5, 0.2), 3])
+@pytest.mark.parametrize("given", ["cifar", (0.5, 0.2), 3])
 def test_what_is_no_normalisation_is_told(given):
     with pytest.raises(InputError, match=r"normalisation must be \(mean, std\)"):
         as_normalisation(given)

@@ -334,7 +334,10 @@ def test_the_examples_are_the_pictures_and_the_maps_of_the_curves(data, result):
         ({"examples": -1}, "examples must be at least 0"),
         ({"points": 1}, "points"),
         ({"features": 64}, "64"),
-        ({"model": "resnet18"}, "must be a torch.nn.Module or an Engine, got 'resnet"),
+        (
+            {"model": "resnet18"},
+            "must be a torch.nn.Module or an Engine or what fpa.open_model returns, got 'resnet",
+        ),
         (
             {"data": (torch.zeros(2, 3, 32, 32), torch.tensor([3, 8]))},
             r"labels must be in 0\.\.7; 8 of image 1",

@@ -2,7 +2,9 @@
 
 import inspect
 from dataclasses import fields
+from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -50,7 +52,7 @@ def test_all_keywords_are_there_with_help(function):
 )
 def test_a_command_shows_the_defaults_that_python_has(capsys, command, options):
     with pytest.raises(SystemExit):
-        main([command, "--help"])
+        main([command, "--help-all"])
     shown = " ".join(capsys.readouterr().out.split())
     prefix = "evaluation." if command == "run" else ""
     usual = options()
@@ -73,9 +75,9 @@ def test_the_fields_of_a_recipe_are_options_of_a_plan():
 
 def test_an_unknown_keyword_is_refused_with_the_nearest():
     for function in (fpa.evaluate, fpa.audit):
-        with pytest.raises(InputError, match=r"unknown option of .* 'pionts': did you mean 'points'"):
+        with pytest.raises(InputError, match=r"\(\) has no keyword pionts: did you mean points"):
             function(NET, IMAGES, pionts=3)
-    with pytest.raises(InputError, match="unknown option of make_plan 'score': did you mean 'scores'"):
+    with pytest.raises(InputError, match=r"make_plan\(\) has no keyword score: did you mean scores"):
         fpa.make_plan(score="A")
     with pytest.raises(TypeError, match="positional"):
         fpa.evaluate(NET, IMAGES, "paper", 3)
@@ -114,7 +116,7 @@ def test_numbers_of_estimators_one_by_one_or_all_in_one():
         ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
         ({"reference": "white"}, "reference must be one of masked, black, got 'white'"),
         ({"settings": {"ig_steps": 3}}, "settings must be a Settings or null, got"),
-        ({"judge": "shapes-fpa"}, "judge must be a torch.nn.Module or an Engine or null, got 'shapes-fpa'"),
+        ({"judge": "shapes-fpa"}, "judge must be a torch.nn.Module or an Engine or what fpa.open_model"),
     ],
 )
 def test_values_that_do_not_fit_are_refused(option, message):
@@ -126,3 +128,66 @@ def test_an_engine_has_a_batch_size_of_its_own():
     assert fpa.evaluate(NET, IMAGES, ["vg_abs"], points=3, batch_size=2, progress=False).fidelity
     with pytest.raises(InputError, match="the engine has a batch size of its own: leave out batch_size"):
         fpa.evaluate(fpa.Engine(NET), IMAGES, batch_size=2)
+
+
+class TestTargets:
+    """The class explained, by name, or one for every image."""
+
+    how: ClassVar = {"points": 3, "progress": False, "output": "probability"}
+
+    def test_a_class_by_name_is_the_class_of_that_number(self):
+        classes = ["cat", "dog", "eel", "fly"]
+        by_name = fpa.evaluate(NET, IMAGES, ["vgx_sum"], classes=classes, targets="eel", **self.how)
+        by_number = fpa.evaluate(NET, IMAGES, ["vgx_sum"], classes=classes, targets=2, **self.how)
+        assert by_name.plan == by_number.plan
+        assert np.array_equal(by_name.evaluation.mif["vgx_sum"], by_number.evaluation.mif["vgx_sum"])
+
+    def test_a_name_that_the_model_has_not_is_refused_with_the_nearest(self):
+        with pytest.raises(InputError, match="unknown targets 'egl': did you mean 'eel'"):
+            fpa.evaluate(NET, IMAGES, classes=["cat", "dog", "eel", "fly"], targets="egl", **self.how)
+        with pytest.raises(InputError, match=r"several classes .* 'cat': give the number, 0, 2"):
+            fpa.evaluate(NET, IMAGES, classes=["cat", "dog", "cat", "fly"], targets="cat", **self.how)
+        opened = fpa.open_model("shapes-fpa")
+        found = fpa.audit(opened, "shapes", ["vgx_sum", "vg_abs"], count=3, targets="disc", progress=False)
+        assert set(found.result.evaluation.targets) == {0}
+
+    @pytest.mark.parametrize("kind", [list, np.array, torch.tensor])
+    def test_one_for_every_image(self, kind, tmp_path):
+        numbers = [3, 0, 2, 2]
+        found = fpa.evaluate(NET, IMAGES, ["vgx_sum"], targets=kind(numbers), folder=tmp_path, **self.how)
+        assert found.evaluation.targets.tolist() == numbers
+        for place, number in enumerate(numbers):
+            alone = fpa.evaluate(NET, IMAGES, ["vgx_sum"], targets=number, **self.how).evaluation
+            assert np.array_equal(found.evaluation.mif["vgx_sum"][place], alone.mif["vgx_sum"][place])
+        again = fpa.load_result(tmp_path)
+        assert again.evaluation.targets.tolist() == numbers
+        assert "the one given for it" in " ".join(str(again).split())
+        with pytest.raises(InputError, match="targets"):  # others are another plan
+            fpa.evaluate(NET, IMAGES, ["vgx_sum"], targets=[0, 0, 2, 2], folder=tmp_path, **self.how)
+
+    def test_too_few_and_impossible_ones_are_refused(self):
+        with pytest.raises(InputError, match=r"targets are 2, one for each image .* image number 2"):
+            fpa.evaluate(NET, IMAGES, ["vgx_sum"], targets=[0, 1], **self.how)
+        with pytest.raises(InputError, match="0 or more each"):
+            fpa.evaluate(NET, IMAGES, ["vgx_sum"], targets=[0, 1, -1, 0], **self.how)
+
+    def test_images_left_out_for_their_class_are_said_first(self):
+        found = fpa.evaluate(
+            NET, IMAGES, ["vgx_sum", "vg_abs"], targets=[3, 0, 2, 2], points=3, progress=False
+        )
+        with torch.no_grad():
+            logits = NET(IMAGES).gather(1, torch.tensor([[3], [0], [2], [2]]))
+        count = int((logits <= 0).sum())
+        assert 0 < count < 4
+        first = str(found).splitlines()
+        assert " ".join(first[:2]).startswith(
+            f"{count} of 4 images left out: the logit of the class explained is not positive."
+        )
+        other = fpa.evaluate(NET, IMAGES, ["vgx_sum"], points=3, progress=False)
+        assert "left out: the" not in str(other)
+
+
+def test_the_output_that_is_scored_is_named_below_the_table():
+    for output, words in {"logit": "logit", "centred": "centred logit", "margin": "margin"}.items():
+        found = fpa.evaluate(NET, IMAGES, ["vgx_sum"], output=output, points=3, progress=False)
+        assert f"the area between the LIF and the MIF curve of the {words}," in " ".join(str(found).split())

@@ -67,7 +67,7 @@ def test_the_curves_are_those_of_the_classes_asked_for(images, targets, tmp_path
 @pytest.mark.parametrize(
     ("targets", "labels", "message"),
     [
-        ("labels", LABELS, "targets must be predicted, label, the number of a class, or best:2"),
+        ("labels", LABELS, "unknown targets 'labels': did you mean 'label'"),
         ("best:0", LABELS, "targets must be predicted"),
         (3, LABELS, "targets must be in 0..2"),
         ("best:4", LABELS, "targets is best:4, but the model has 3 classes"),

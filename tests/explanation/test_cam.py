@@ -191,3 +191,15 @@ def test_bad_names_and_layers(vit, name, message):
 def test_a_model_without_places():
     with pytest.raises(fpa.InputError, match="no layer whose output has places"):
         fpa.explain(nn.Sequential(nn.Flatten(), nn.Linear(3072, 5)), some_images(), ["cam:gradcam"])
+
+
+def test_maps_of_captums_layer_objects_are_those_of_the_same_method_by_name():
+    attr = pytest.importorskip("captum.attr")
+    torch.manual_seed(0)
+    model = resnet18(num_classes=4).eval()
+    images = torch.randn(3, 3, 48, 64)
+    for kind in (attr.LayerGradCam, attr.LayerGradientXActivation):
+        (by_name,) = fpa.explain(model, images, [f"captum:{kind.__name__}@layer3"]).values()
+        maps = fpa.explain(model, images, {"mine": kind(model, model.layer3)})
+        assert maps["mine"].shape == (3, 48, 64)
+        torch.testing.assert_close(maps["mine"], by_name, rtol=1e-4, atol=1e-6)

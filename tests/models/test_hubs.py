@@ -186,7 +186,7 @@ def test_it_can_be_trained_tuned_saved_and_loaded(transformers, tmp_path):
     model, images = open_model("hf:mine").model, torch.randn(8, 3, 8, 8)
     model.card = fpa.ModelCard("hf:mine", NAMES, (3, 8, 8), (0.5,) * 3, (0.5,) * 3)
     how = {"epochs": 1, "batch_size": 4, "device": "cpu"}
-    tuned = fpa.finetune(model, (images, torch.arange(8) % 3), output=tmp_path / "tuned", **how)
+    tuned = fpa.finetune(model, (images, torch.arange(8) % 3), folder=tmp_path / "tuned", **how)
     assert torch.equal(load_model(tmp_path / "tuned" / "model.safetensors")(images), tuned(images))
 
 

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from fpa import InputError, load_model
-from fpa.models.architectures import build_model
+from fpa.models.architectures import build_model, unknown_model
 from fpa.models.saved import ModelCard, model_path, read_card, save_model
 from miniatures import write_image_folder
 
@@ -232,3 +232,24 @@ class TestBadInput:
         save_file({"x": torch.ones(1)}, tmp_path / "x.safetensors", {"fpa": json.dumps({"format": 99})})
         with pytest.raises(InputError, match="another version of fpa"):
             load_model(tmp_path / "x.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("torchvision:resnet18", "fpa.open_model('torchvision:resnet18', 'DEFAULT')"),
+        ("resnet18", "fpa.open_model('torchvision:resnet18', 'DEFAULT')"),
+        ("hf:microsoft/resnet-18", "fpa.open_model('hf:microsoft/resnet-18')"),
+        ("mine:network", "fpa.open_model('mine:network')"),
+        ("resnet-small", "fpa.open_model('resnet-small', FILE)"),
+    ],
+)
+def test_a_name_that_is_no_file_is_answered_with_what_opens_it(name, remedy):
+    with pytest.raises(InputError) as refused:
+        load_model(name)
+    assert str(refused.value).endswith(f"and {name} is none: open it with {remedy}")
+
+
+def test_an_unknown_name_is_never_answered_with_itself():
+    for name in ("nowhere:resnet18", "resnet18"):
+        assert "mean 'resnet18'" not in str(unknown_model(name))

@@ -334,7 +334,9 @@ class TestScores:
 
     def test_in_a_comparison_where_some_lack_it(self, scored, study):
         text = printed(comparison([scored, replace(study, name="other")]))
-        assert text.count("\ndepth") == 3
+        assert text.count("depth") == 1
+        assert text.endswith("Other scores, in comparison.csv: depth.\n")
+        assert len(re.findall("IG_sum", text)) == 3  # A, once for each training
         assert {"score_depth"} <= set(comparison_table([scored, study]).columns)
 
 

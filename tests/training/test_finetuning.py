@@ -211,7 +211,7 @@ def test_settings_follow_the_image_size_unless_given(few, tmp_path):
     share = finetune(model, large, epochs=1, batch_size=8, device="cpu").card.recipe["fpa"]["p1_max"]
     assert share == suggested_fpa(64, 64, "model").p1_max > suggested_fpa(64, 64).p1_max
     mine = FPA(p=1.0, p1_max=0.4, p2=0.2, s_max=2, masking=Mean())
-    other = finetune(model, few, epochs=1, batch_size=32, fpa=mine, device="cpu", output=tmp_path)
+    other = finetune(model, few, epochs=1, batch_size=32, fpa=mine, device="cpu", folder=tmp_path)
     assert other.card.recipe["masking"] == {"name": "mean"}
     assert other.card.recipe["fpa"]["p1_max"] == 0.4
     assert not same(tuned, other)
@@ -235,28 +235,28 @@ def test_stopped_and_continued_it_ends_with_the_same_weights(targets, few, tmp_p
     with monkeypatch.context() as patch:
         patch.setattr(ArrayBatches, "batch", stops)
         with pytest.raises(KeyboardInterrupt):
-            run(output=tmp_path)
+            run(folder=tmp_path)
     assert (tmp_path / "checkpoint.safetensors").exists()
     torch.manual_seed(99)
-    assert same(run(output=tmp_path), whole)
+    assert same(run(folder=tmp_path), whole)
     assert same(load_model(tmp_path / "model.safetensors"), whole)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.safetensors", "training.csv"]
     written = (tmp_path / "model.safetensors").stat().st_mtime_ns
-    run(output=tmp_path)  # done already: nothing happens
+    run(folder=tmp_path)  # done already: nothing happens
     assert (tmp_path / "model.safetensors").stat().st_mtime_ns == written
     with pytest.raises(InputError, match=r"other settings \(training.epochs: 2 -> 1\)"):
-        run(output=tmp_path, epochs=1)
+        run(folder=tmp_path, epochs=1)
     how = {"epochs": 2, "batch_size": 16, "targets": targets, "device": "cpu"}
     with pytest.raises(InputError, match=r"other settings \(start: "):
-        finetune(load_model("shapes-fpa"), few, **how, output=tmp_path)
-    short = run(output=tmp_path, epochs=1, overwrite=True)
+        finetune(load_model("shapes-fpa"), few, **how, folder=tmp_path)
+    short = run(folder=tmp_path, epochs=1, overwrite=True)
     assert same(load_model(tmp_path / "model.safetensors"), short)
     assert not same(short, whole)
 
 
 def test_with_more_photos_than_before_nothing_is_continued(tmp_path):
     write_class_folder(tmp_path / "photos", ["disc", "square"], 4)
-    how = {"epochs": 1, "batch_size": 4, "workers": 0, "device": "cpu", "output": tmp_path / "tuned"}
+    how = {"epochs": 1, "batch_size": 4, "workers": 0, "device": "cpu", "folder": tmp_path / "tuned"}
     run = partial(finetune, load_model("shapes-none"), f"folder:{tmp_path / 'photos'}", **how)
     run()
     photo = tmp_path / "photos" / "disc" / "disc_0.jpg"
@@ -297,10 +297,10 @@ class TestLoaderWithOutput:
         whole = run(targets=targets)
         self.taken = 0
         with pytest.raises(KeyboardInterrupt):
-            run(stop=1 + 6 + 3, targets=targets, output=tmp_path)  # one batch is looked at before
+            run(stop=1 + 6 + 3, targets=targets, folder=tmp_path)  # one batch is looked at before
         assert (tmp_path / "checkpoint.safetensors").exists()
         torch.manual_seed(99)
-        assert same(run(targets=targets, output=tmp_path), whole)
+        assert same(run(targets=targets, folder=tmp_path), whole)
         assert same(load_model(tmp_path / "model.safetensors"), whole)
         assert sorted(path.name for path in tmp_path.iterdir()) == ["model.safetensors", "training.csv"]
         history = pd.read_csv(tmp_path / "training.csv")
@@ -311,10 +311,10 @@ class TestLoaderWithOutput:
         assert (card.recipe["data"]["name"], card.recipe["targets"]) == (None, targets)
 
     def test_other_settings_are_refused_unless_to_be_overwritten(self, run, tmp_path):
-        run(output=tmp_path, epochs=1)
+        run(folder=tmp_path, epochs=1)
         with pytest.raises(InputError, match=r"other settings \(seed: 0 -> 1\)"):
-            run(output=tmp_path, epochs=1, seed=1)
-        other = run(output=tmp_path, epochs=1, seed=1, overwrite=True)
+            run(folder=tmp_path, epochs=1, seed=1)
+        other = run(folder=tmp_path, epochs=1, seed=1, overwrite=True)
         assert same(load_model(tmp_path / "model.safetensors"), other)
 
 
@@ -334,7 +334,7 @@ def test_a_folder_in_use_is_refused_and_left_alone(few, tmp_path):
         process.stdout.readline()
         (tmp_path / "model.safetensors").write_bytes(b"of the other run")
         with pytest.raises(InputError, match=f"in use by process {process.pid}"):
-            finetune(load_model("shapes-none"), few, output=tmp_path, overwrite=True, device="cpu")
+            finetune(load_model("shapes-none"), few, folder=tmp_path, overwrite=True, device="cpu")
         with pytest.raises(InputError, match=f"in use by process {process.pid}"):
             train(load_recipe("tiny"), tmp_path, device="cpu", overwrite=True)
         assert (tmp_path / "model.safetensors").read_bytes() == b"of the other run"
@@ -796,7 +796,7 @@ class TestBadInput:
             ),
             ({"class_index": [0, 4]}, r"class_index must be different whole numbers in 0..3, got 4"),
             ({"class_index": {"cat": 0}}, "with a loader, class_index must be a list"),
-            ({"output": "somewhere"}, "not for a Sequential: leave out output"),
+            ({"folder": "somewhere"}, "not for a Sequential: leave out folder"),
             ({"fpa": FPA(s_max=8)}, r"s_max must be in 1..7"),
             ({"device": "tpu"}, "cpu, cuda, cuda:N or mps, got 'tpu'"),
         ],
@@ -807,15 +807,18 @@ class TestBadInput:
 
     def test_what_cannot_be_written_is_said_before_training(self, few, tmp_path):
         own = build_model("resnet-small", 8, (3, 32, 32))
-        with pytest.raises(InputError, match=r"not for a SmallResNet: leave out output"):
-            finetune(own, few, output=tmp_path, device="cpu")
+        with pytest.raises(InputError, match=r"not for a SmallResNet: leave out folder"):
+            finetune(own, few, folder=tmp_path, device="cpu")
         odd = FPA(masking=lambda images, mask: images)
         with pytest.raises(InputError, match=r"masking .*<lambda>.* cannot be imported"):
-            finetune(load_model("shapes-none"), few, fpa=odd, output=tmp_path, device="cpu")
+            finetune(load_model("shapes-none"), few, fpa=odd, folder=tmp_path, device="cpu")
         assert not list(tmp_path.iterdir())
 
     def test_no_model(self, loader):
-        with pytest.raises(InputError, match=r"must be a torch.nn.Module or an Engine, got 'shapes-none'"):
+        with pytest.raises(
+            InputError,
+            match=r"must be a torch.nn.Module or an Engine or what fpa.open_model returns, got 'shapes-none'",
+        ):
             fpa.finetune("shapes-none", loader)
         with pytest.raises(InputError, match="no weights to fine-tune"):
             finetune(nn.Flatten(), loader, device="cpu")

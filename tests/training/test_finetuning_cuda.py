@@ -76,9 +76,9 @@ def test_stopped_and_continued_it_ends_with_the_same_weights(targets, tmp_path, 
     settings = partial(TrainingSettings, checkpoint_seconds=0.0)
     monkeypatch.setattr("fpa.training.finetuning.TrainingSettings", settings)
     run = partial(finetune, load_model("shapes-none"), data, epochs=2, batch_size=16, targets=targets)
-    whole = run(device="cuda", output=tmp_path / "whole")
+    whole = run(device="cuda", folder=tmp_path / "whole")
     with stopped_before(11):
-        run(device="cuda", output=tmp_path / "cut")
+        run(device="cuda", folder=tmp_path / "cut")
     assert (tmp_path / "cut" / "checkpoint.safetensors").exists()
-    cut = run(device="cuda", output=tmp_path / "cut").state_dict()
+    cut = run(device="cuda", folder=tmp_path / "cut").state_dict()
     assert all(torch.equal(value, cut[name]) for name, value in whole.state_dict().items())

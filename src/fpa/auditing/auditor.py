@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fpa.auditing.evidence import Findings, gather
-from fpa.auditing.maskings import by_name
+from fpa.auditing.maskings import by_name, compared
 from fpa.auditing.protocols import evidence_by_protocol
 from fpa.auditing.rule import (
     FEWEST_IMAGES,
@@ -30,15 +30,16 @@ from fpa.errors import InputError, warn
 from fpa.evaluation.evaluator import carry_out, uncertain_labels
 from fpa.evaluation.keywords import with_options
 from fpa.evaluation.options import AuditOptions, PlanOptions
-from fpa.evaluation.plan import Plan, plan_of, settings_of
+from fpa.evaluation.plan import Plan, followed, plan_of, settings_of
 from fpa.evaluation.recommended import recommendation
 from fpa.evaluation.result import Result
 from fpa.evaluation.shards import load_result
 from fpa.evaluation.stored_plan import StoredPlan
-from fpa.evaluation.subject import Case, prepare
+from fpa.evaluation.subject import Case, opened, prepare
 from fpa.evaluation.targets import with_signs
 from fpa.explanation import Estimator, get_estimators
 from fpa.masking import Constant, Masking, get_masking, masking_json
+from fpa.models.hubs import Opened
 from fpa.notes import Kind, Note, Plain, Severity
 from fpa.perturbation import check_fractions, features_of
 from fpa.showing import clause
@@ -52,7 +53,7 @@ BESIDE = ("centred", "logit", "accuracy")
 @with_options(AuditOptions)
 @checked
 @torch.inference_mode(False)
-def audit(model: nn.Module | Engine, data: Any, options: AuditOptions) -> Audit:
+def audit(model: nn.Module | Engine | Opened, data: Any, options: AuditOptions) -> Audit:
     """Can the evaluation of explanations on this model be trusted? See docs/audit.md for the rule.
 
     Args:
@@ -69,7 +70,9 @@ def audit(model: nn.Module | Engine, data: Any, options: AuditOptions) -> Audit:
     ('cannot tell', 4, 'Too few images: 8 could be used, at least 100 are needed.')
 
     """
-    case = prepare_audit(model, data, audit_plan(options), options)
+    network, options = opened(model, options)
+    classes = model.classes if isinstance(model, Opened) else None
+    case = prepare_audit(network, data, audit_plan(options), options, classes=classes)
     for note in uncertain_labels(case):
         warn(clause(note))
     return audit_case(case, options)
@@ -78,7 +81,6 @@ def audit(model: nn.Module | Engine, data: Any, options: AuditOptions) -> Audit:
 def audit_plan(options: AuditOptions) -> Plan:
     """The plan of an audit: random masking and the points of the rule are in it in any case."""
     judged, *others = _maskings(options).items()
-    followed = [options.outputs] if isinstance(options.outputs, str) else options.outputs
     return plan_of(
         PlanOptions(
             estimators=_with_random(get_estimators(options.estimators, settings_of(options))),
@@ -87,7 +89,7 @@ def audit_plan(options: AuditOptions) -> Plan:
             protocols=options.protocols,
             fractions=_fractions(options.points, judged[1]),
             features=options.features,
-            outputs=[*dict.fromkeys([*followed, *BESIDE])],
+            outputs=[*dict.fromkeys([*followed(options), *BESIDE])],
             targets=options.targets,
             seed=options.seed,
             precision=options.precision,
@@ -115,7 +117,7 @@ def prepare_audit(
         classes=classes,
         workers=workers,
     )
-    suiting = plan.suiting(case.source.first, case.token_grid)
+    suiting = case.plan.suiting(case.source.first, case.token_grid)
     for features in dict.fromkeys([plan.features, *(each.features for each in suiting.protocols.values())]):
         _check_enough(features, case.source.first)
     signed, _ = with_signs(suiting, case.subject.engine, case.source)
@@ -146,7 +148,7 @@ def _maskings(options: AuditOptions) -> dict[str, Masking]:
     """The masking that is judged, then those that it is compared with, by name."""
     normalisation = as_normalisation(options.normalisation)
     scale = (normalisation.mean, normalisation.std) if normalisation else (None, None)
-    return by_name(options.maskings, *scale)
+    return by_name(compared(options.maskings, options.masking, *scale), *scale)
 
 
 @checked
@@ -223,7 +225,7 @@ def conclude(
     plan = result.description.plan
     found = gather(result, judged)
     verdict, reasons = judge(found.evidence)
-    unknown_masking = "" if tuned_with is None else f", fpa={{'masking': {dict(tuned_with)!r}}}"
+    unknown_masking = "" if tuned_with is None else f", masking={dict(tuned_with)!r}"
     return Audit(
         result=found.result,
         verdict=verdict,

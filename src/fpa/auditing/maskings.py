@@ -8,11 +8,25 @@ from fpa.errors import InputError
 from fpa.masking import Channels, FunctionMasking, Masking, get_masking, masking_json
 
 
+def compared(
+    maskings: Any, judged: Any = None, mean: Channels | None = None, std: Channels | None = None
+) -> list[Any]:
+    """The masking that is judged, or the first of several, and those that differ from it.
+
+    >>> compared(["constant", "blur"], "blur"), compared(["constant", "blur"])
+    (['blur', 'constant'], ['constant', 'blur'])
+    """
+    listed = [maskings] if isinstance(maskings, (str, Mapping)) or callable(maskings) else list(maskings)
+    if judged is None:
+        return listed
+    way = _way_of(get_masking(judged, mean, std))
+    return [judged, *(each for each in listed if _way_of(get_masking(each, mean, std)) != way)]
+
+
 def by_name(
-    maskings: Sequence[Any], mean: Channels | None = None, std: Channels | None = None
+    listed: Sequence[Any], mean: Channels | None = None, std: Channels | None = None
 ) -> dict[str, Masking]:
     """Each masking by a name of its own: with its settings where others have the same name."""
-    listed = [maskings] if isinstance(maskings, (str, Mapping)) or callable(maskings) else list(maskings)
     names = [_called(each) for each in listed]
     made = [get_masking(each, mean, std) for each in listed]
     ways = [_way_of(each) for each in made]

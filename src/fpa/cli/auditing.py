@@ -3,18 +3,20 @@
 import json
 import os
 import shlex
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.table import Table
 
 import fpa
-from fpa.auditing.rule import FEWEST_IMAGES
+from fpa.auditing.rule import EXIT_CODES, FEWEST_IMAGES, Verdict
 from fpa.cli.folders import claimed, evaluation_of, remove_shown
 from fpa.cli.naming import default_output, told_apart
 from fpa.cli.options import ModelOptions, RunOptions
-from fpa.errors import InputError, counted
+from fpa.errors import InputError, counted, percent
 from fpa.evaluation.options import AuditOptions
 from fpa.notes import Kind, Note, Severity
 
@@ -22,30 +24,34 @@ if TYPE_CHECKING:
     from fpa.evaluation.subject import Case
 
 
+WORST_FIRST: tuple[Verdict, ...] = ("unreliable", "cannot tell", "reliable")
+
+
 def audit(model: str, *, images: ModelOptions, how: AuditOptions, run: RunOptions, command: str) -> int:
     """Can the evaluation of explanations on this model be trusted? A verdict with its evidence.
 
-    Exit code 0: reliable, 3: unreliable, 4: cannot tell, 2: bad input. If it is stopped, the same command
-    continues.
+    Exit code 0: reliable, 3: unreliable, 4: cannot tell, 2: bad input; of a study, that of the worst verdict.
+    If it is stopped, the same command continues.
 
     Args:
         model: A .safetensors file written by fpa, the name of a shipped model, torchvision:NAME, timm:NAME,
             hf:NAME (or hf:FOLDER, of Hugging Face), or module:function that returns a model. Or the folder of
-            an evaluation, whose curves are judged as they are, in seconds.
+            an evaluation, or of a study, whose curves are judged as they are, in seconds.
 
     """
     from fpa.auditing.auditor import audit_case, audit_plan, prepare_audit
     from fpa.engine.devices import chosen_device
     from fpa.evaluation.shards import DESCRIPTION
 
-    if Path(model, DESCRIPTION).is_file():
-        if (images, how, replace(run, output=None, quiet=False)) != (
-            ModelOptions(),
-            AuditOptions(),
-            RunOptions(),
-        ):
-            raise InputError(f"{model} is an evaluation, judged as it was made: give no other settings")
-        return _audit_folder(Path(model), run, command)
+    held = {DESCRIPTION: "an evaluation", "recipe.yaml": "a study"}
+    for file, kind in held.items():
+        if not Path(model, file).is_file():
+            continue
+        given = (images, how, replace(run, output=None, quiet=False))
+        if given != (ModelOptions(), AuditOptions(), RunOptions()):
+            raise InputError(f"{model} is {kind}, judged as it was made: give no other settings")
+        judge = _audit_folder if file == DESCRIPTION else _audit_study
+        return judge(Path(model), run, command)
     subject = images.open(model)
     parts = (subject.name, subject.elsewhere, told_apart(how), how.count)
     output = run.output or default_output("audit", *parts)
@@ -69,7 +75,8 @@ def audit(model: str, *, images: ModelOptions, how: AuditOptions, run: RunOption
         verdict = audit_case(case, replace(options, progress=progress))
         display.unreadable(case.source.lost)
         remove_shown(output)
-        verdict = replace(_advised(verdict, model, images, case, how.maskings[0]), repeat=command)
+        masking = how.masking or how.maskings[0]
+        verdict = replace(_advised(verdict, model, images, case, masking), repeat=command)
         page = write(verdict, output)
     return _print(verdict, page, run.quiet)
 
@@ -84,6 +91,50 @@ def _audit_folder(folder: Path, run: RunOptions, command: str) -> int:
     with claimed(output, run):
         page = write(verdict, output)
     return _print(verdict, page, run.quiet)
+
+
+def _audit_study(folder: Path, run: RunOptions, command: str) -> int:
+    """Judge the evaluations of all models of a study as they were made, and show them side by side."""
+    verdicts: dict[str, fpa.Audit] = {}
+    pages = []
+    for name in fpa.read_results(folder).models:
+        verdicts[name] = replace(fpa.audit_result(folder / name), repeat=command)
+        own = default_output("audit", folder.absolute().name, name)
+        output = own if run.output is None else run.output / name
+        with claimed(output, run):
+            pages.append(write(verdicts[name], output))
+    if not run.quiet:
+        Console().print(side_by_side(verdicts, "audit"))
+        for page in pages:
+            print(f"page: {page}")
+    found = {verdict.verdict for verdict in verdicts.values()}
+    worst = next(each for each in WORST_FIRST if each in found)
+    return EXIT_CODES[worst]
+
+
+def side_by_side(verdicts: "Mapping[str, fpa.Audit]", title: str) -> Table:
+    """Verdicts and what they rest on, a column for each."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column(title)
+    for name in verdicts:
+        table.add_column(name, justify="right")
+    for row in zip(*(_evidence(verdict) for verdict in verdicts.values()), strict=True):
+        table.add_row(row[0][0], *(value for _, value in row))
+    return table
+
+
+def _evidence(verdict: "fpa.Audit") -> list[tuple[str, str]]:
+    """What a verdict rests on, in a few words each."""
+    found = verdict.evidence
+    opposite = found.opposite
+    kept = found.kept.get(10)
+    pairs = "-" if opposite is None else f"{opposite.value:.0f} of {found.signed * found.unsigned}"
+    return [
+        ("verdict", verdict.verdict),
+        ("pairs in opposite order", pairs),
+        ("output kept with 10 % masked", "-" if kept is None else percent(kept.value)),
+        ("accuracy", "-" if found.accuracy is None else percent(found.accuracy)),
+    ]
 
 
 def _hints(case: "Case") -> list[str]:

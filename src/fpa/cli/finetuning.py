@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
-from rich.table import Table
 
 import fpa
 from fpa.auditing.rule import FEWEST_IMAGES
-from fpa.cli.auditing import write
+from fpa.cli.auditing import side_by_side, write
 from fpa.cli.folders import claimed
 from fpa.cli.naming import default_output
 from fpa.cli.options import ModelOptions, NamedModel, RunOptions
@@ -98,8 +97,8 @@ def finetune(
             seed=seed,
             data_root=images.data_root,
             workers=images.workers,
-            display=display,
-            output=output,
+            progress=display,
+            folder=output,
             device=run.device,
             overwrite=run.overwrite,
         )
@@ -221,29 +220,9 @@ def _audit_both(
 
 def _print_both(verdicts: "Mapping[str, fpa.Audit]", count: int) -> None:
     """Show the verdicts before and after fine-tuning in a table, and what may help."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column(f"audit of {counted(count)}")
-    for when in verdicts:
-        table.add_column(when, justify="right")
-    for row in zip(*(_evidence(verdict) for verdict in verdicts.values()), strict=True):
-        table.add_row(row[0][0], *(value for _, value in row))
-    Console().print(table)
+    Console().print(side_by_side(verdicts, f"audit of {counted(count)}"))
     verdict = verdicts["after"].verdict
     if verdict != "reliable":
         few = count < FEWEST_IMAGES or verdict == "cannot tell"
         more = "more images for the audit (--audit_images)" if few else "more epochs, or more training images"
         print(f"{verdict}: {more} may help")
-
-
-def _evidence(verdict: "fpa.Audit") -> list[tuple[str, str]]:
-    """What a verdict rests on, in a few words each."""
-    found = verdict.evidence
-    opposite = found.opposite
-    kept = found.kept.get(10)
-    pairs = "-" if opposite is None else f"{opposite.value:.0f} of {found.signed * found.unsigned}"
-    return [
-        ("verdict", verdict.verdict),
-        ("pairs in opposite order", pairs),
-        ("output kept with 10 % masked", "-" if kept is None else percent(kept.value)),
-        ("accuracy", "-" if found.accuracy is None else percent(found.accuracy)),
-    ]

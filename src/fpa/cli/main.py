@@ -20,6 +20,7 @@ COMMANDS = {
     "finetune": ("finetuning", "Train an existing model a little further with FPA."),
     "report": ("studies", "Make tables, figures and report again."),
     "compare": ("studies", "Put several studies and evaluations side by side."),
+    "list": ("listing", "List estimators, scores, maskings, outputs, data and models."),
     "recipes": ("studies", "List the recipes that come with fpa."),
 }
 """The module of each command and what it does; the function has the command's name."""
@@ -79,7 +80,7 @@ def _help() -> str:
     parser = argparse.ArgumentParser(
         prog="fpa",
         description="Find out which explanations of an image classifier can be trusted.",
-        epilog="fpa COMMAND --help explains the options of a command.",
+        epilog="fpa COMMAND --help explains the usual options of a command, --help-all all of them.",
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     commands = parser.add_subparsers(metavar="COMMAND", title="commands")

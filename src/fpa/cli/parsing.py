@@ -11,76 +11,31 @@ The words are taken apart by argparse; what they say is read as the declared typ
 
 import argparse
 import difflib
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
-from types import NoneType, UnionType
-from typing import Any, Literal, NoReturn, Union, get_args, get_origin
+from dataclasses import is_dataclass
+from typing import Any, get_origin
 
 import docstring_parser
 
 import fpa
+from fpa.cli.helping import Command, Option, Parser, as_typed, make_parser, parameters_of, usual_options
 from fpa.errors import InputError, shortened
 from fpa.study.recipe import Recipe
 from fpa.typed import helps_of, meant_alone, plain, typed, typed_fields
 
-Command = Callable[..., int]
 Given = dict[str, Any]
 """What was typed, by the names of the options."""
-
-
-@dataclass(frozen=True)
-class Option:
-    """An option of a command."""
-
-    name: str
-    """Without the dashes; those of a recipe have dots: training.epochs."""
-    kind: Any
-    default: Any
-    help: str
-    group: str = ""
-    """The heading in the help that it stands under."""
-    is_flag: bool = False
-    alone: str | None = None
-    """What it means without a value; None: it needs one."""
-
-    @property
-    def is_mapping(self) -> bool:
-        """Whether it may have parts of any names, options themselves: --masking.sigma."""
-        return any(get_origin(kind) is dict for kind in (self.kind, *get_args(self.kind)))
-
-    @property
-    def help_text(self) -> str:
-        """The help, with what may be given and what is taken otherwise."""
-        if self.is_flag:
-            return self.help
-        kind = "" if get_origin(self.kind) is Literal else f"type: {_type_name(self.kind)}, "
-        return f"{self.help} ({kind}default: {_as_typed(self.default)})"
-
-    @property
-    def placeholder(self) -> str:
-        """What stands for the value in the help: the choices, where there are some."""
-        if get_origin(self.kind) is Literal:
-            return f"{{{','.join(get_args(self.kind))}}}"
-        return self.name.rpartition(".")[2].upper()
-
-
-class Parser(argparse.ArgumentParser):
-    """Takes the words of a command apart; what is wrong with them is an `InputError`."""
-
-    def error(self, message: str) -> NoReturn:
-        """Refuse words that cannot be taken apart."""
-        raise InputError(shortened(" ".join(message.split()), 1000))
 
 
 def call(function: Command, argv: Sequence[str], command: str) -> int:
     """Call the function of a command with the options in `argv`; `command` is all that was typed."""
     options = {option.name: option for option in _options(function)}
     given = _given(make_parser(function, options), options, argv)
-    if "help" in given:
+    if "help" in given or "help_all" in given:
         if "RECIPE" in given:  # whose values are the defaults
             options = {option.name: option for option in _options(function, given["RECIPE"])}
-        make_parser(function, options).print_help()
+        shown = options if "help_all" in given else usual_options(function, options)
+        make_parser(function, shown, left_out=len(options) - len(shown)).print_help()
         raise SystemExit(0)
     try:
         return int(_filled(function, {**given, "command": command}))
@@ -88,49 +43,10 @@ def call(function: Command, argv: Sequence[str], command: str) -> int:
         raise InputError(f"{error}{_taken(options, given)}") from None
 
 
-def make_parser(function: Command, options: Mapping[str, Option]) -> Parser:
-    """The parser of a command."""
-    parser = Parser(
-        prog=f"fpa {function.__name__}",
-        description=docstring_parser.parse(function.__doc__ or "").description,
-        allow_abbrev=False,
-        add_help=False,
-        # Only what was typed is there afterwards: the rest has the defaults of the functions themselves.
-        argument_default=argparse.SUPPRESS,
-    )
-    _add_positional(parser, function)
-    parser.add_argument("-h", "--help", action="store_true", help="Show this help and exit.")
-    parser.add_argument("--debug", action="store_true", help="Show the traceback of an error.")
-    groups: dict[str, Any] = {"": parser}
-    for option in options.values():
-        if option.group not in groups:
-            groups[option.group] = parser.add_argument_group(option.group)
-        words = option.help_text.replace("%", "%%")
-        if option.is_flag:
-            groups[option.group].add_argument(f"--{option.name}", action="store_true", help=words)
-        else:
-            groups[option.group].add_argument(
-                f"--{option.name}",
-                metavar=option.placeholder,
-                help=words,
-                nargs=None if option.alone is None else "?",
-                const=option.alone,
-            )
-    return parser
-
-
-def _add_positional(parser: Parser, function: Command) -> None:
-    helps = helps_of(function)
-    for name, parameter in _parameters(function).items():
-        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
-            several = get_origin(parameter.annotation) is list
-            parser.add_argument(name.upper(), nargs="*" if several else "?", help=helps[name])
-
-
 def _options(source: Callable[..., Any], recipe: str | None = None) -> Iterator[Option]:
     """The options of a command; with the name of a recipe its values are the defaults."""
     helps = helps_of(source)
-    for name, parameter in _parameters(source).items():
+    for name, parameter in parameters_of(source).items():
         kind = parameter.annotation
         if kind is Recipe:
             yield from _recipe_options(Recipe() if recipe is None else fpa.load_recipe(recipe))
@@ -214,7 +130,7 @@ class _NotNamedError(InputError):
 def _taken(options: Mapping[str, Option], given: Given) -> str:
     """The word that an option took which needs none: it may have been meant for the command itself."""
     words = {
-        name: _as_typed(given[name])
+        name: as_typed(given[name])
         for name, option in options.items()
         if option.alone is not None and name in given
     }
@@ -227,7 +143,7 @@ def _taken(options: Mapping[str, Option], given: Given) -> str:
 def _filled(function: Command, given: Given) -> int:
     """What the function of a command returns for the options that were given."""
     arguments: dict[str, Any] = {}
-    for name, parameter in _parameters(function).items():
+    for name, parameter in parameters_of(function).items():
         kind = parameter.annotation
         if kind is Recipe:
             arguments[name] = _recipe(given)
@@ -271,28 +187,10 @@ def _named(source: Callable[..., Any], name: str, given: Given) -> Any:
     found = [given[key] for key in (word, name) if key in given]
     if len(found) == 1:
         return found[0]
+    parameter = parameters_of(source)[name]
+    if not found and parameter.default is not parameter.empty:
+        return parameter.default
     start = f"fpa {source.__name__}"
-    if get_origin(_parameters(source)[name].annotation) is list:
+    if get_origin(parameter.annotation) is list:
         raise _NotNamedError(f"name one or more {name}: {start} {word}")
     raise _NotNamedError(f"name one {name}: {start} {word}, or {start} --{name} {word}")
-
-
-def _type_name(kind: Any) -> str:
-    if get_origin(kind) in (Union, UnionType):
-        return " | ".join(map(_type_name, get_args(kind)))
-    if kind is NoneType:
-        return "null"
-    if get_origin(kind) in (list, tuple):  # what one types is a list in both cases
-        return f"list[{_type_name(get_args(kind)[0])}]"
-    return kind.__name__ if isinstance(kind, type) and not get_args(kind) else "mapping"
-
-
-def _as_typed(value: Any) -> str:
-    """A value as one would type it."""
-    if isinstance(value, (list, tuple)):
-        return ",".join(map(str, value)) or "none"
-    return "null" if value is None else str(value)
-
-
-def _parameters(source: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    return inspect.signature(source, eval_str=True).parameters

@@ -34,7 +34,7 @@ def run(recipe: Recipe, *, repair: bool = False, where: RunOptions) -> int:
         results = fpa.run_study(
             recipe,
             output,
-            display=display,
+            progress=display,
             repair=repair,
             device=where.device,
             overwrite=where.overwrite,

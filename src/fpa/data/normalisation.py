@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fpa.errors import InputError
-from fpa.values import check_types
+from fpa.values import check_types, shown
 
 
 @dataclass(frozen=True)
@@ -68,20 +68,34 @@ def minus_one_to_one(channels: int) -> Normalisation:
     return Normalisation((0.5,) * channels, (0.5,) * channels)
 
 
+IMAGENET = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+"""The means and deviations of ImageNet, which torchvision's models and many others take."""
+
+
 def as_normalisation(values: Any) -> Normalisation | None:
-    """How images are normalised: a Normalisation, (mean, std), a transform that has both, or None.
+    """How images are normalised, in any of the forms that people have it in; None stays None.
+
+    A Normalisation, (mean, std), "imagenet", or a transform: `v2.Normalize`, torchvision's presets, or a
+    `Compose` with one of them in it.
 
     >>> as_normalisation(((0.5,), (0.25,)))
     Normalisation(mean=(0.5,), std=(0.25,))
+    >>> as_normalisation("imagenet") == IMAGENET
+    True
     """
     if values is None or isinstance(values, Normalisation):
         return values
-    transform = not isinstance(values, (tuple, list))
-    parts: Any = [getattr(values, name, 0) for name in ("mean", "std")] if transform else values
+    if isinstance(values, str) and values.lower() == "imagenet":
+        return IMAGENET
+    parts: Any = values
+    if not isinstance(values, (tuple, list)):
+        steps = [each for each in getattr(values, "transforms", [values]) if hasattr(each, "mean")]
+        found = steps[0] if len(steps) == 1 else None
+        parts = [getattr(found, name, 0) for name in ("mean", "std")]
     try:
         mean, std = (tuple(float(value) for value in part) for part in parts)
     except (TypeError, ValueError) as error:
-        pair = "(mean, std) with a number for each channel, a transform with .mean and .std"
-        expected = f"{pair}, or fpa.data.Normalisation(mean, std)"
-        raise InputError(f"normalisation must be {expected}, got {values!r}") from error
+        pair = "(mean, std) with a number for each channel, v2.Normalize(mean, std), 'imagenet'"
+        expected = f"{pair}, or fpa.Normalisation(mean, std)"
+        raise InputError(f"normalisation must be {expected}, got {shown(values)}") from error
     return Normalisation(mean, std)

@@ -36,7 +36,7 @@ __all__ = ["ImageBlock", "ImageSource", "image_source"]
 def image_source(
     data: Any,
     *,
-    normalisation: Normalisation | None = None,
+    normalisation: Any = None,
     channels: int | None = None,
     labels: Sequence[int] | None = None,
     count: int | None = None,

@@ -31,6 +31,7 @@ from fpa.engine.folding import private_copy
 from fpa.engine.outputs import Output
 from fpa.engine.works import Work
 from fpa.errors import InputError, at_least, warn
+from fpa.models.hubs import Opened
 from fpa.models.tokens import TokenGrid
 from fpa.models.wrap import classifier, unfit_images, unwrapped
 from fpa.values import check_plain, checked, shape_or_type
@@ -104,10 +105,11 @@ class Engine:
         """Told what is being run, before every batch."""
 
     @classmethod
-    def of(cls, model: "nn.Module | Engine", images: Tensor | None = None) -> "Engine":
+    def of(cls, model: "nn.Module | Engine | Opened", images: Tensor | None = None) -> "Engine":
         """The engine itself, or a new one with default settings for a model that takes such images."""
         if isinstance(model, Engine):
             return model
+        model = model.model if isinstance(model, Opened) else model
         return cls(unwrapped(model) if images is None else classifier(model, _checked_images(images)))
 
     def copy(self) -> nn.Module:

@@ -11,10 +11,11 @@ from fpa.engine.engine import Engine
 from fpa.engine.outputs import explained_output
 from fpa.errors import InputError, at_least
 from fpa.masking import Masking, MaskingLike, get_masking
+from fpa.models.hubs import Opened
 from fpa.notes import Kind, Note, Plain, Severity
 
-Model = nn.Module | Engine
-"""A classifier; an engine has it ready for many passes."""
+Model = nn.Module | Engine | Opened
+"""A classifier, or what `open_model` returned; an engine has it ready for many passes."""
 
 T = TypeVar("T")
 

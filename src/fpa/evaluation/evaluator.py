@@ -15,8 +15,9 @@ from fpa.evaluation.options import EvaluateOptions
 from fpa.evaluation.plan import plan_of
 from fpa.evaluation.result import Result
 from fpa.evaluation.shards import load_result, read_evaluation
-from fpa.evaluation.subject import Case, prepare
+from fpa.evaluation.subject import Case, opened, prepare
 from fpa.files import temporary_folder
+from fpa.models.hubs import Opened
 from fpa.notes import Kind, Note, Severity
 from fpa.progress import Tell
 from fpa.showing import clause
@@ -26,12 +27,12 @@ from fpa.values import checked
 @with_options(EvaluateOptions)
 @checked
 @torch.inference_mode(False)
-def evaluate(model: nn.Module | Engine, data: Any, options: EvaluateOptions) -> Result:
+def evaluate(model: nn.Module | Engine | Opened, data: Any, options: EvaluateOptions) -> Result:
     """Which explanations describe this model? Explain, perturb and score all images.
 
     Args:
-        model: Any image classifier, or an `fpa.Engine`; it may be wrapped, compiled, in half precision or
-            return an object with `.logits`, and is left exactly as it was.
+        model: Any image classifier, what `fpa.open_model` returns, or an `fpa.Engine`. It may be wrapped,
+            compiled, in half precision or return an object with `.logits`, and is left exactly as it was.
         data: A tensor, (images, labels), a loader, a data set, the name of a data set, ...; see
             `fpa.image_source`. Labels are the numbers of the model's outputs; without them only the accuracy
             is missing. Where the data have other classes than the model, their names or `class_index` decide.
@@ -44,8 +45,9 @@ def evaluate(model: nn.Module | Engine, data: Any, options: EvaluateOptions) -> 
     (['ig_sum', 'vg_abs'], None)
 
     """
+    network, options = opened(model, options)
     case = prepare(
-        model,
+        network,
         data,
         plan_of(options),
         options,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import cache, wraps
 from typing import Any, ParamSpec, Protocol, TypeVar, get_type_hints
 
-from fpa.errors import unknown
+from fpa.calling import check_keywords
 from fpa.typed import helps_of
 from fpa.values import check_arguments
 
@@ -69,9 +69,7 @@ def with_options(
 def _made(options: Callable[P, Made], caller: str, /, *fields: P.args, **named: P.kwargs) -> Made:
     """The options with these fields; refuses fields that there are not, and values of other types."""
     signature = inspect.signature(options)
-    for keyword in named:
-        if keyword not in signature.parameters:
-            raise unknown(f"option of {caller}", keyword, signature.parameters)
+    check_keywords(caller, named, signature.parameters, _types(options))
     bound = signature.bind(*fields, **named)
     check_arguments(bound, _types(options))
     return options(*bound.args, **bound.kwargs)
@@ -83,12 +81,12 @@ def _types(options: Callable[..., Any]) -> dict[str, Any]:
     import torch
     from torch import nn
 
-    from fpa.data.normalisation import Normalisation
     from fpa.engine.arithmetic import Precision
     from fpa.engine.engine import Engine
     from fpa.explanation import Settings
+    from fpa.models.hubs import Opened
 
-    classes = (Engine, Normalisation, Precision, Settings)
+    classes = (Engine, Opened, Precision, Settings)
     names = {"torch": torch, "nn": nn, **{each.__name__: each for each in classes}}
     return get_type_hints(options, localns=names)
 

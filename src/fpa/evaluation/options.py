@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from fpa.data.normalisation import Normalisation
     from fpa.engine.arithmetic import Precision
     from fpa.engine.engine import Engine
     from fpa.explanation import Settings
+    from fpa.models.hubs import Opened
 
 PrecisionWord = Literal["auto", "float32", "tf32", "bfloat16"]
 
@@ -122,20 +122,31 @@ class TargetOptions(Options):
     """What is explained, and by which numbers.
 
     Attributes:
+        output: The output that is explained and scored: one name in place of `outputs`, as in `fpa.explain`.
         targets: The class explained: predicted, label, best:2 (the second best of each image, and so on), or
-            the number of a class.
+            the number or the name of a class; in Python also one for every image of the data: numbers in a
+            list, an array or a tensor.
         seed: Seed of everything random.
         settings: ig_steps, sg_samples, sigma and reference in one, see `fpa.Settings`.
-        normalisation: How the model's images are normalised: needed for bytes, for images in 0..1 and to know
+        normalisation: How the model's images are normalised: (mean, std), v2.Normalize, "imagenet" or an
+            `fpa.Normalisation`; needed for bytes, for images in 0..1 and to know
             what black is; and for folders and published data sets by name unless the model says it (a model
             of fpa or timm, or one from `fpa.open_model`).
 
     """
 
-    targets: str | int = "predicted"
+    output: str | None = field(default=None, metadata=PYTHON_ONLY)
+    targets: str | int | Sequence[int] = field(default="predicted", metadata=read_as(str | int))
     seed: int = field(default=0, metadata={"least": 0})
     settings: "Settings | None" = field(default=None, metadata=PYTHON_ONLY)
-    normalisation: "Normalisation | None" = field(default=None, metadata=PYTHON_ONLY)
+    normalisation: Any = field(default=None, metadata=PYTHON_ONLY)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.normalisation is not None:  # not imported at the top: it needs torch
+            from fpa.data.normalisation import as_normalisation
+
+            self.normalisation = as_normalisation(self.normalisation)
 
 
 @dataclass(kw_only=True)
@@ -229,7 +240,7 @@ class EvaluateOptions(ExampleOptions, SubjectOptions, PlanOptions):
     """
 
     classes: Sequence[str] | None = field(default=None, metadata=PYTHON_ONLY)
-    judge: "nn.Module | Engine | None" = field(default=None, metadata=PYTHON_ONLY)
+    judge: "nn.Module | Engine | Opened | None" = field(default=None, metadata=PYTHON_ONLY)
     masks: Any = field(default=None, metadata=PYTHON_ONLY)
 
 
@@ -241,9 +252,11 @@ class AuditOptions(SubjectOptions, ProtocolOptions, TargetOptions, CurveOptions)
         estimators: As for an evaluation, at least one signed and one unsigned; random masking is measured in
             any case. Default: the paper's ten, the model-free maps and the blurred twins.
         outputs: What is followed, as in an evaluation; the first is judged, by limits made for centred.
-        maskings: What removing a pixel means: the masking that is judged, then others to compare it with:
-            with the same maps they show whether the ranking of the estimators survives another masking.
-            Several of a kind must differ in their settings, which are then part of their names.
+        masking: What removing a pixel means, as for an evaluation: the masking that is judged. Default: the
+            first of `maskings`.
+        maskings: Those that it is compared with: with the same maps they show whether the ranking of the
+            estimators survives another masking. Without `masking` the first of them is judged. Several of a
+            kind must differ in their settings, which are then part of their names.
         overwrite: Delete the earlier results in the folder and start afresh.
 
     """
@@ -252,6 +265,7 @@ class AuditOptions(SubjectOptions, ProtocolOptions, TargetOptions, CurveOptions)
         default=AUDITED, kw_only=False, metadata=read_as(tuple[str, ...])
     )
     outputs: str | Sequence[str] = field(default=("centred",), metadata=read_as(tuple[str, ...]))
+    masking: Any = field(default=None, metadata=read_as(dict[str, Any] | str | None))
     maskings: Sequence[Any] = field(
         default=COMPARED_MASKINGS, metadata=read_as(tuple[dict[str, Any] | str, ...])
     )

@@ -3,20 +3,28 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
-from typing import Any, get_args
+from typing import Any
 
 from torch import Tensor
 
 from fpa.data.blocks import Maker
 from fpa.data.normalisation import as_normalisation
-from fpa.engine.arithmetic import Precision, PrecisionName
+from fpa.engine.arithmetic import Precision
 from fpa.engine.engine import Engine
-from fpa.engine.outputs import OUTPUTS, check_outputs, explained_output
+from fpa.engine.outputs import OUTPUTS, explained_output
 from fpa.engine.tasks import Task
-from fpa.errors import InputError, one_of
+from fpa.errors import InputError
 from fpa.evaluation.keywords import with_keywords
 from fpa.evaluation.options import AuditOptions, PlanOptions
 from fpa.evaluation.own_code import own_code, with_code
+from fpa.evaluation.plan_values import (
+    Targets,
+    check_scored,
+    checked_outputs,
+    checked_precision,
+    checked_targets,
+    stored_targets,
+)
 from fpa.evaluation.stored_plan import ScoreFacts, StoredPlan, StoredProtocol
 from fpa.explanation import Estimator, Settings, get_estimators, passes
 from fpa.explanation.facts import EstimatorFacts
@@ -64,8 +72,9 @@ class Plan:
     """Those that are left out where the images do not allow them, because nobody named them."""
     protocols_left_out: tuple[Note, ...] = ()
     """Those that were, and why; see `suiting`."""
-    targets: str | int = "predicted"
-    """The class explained of every image: "predicted", "label", "best:K" (the K-th best) or one for all."""
+    targets: Targets = "predicted"
+    """The class explained of every image: "predicted", "label", "best:K" (the K-th best), one for all, by
+    number or by name (see `targets.explaining`), or one for each image of the data."""
     seed: int = 0
     precision: Precision | None = None
     """The arithmetic; None leaves it to the device."""
@@ -96,7 +105,7 @@ class Plan:
             scores={score.name: self._score_facts(score) for score in self.scores},
             seed=self.seed,
             precision=asdict(engine.precision),
-            targets=self.targets,
+            targets=stored_targets(self.targets),
         )
         return with_code(stored, self, {"model": engine, "judge": judge})
 
@@ -286,7 +295,7 @@ def plan_of(options: PlanOptions) -> Plan:
     normalisation = as_normalisation(options.normalisation)
     scale = (normalisation.mean, normalisation.std) if normalisation else (None, None)
     named = get_estimators(options.estimators, settings_of(options))
-    outputs = _checked_outputs(options.outputs)
+    outputs = checked_outputs(followed(options))
     maps_of = explained_output(options.maps_of, outputs)
     if outputs[0] == "logit" and "centred" not in outputs:  # shows what a shift of all logits would change
         outputs.append("centred")
@@ -305,7 +314,7 @@ def plan_of(options: PlanOptions) -> Plan:
     if both := sorted(others.keys() & further.protocols.keys()):
         raise InputError(f"{both[0]} is the name of a masking and of a protocol: give one another name")
     shares = check_fractions(options.points, options.fractions, removal.most)
-    _check_scored(shares)
+    check_scored(shares)
     plan = Plan(
         named,
         removal,
@@ -319,7 +328,7 @@ def plan_of(options: PlanOptions) -> Plan:
         protocols=others | further.protocols,
         optional_protocols=further.optional,
         protocols_left_out=further.left_out,
-        targets=_checked_targets(options.targets),
+        targets=checked_targets(options.targets),
         seed=options.seed,
         precision=checked_precision(options.precision),
     )
@@ -355,38 +364,10 @@ def settings_of(options: PlanOptions | AuditOptions) -> Settings:
     return single
 
 
-def _checked_outputs(outputs: str | Sequence[str]) -> list[str]:
-    listed = [outputs] if isinstance(outputs, str) else list(outputs)
-    if not listed or len(set(listed)) < len(listed):
-        raise InputError(f"outputs must be one or more different names, got {listed}")
-    check_outputs(listed)
-    return listed
-
-
-def checked_precision(precision: str | Precision | None) -> Precision | None:
-    """The arithmetic of a name; None leaves it to the device."""
-    if not isinstance(precision, str):
-        return precision
-    one_of("precision", precision, ("auto", *get_args(PrecisionName)))
-    return None if precision == "auto" else Precision(precision, precision)  # type: ignore[arg-type]
-
-
-def _check_scored(fractions: Sequence[float]) -> None:
-    """Refuse fractions over which there is no area, or always the same."""
-    if len(fractions) < 2 or fractions[0] != 0:
-        raise InputError(f"fractions must be two or more and begin with 0, the whole image; got {fractions}")
-    if not any(0 < fraction < 1 for fraction in fractions):
-        same = "at 0 and 1 all maps are the same, and A is 0"
-        raise InputError(f"fractions must have one between 0 and 1, since {same}; got {fractions}")
-
-
-def _checked_targets(targets: str | int) -> str | int:
-    word, _, rank = str(targets).partition(":")
-    if str(targets) in ("predicted", "label", "best:1"):
-        return "predicted" if rank else str(targets)
-    if str(targets).isdecimal():
-        return int(targets)
-    if word == "best" and rank.isdecimal() and int(rank) > 1:
-        return f"best:{int(rank)}"
-    known = "predicted, label, the number of a class, or best:2 for the second best of each image, and so on"
-    raise InputError(f"targets must be {known}; got {targets!r}")
+def followed(options: PlanOptions | AuditOptions) -> list[str]:
+    """The outputs that these options name; the first is scored."""
+    listed = [options.outputs] if isinstance(options.outputs, str) else [*options.outputs]
+    if options.output is None:
+        return listed
+    unset = listed == [*type(options)().outputs]
+    return [options.output, *(name for name in listed if not unset and name != options.output)]

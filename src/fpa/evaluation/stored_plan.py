@@ -8,6 +8,9 @@ from typing import Any
 from fpa.explanation.facts import EstimatorFacts
 from fpa.values import besides, check_type, part_of
 
+GIVEN = "given:"
+"""What begins the targets of a plan where there is one for every image; a hash of them follows."""
+
 
 @dataclass(frozen=True)
 class ScoreFacts:

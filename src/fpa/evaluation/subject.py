@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,11 +17,12 @@ from fpa.engine.arithmetic import Precision
 from fpa.engine.engine import Engine
 from fpa.errors import InputError
 from fpa.evaluation.description import SubjectFacts
-from fpa.evaluation.options import SubjectOptions
+from fpa.evaluation.options import EvaluateOptions, SubjectOptions
 from fpa.evaluation.own_code import warn_of_unseen
 from fpa.evaluation.plan import Plan
+from fpa.evaluation.targets import explaining
 from fpa.masking import get_masking, masking_json
-from fpa.models.hubs import class_names, image_side_of, normalisation_of
+from fpa.models.hubs import Opened, class_names, image_side_of, normalisation_of
 from fpa.models.saved import ModelCard
 from fpa.models.tokens import TokenGrid
 from fpa.models.wrap import check_head, classifier, input_channels, unwrapped
@@ -29,6 +30,8 @@ from fpa.notes import Kind, Note, Plain, Severity
 from fpa.perturbation import features_of
 from fpa.perturbation.dropping import share_given
 from fpa.showing import clause
+
+Given = TypeVar("Given", bound=SubjectOptions)
 
 TRIED = 100
 """Images that tell, where two numberings of the classes are possible, by which the model is right."""
@@ -122,6 +125,16 @@ class Case:
         )
 
 
+def opened(model: nn.Module | Engine | Opened, options: Given) -> tuple[nn.Module | Engine, Given]:
+    """A model, and the options with what `open_model` knows of it where they say nothing else."""
+    if not isinstance(model, Opened):
+        return model, options
+    known = replace(options, name=options.name or model.name)
+    if isinstance(known, EvaluateOptions) and known.classes is None:
+        known.classes = model.classes
+    return model.model, known
+
+
 def prepare(
     model: nn.Module | Engine,
     data: Any,
@@ -131,7 +144,7 @@ def prepare(
     normalisation: Normalisation | None = None,
     classes: Sequence[str] | None = None,
     masks: Any = None,
-    judge: nn.Module | Engine | None = None,
+    judge: nn.Module | Engine | Opened | None = None,
     judge_name: str | None = None,
     workers: int = 0,
 ) -> Case:
@@ -156,10 +169,14 @@ def prepare(
         remedy = "use shuffle=False, without a sampler"
         raise InputError(f"the loader shuffles, so a stored evaluation could not be continued: {remedy}")
     subject = open_subject(model, source, options, precision=plan.precision, classes=classes)
+    plan = explaining(plan, subject.classes)
     note = None
     if options.class_index is not None or not isinstance(data, ImageSource):
         note = _assign_labels(source, subject, classes, options.class_index)
     judging = None
+    if isinstance(judge, Opened):
+        judge_name = judge_name or judge.name
+        judge = judge.model
     if judge is not None:
         place = None if isinstance(judge, Engine) else subject.engine.device
         size = None if isinstance(judge, Engine) else options.batch_size

@@ -10,8 +10,9 @@ from torch import Tensor
 from fpa.data import ImageSource
 from fpa.engine.devices import sent
 from fpa.engine.engine import Engine
-from fpa.errors import InputError
+from fpa.errors import InputError, unknown
 from fpa.evaluation.plan import Plan
+from fpa.evaluation.plan_values import Targets
 from fpa.explanation import contributions, maps_of
 
 _IMAGES_FOR_SIGNS = 4
@@ -44,11 +45,17 @@ def classes_of(engine: Engine, images: Tensor, labels: Tensor, plan: Plan, indic
 
 
 def _chosen_classes(
-    engine: Engine, logits: Tensor, labels: Tensor, targets: str | int, indices: Sequence[int]
+    engine: Engine, logits: Tensor, labels: Tensor, targets: Targets, indices: Sequence[int]
 ) -> Tensor:
     """The classes [N] that `targets` stands for; see `make_plan`."""
     if isinstance(targets, int):
         return engine.explained_classes(logits, targets)
+    if isinstance(targets, tuple):
+        without = next((index for index in indices if index >= len(targets)), None)
+        if without is not None:
+            rule = f"targets are {len(targets)}, one for each image of the data in its order"
+            raise InputError(f"{rule}, but there is an image number {without} (the first has number 0)")
+        return engine.explained_classes(logits, torch.tensor([targets[index] for index in indices]))
     if targets == "predicted":
         return engine.explained_classes(logits)
     if targets == "label":
@@ -61,6 +68,24 @@ def _chosen_classes(
     if rank > classes:
         raise InputError(f"targets is {targets}, but the model has {classes} classes")
     return logits.topk(rank).indices[:, -1]
+
+
+KINDS = ("predicted", "label")
+"""Words that stand for a class of every image; best:2 and so on are others."""
+
+
+def explaining(plan: Plan, classes: Sequence[str]) -> Plan:
+    """The plan with the number of a class that was named; refuses a name that the model has not."""
+    named = plan.targets
+    if not isinstance(named, str) or named in KINDS or named.startswith("best:"):
+        return plan
+    places = [number for number, name in enumerate(classes) if name == named]
+    if len(places) > 1:
+        numbers = ", ".join(map(str, places))
+        raise InputError(f"several classes of the model are called {named!r}: give the number, {numbers}")
+    if not places:
+        raise unknown("targets", named, [*KINDS, "best:2", *classes])
+    return replace(plan, targets=places[0])
 
 
 def with_signs(plan: Plan, engine: Engine, source: ImageSource) -> tuple[Plan, list[str]]:

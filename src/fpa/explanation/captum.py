@@ -136,7 +136,7 @@ class Captum(RawMap):
                 arguments["additional_forward_args"] = (task.targets[at], task.output)
             with _random_numbers(derive(task.seed, task.indices[at.start], Stream.CAPTUM), rows.device):
                 raw = explainer.attribute(rows.requires_grad_(), **arguments)
-            return _at_image_size(name, raw, rows) if of_layer else raw
+            return at_image_size(name, raw, rows) if of_layer else raw
 
         # Captum keeps copies of what passes through the activations, and DeepLift the reference beside
         # the image: about four times what a gradient needs. Random numbers are an image's own if it is alone.
@@ -208,7 +208,8 @@ def _windows(images: Tensor) -> dict[str, Any]:
     }
 
 
-def _at_image_size(name: str, raw: Any, images: Tensor) -> Tensor:
+def at_image_size(name: str, raw: Any, images: Tensor) -> Tensor:
+    """What a method says of the places of a layer, summed over its channels, at the size of the images."""
     if not isinstance(raw, Tensor) or raw.ndim != 4:
         problem = f"the layer gives {shape_or_type(raw)} for {len(images)} images, not [N, channels, h, w]"
         raise InputError(f"estimator {name}: {problem}: name a convolution or a block of them")

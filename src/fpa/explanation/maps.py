@@ -16,6 +16,7 @@ from fpa.data.loaders import as_tensor
 from fpa.engine.lending import model_lent
 from fpa.engine.tasks import Task
 from fpa.errors import InputError, counted, first_line, unknown
+from fpa.explanation.captum import at_image_size
 from fpa.explanation.facts import Reduction
 from fpa.explanation.raw_maps import FAMILIES, RawMap, checked_map, in_parts, register
 from fpa.files import named_arrays
@@ -172,6 +173,10 @@ class Function(RawMap):
         """What the function returns for the images `rows`."""
         return self.function(model, rows, targets)
 
+    def sized(self, name: str, returned: Any, rows: Tensor) -> Any:
+        """What the function returned for the images `rows`, at their size."""
+        return returned
+
     def raw_map(self, name: str, task: Task) -> Tensor:
         """All that the function returns; afterwards the model is as it was, or the function is refused."""
         with model_lent(task.engine, f"estimator {name}") as model:
@@ -179,9 +184,10 @@ class Function(RawMap):
             def run(rows: Tensor, at: slice) -> Any:
                 try:
                     # A copy of the targets, too: those of the task are what the curves follow.
-                    return self.attributions(model, rows, task.targets[at].clone())
+                    returned = self.attributions(model, rows, task.targets[at].clone())
                 except TypeError as error:
                     raise InputError(f"estimator {name} cannot be called: {first_line(error)}") from error
+                return self.sized(name, returned, rows)
 
             return in_parts(task, name, run)
 
@@ -198,9 +204,17 @@ class CaptumObject(Function):
         return getattr(self.function, "attribution_method", self.function)
 
     @property
+    def _of_layer(self) -> bool:
+        return hasattr(self._method, "layer")
+
+    def sized(self, name: str, returned: Any, rows: Tensor) -> Any:
+        """The map of a layer is smaller than the images: as of the same method by name, it is enlarged."""
+        return at_image_size(name, returned, rows) if self._of_layer else returned
+
+    @property
     def is_gradient(self) -> bool:
         """What Captum says of its gradient methods; those of layers and of removed windows are none."""
-        of_input = hasattr(self._method, "gradient_func") and not hasattr(self._method, "layer")
+        of_input = hasattr(self._method, "gradient_func") and not self._of_layer
         return of_input and not getattr(self._method, "multiplies_by_inputs", True)
 
     def raw_map(self, name: str, task: Task) -> Tensor:

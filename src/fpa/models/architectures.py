@@ -149,7 +149,8 @@ def unknown_model(spec: str, more: Iterable[str] = ()) -> InputError:
     """The error for a name that stands for nothing, with the nearest names that do; `more` are known too."""
     if find_spec("timm") and spec in import_for(spec, "timm").list_models():
         return InputError(f"unknown model {spec!r}: did you mean timm:{spec}?")
-    names = [*OWN, *more, *torchvision_names()]
+    typed = (spec, spec.partition(":")[2])  # what does not work here is not what was meant
+    names = [name for name in (*OWN, *more, *torchvision_names()) if name not in typed]
     if difflib.get_close_matches(spec, names, n=1, cutoff=0.5):
         return unknown("model", spec, names)
     return unknown("model", spec, [*OWN, *more, *PLACES, "module:function"])

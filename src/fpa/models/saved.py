@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fpa.data.normalisation import Normalisation
+from fpa.data.normalisation import Normalisation, as_normalisation
 from fpa.data.sets import is_plain_name
 from fpa.errors import InputError, first_line, shortened
 from fpa.files import WEIGHTS, open_tensors, read_tensors, read_torch, tensors_fingerprint, write_tensors
@@ -200,6 +200,7 @@ def load_model(
     >>> model.card.augmentation, model.card.classes[:2]
     ('fpa', ['disc', 'square'])
     """
+    _refuse_no_file(str(path))
     path = model_path(path)
     place = placed(device)
     card = read_card(path)
@@ -224,6 +225,17 @@ def load_model(
         model.load_state_dict(state)
     model.card = card  # type: ignore[assignment]
     return model.to(place).eval()
+
+
+def _refuse_no_file(spec: str) -> None:
+    """Refuse the name of an architecture, or of others' weights, with what opens it."""
+    kind = parse_model_name(spec).kind
+    if kind == "file" or os.path.exists(spec):
+        return
+    weights = {"own": ", FILE", "torchvision": f", {DEFAULT!r}", "timm": f", {DEFAULT!r}"}.get(kind, "")
+    full = f"torchvision:{spec}" if kind == "torchvision" and ":" not in spec else spec
+    remedy = f"open it with fpa.open_model({full!r}{weights})"
+    raise InputError(f"load_model reads files that fpa wrote, and {spec} is none: {remedy}")
 
 
 def check_same_tensors(what: Path | str, model: str, expected: dict[str, Any], state: dict[str, Any]) -> None:
@@ -255,7 +267,7 @@ def open_model(
     weights: Path | str | None = None,
     *,
     classes: int | None = None,
-    normalisation: Normalisation | None = None,
+    normalisation: Any = None,
 ) -> Opened:
     """A trained model by name: saved, shipped, `torchvision:NAME`, `timm:NAME`, `hf:NAME`, `module:function`.
 
@@ -264,7 +276,9 @@ def open_model(
     weights that torchvision or timm publish; they, and models of Hugging Face, come from the cache of these
     packages, or over the network. A function `module:function`
     takes nothing, returns the model and may load its own weights; its module is looked for in the current
-    folder too. `normalisation` takes the place of the one that torchvision, timm or the saved model say.
+    folder too. `normalisation`, in any form that `evaluate` takes, replaces the one that torchvision, timm
+    or the saved model say. `evaluate`, `audit` and `finetune` take what is returned; the network itself is
+    `.model`.
 
     >>> ", ".join(open_model("shapes-fpa").classes[:2])
     'disc, square'
@@ -291,7 +305,7 @@ def open_model(
         opened = open_published(name, named)
     else:
         opened = _with_weights(name, Path(weights), classes)
-    known = normalisation or opened.normalisation
+    known = as_normalisation(normalisation) or opened.normalisation
     remember_images(opened.model, known, opened.size)
     return replace(opened, model=opened.model.eval(), normalisation=known)
 

@@ -8,7 +8,7 @@ from fpa.auditing.rule import FEWEST_IMAGES
 from fpa.errors import counted
 from fpa.evaluation.rankings import is_binary
 from fpa.evaluation.result import Result, Results
-from fpa.evaluation.stored_plan import ScoreFacts
+from fpa.evaluation.stored_plan import GIVEN, ScoreFacts
 from fpa.notes import Kind
 from fpa.show import words
 from fpa.statistics import Counts
@@ -155,6 +155,8 @@ def explained_class(results: Results) -> list[str]:
     what = f"number {str(targets)[5:]} in the model's ranking"
     if targets == "label":
         what = "its label"
+    elif str(targets).startswith(GIVEN):
+        what = "the one given for it"
     elif isinstance(targets, int):
         what = f"class {targets}, {results.first.classes[targets]}"
     return [f"The class explained of every image is {what}, not the one predicted."]
@@ -170,6 +172,15 @@ def up_to(results: Results) -> str:
     """Over which part of the image areas are taken, in words; empty where that is all of it."""
     last = float(results.first.evaluation.fractions[-1])
     return "" if last == 1 else f" over the first {100 * last:.3g} % of the {removed_unit(results)}"
+
+
+def output_in_words(results: Results) -> str:
+    """What is scored, as people say it.
+
+    The centred logit is the one that audits judge.
+    """
+    name = output_name(results)
+    return {"centred": "centred logit", "log_odds": "log-odds"}.get(name, name)
 
 
 def output_name(results: Results) -> str:

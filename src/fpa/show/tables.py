@@ -79,9 +79,24 @@ def brief_notes(results: Results, *, scores: bool) -> list[str]:
 
 
 def _area(results: Results) -> str:
-    scaled = f"of the {summary.output_name(results)}, times 100, not divided by its start"
-    unit = "in percent" if results.first.evaluation.divided else scaled
-    return f"the area between the LIF and the MIF curve{summary.up_to(results)}, {unit}"
+    output = summary.output_in_words(results)
+    unit = "in percent" if results.first.evaluation.divided else "times 100, not divided by its start"
+    return f"the area between the LIF and the MIF curve of the {output}{summary.up_to(results)}, {unit}"
+
+
+def _left_out_for_their_class(results: Results) -> list[str]:
+    """How many images do not count because the class explained, another than predicted, has no evidence."""
+    plan = results.first.description.plan
+    if plan.targets == "predicted" or not results.first.evaluation.divided:
+        return []
+    why = f"left out: the {summary.output_in_words(results)} of the class explained is not positive"
+    lines = []
+    for name, model in results.models.items():
+        unmasked = model.evaluation.unmasked
+        if count := int((unmasked <= 0).sum()):
+            whose = "" if len(results.models) == 1 else f"{model_name(name)}: "
+            lines.append(printable(f"{whose}{count:,} of {counted(len(unmasked))} {why}."))
+    return lines
 
 
 def _images(results: Results) -> list[str]:
@@ -180,7 +195,8 @@ def terminal(results: Results) -> Group:
 
     A table for each of many scores and several models would fill it: then A is shown alone.
     """
-    parts: list[RenderableType] = [Text(headline(results), "bold")]
+    first = _left_out_for_their_class(results)
+    parts: list[RenderableType] = [*(Text(line, "bold") for line in first), Text(headline(results), "bold")]
     sheets = _sheets(results)
     errors = truths.sheets(results)
     if alone := len(sheets) > 4:
@@ -225,9 +241,10 @@ def comparison_table(several: Sequence[Results]) -> "pd.DataFrame":
 
 
 def comparison(several: Sequence[Results]) -> Group:
-    """Several results for a terminal of 80 columns: how often each contradicts itself, then A and the scores.
+    """Several results for a terminal of 80 columns: how often each contradicts itself, then A.
 
-    What is compared stands side by side: one column for each, one block of rows for each training.
+    What is compared stands side by side: one column for each, one block of rows for each training. Other
+    scores are in the file, and named below.
     """
     titles = [[*map(printable, title)] for title in summary.titles(several)]
     counts = [_counted(results) or "no such pairs" for results in several]
@@ -238,22 +255,20 @@ def comparison(several: Sequence[Results]) -> Group:
         table.add_column(Text("\n".join(title)), justify="right", overflow="fold", min_width=12 if few else 6)
     matched = [(results, summary.by_training(results)) for results in several]
     trainings = dict.fromkeys(training for _, names in matched for training in names)
-    scores = dict.fromkeys(["A", *(score for results in several for score in results.score_titles)])
     for training in trainings:
         table.add_row()
         if training or len(trainings) > 1:
             table.add_row(Text(model_name(training) or "Other models", style="bold"))
-        for score in scores:
-            columns = [
-                column_of(each, names.get(training), score, interval=few, beside=several)
-                for each, names in matched
-            ]
-            if score != "A" and any(column.cells for column in columns):
-                table.add_row(Text(score + summary.over_unit(several, score), style="bold"))
-            _add_rows(table, several, columns)
+        columns = [
+            column_of(each, names.get(training), "A", interval=few, beside=several) for each, names in matched
+        ]
+        _add_rows(table, several, columns)
     parts: list[Table | Text] = [Text("\n".join([f"{COUNTED}:", *lines]), style="bold"), table]
     for title, results in zip(titles, several, strict=True):
         parts.append(Text(f"{' '.join(title)}: {' '.join(rivals.brief(results))}", "dim"))
+    others = dict.fromkeys(score for results in several for score in results.score_titles if score != "A")
+    if others:
+        parts.append(Text(f"Other scores, in comparison.csv: {', '.join(others)}.", "dim"))
     return Group(*parts)
 
 

@@ -26,21 +26,24 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from fpa.calling import renamed
 from fpa.data.normalisation import Normalisation, as_normalisation
 from fpa.data.sets import check_normalised, tuning_data
 from fpa.data.splits import USUAL_SIDE, ImageData
 from fpa.engine.devices import check_device, chosen_device
 from fpa.engine.engine import Engine
-from fpa.errors import MOST_WORKERS, InputError, at_least, unknown
+from fpa.errors import MOST_WORKERS, InputError, at_least, counted, unknown
+from fpa.files import is_main_process
 from fpa.given import note_calls_of
-from fpa.masking import code_of, get_masking, masking_code, masking_json
-from fpa.models.hubs import image_side_of, normalisation_of
+from fpa.masking import MaskingLike, code_of, get_masking, masking_code, masking_json
+from fpa.models.hubs import Opened, image_side_of, normalisation_of
 from fpa.models.saved import ModelCard, fingerprint
 from fpa.models.wrap import input_channels, tried_classifier, unwrapped
-from fpa.progress import Display
+from fpa.progress import Display, shown
 from fpa.training.augment import FPA, Cell
+from fpa.training.perturbations import Perturbation, check_fits, perturbation_of, with_masking
 from fpa.training.run import Job, Trained
-from fpa.training.settings import FPASettings, TrainingSettings, check_rate, suggested_fpa
+from fpa.training.settings import FPASettings, TrainingSettings, check_rate
 from fpa.training.tokens import DropTokens
 from fpa.training.trainer import train_jobs
 from fpa.training.tuning_images import ClassIndex, DataSetImages, LoaderImages, TuningImages
@@ -56,27 +59,29 @@ MOST_EPOCHS = 60
 """So many steps are taken where nobody says how many epochs, but no more epochs than this."""
 
 
+@renamed(output="folder", display="progress")
 @checked
 @torch.inference_mode(False)
 def finetune(
-    model: nn.Module | Engine,
+    model: nn.Module | Engine | Opened,
     data: Any,
     *,
     epochs: int | None = None,
     learning_rate: float | None = None,
     batch_size: int = 64,
     fpa: FPA | Cell | DropTokens | FPASettings | Mapping[str, Any] | None = None,
+    masking: MaskingLike | None = None,
     targets: Targets = "auto",
     class_index: ClassIndex | None = None,
-    normalisation: Normalisation | None = None,
+    normalisation: Any = None,
     seed: int = 0,
     device: str | None = None,
-    output: Path | str | None = None,
+    folder: Path | str | None = None,
     inplace: bool = False,
     data_root: Path | str = "data",
     workers: int = 8,
     overwrite: bool = False,
-    display: Display | None = None,
+    progress: bool | Display = True,
 ) -> nn.Module:
     """A copy of the model after a short training with FPA, in evaluation mode, on the device of the original.
 
@@ -99,27 +104,27 @@ def finetune(
     is 0.01 for labels (SGD) and 0.0003 for the model's own predictions (AdamW; batch norms keep their
     statistics).
 
-    `fpa` sets the perturbation and its masking, is the settings from `suggested_fpa`, or a dict of what
-    differs from the default: the paper's settings for the image size, but for the model's own predictions
-    p = 1, and p1_max grows to 0.5 at 224 px. `Cell` in its place deletes single cells, for the score idsds.
-    With the masking "drop" a vision transformer is not given a share of its tokens, up to 7/8 of them or
-    p1_max: see `DropTokens`.
-    `output` is a folder for model.safetensors and training.csv, for models that fpa can rebuild
+    `masking` is what removing a pixel means, as in `evaluate`; with "drop" a vision transformer is not given
+    a share of its tokens, up to 7/8 of them or p1_max: see `DropTokens`. `fpa` sets the perturbation: an
+    augmentation, the settings from `suggested_fpa`, or a dict of what differs from the default, which is the
+    paper's settings for the image size, but for the model's own predictions p = 1, and p1_max grows to 0.5 at
+    224 px. `Cell` in its place deletes single cells, for the score idsds.
+
+    `folder` is where model.safetensors and training.csv are stored, for models that fpa can rebuild
     (`load_model`); a stopped run continues from there. A loader is then read again from the start of the
     epoch, and batches that were already trained on are skipped. `inplace=True` changes and returns the model
-    itself.
+    itself. `progress=False` shows no progress.
 
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 4))
     >>> images, labels = torch.randn(32, 3, 8, 8), torch.arange(32) % 4
-    >>> tuned = finetune(model, (images, labels), epochs=1, batch_size=8, device="cpu")
+    >>> tuned = finetune(model, (images, labels), epochs=1, batch_size=8, progress=False)
     >>> tuned(images).shape, tuned is model
     (torch.Size([32, 4]), False)
     """
-    check_device(device)
-    _check_choices(targets, epochs, learning_rate, batch_size, workers)
-    model = model.model if isinstance(model, Engine) else model
+    _check_choices(targets, epochs, learning_rate, batch_size=batch_size, workers=workers, device=device)
+    model = model.model if isinstance(model, Engine | Opened) else model
     original = unwrapped(model)
-    if output is not None:
+    if folder is not None:
         _check_has_card(original)
     images = _opened(
         data,
@@ -134,22 +139,21 @@ def finetune(
     start = _start_of(original, images.first)
     index = _learned_classes(targets, class_index, images, start)
     settings = _settings(images, index is None, epochs, learning_rate)
-    augment = _augmentation(fpa, images, index is None)
+    augment = perturbation_of(with_masking(fpa, masking), images, index is None)
     code = masking_code(augment.masking)
-    _check_fits(augment, start, images)
-    job = _job(start, images, settings, augment, code=code, seed=seed, index=index, output=output)
+    check_fits(augment, start.network, images)
+    job = _job(start, images, settings, augment, code=code, seed=seed, index=index, folder=folder)
 
-    display = display or Display(quiet=True)
-    learned = "the model's own predictions" if index is None else "the labels"
-    display.say(f"learning {learned}, {settings.epochs} epoch{'s' * (settings.epochs > 1)}")
     if index is None:
         learned_from = images.taught(start.network, start.names, chosen_device(device), workers)
     else:
         learned_from = images.labelled(index, start.names)
     try:
-        (trained,) = train_jobs(
-            [job], learned_from, device=device, display=display, workers=workers, overwrite=overwrite
-        )
+        with shown(is_main_process() and progress) as display:
+            display.say(_announced(job))
+            (trained,) = train_jobs(
+                [job], learned_from, device=device, display=display, workers=workers, overwrite=overwrite
+            )
     finally:
         note_calls_of(code_of(augment.masking))
     result = original if inplace else copy.deepcopy(original)
@@ -157,10 +161,23 @@ def finetune(
     return (model if inplace else result).eval()
 
 
+def _announced(job: Job) -> str:
+    """What is learned, and for how long."""
+    learned = "the labels" if job.teacher is None else "the model's own predictions"
+    return f"learning {learned}, {counted(job.settings.epochs, 'epoch')}"
+
+
 def _check_choices(
-    targets: str, epochs: int | None, learning_rate: float | None, batch_size: int, workers: int
+    targets: str,
+    epochs: int | None,
+    learning_rate: float | None,
+    *,
+    batch_size: int,
+    workers: int,
+    device: str | None,
 ) -> None:
     """Refuse what cannot be, before anything is opened, by the names that the arguments have here."""
+    check_device(device)
     if targets not in get_args(Targets):
         raise unknown("targets", targets, get_args(Targets))
     at_least("epochs", epochs, 1)
@@ -174,7 +191,7 @@ def _check_has_card(original: nn.Module) -> None:
     if getattr(original, "card", None) is None:
         name = type(original).__name__
         rule = f"a model file can only be written for a model that fpa can rebuild, not for a {name}"
-        raise InputError(f"{rule}: leave out output and save the returned model")
+        raise InputError(f"{rule}: leave out folder and save the returned model")
 
 
 def _opened(
@@ -265,64 +282,20 @@ def _settings(
     )
 
 
-def _augmentation(
-    fpa: FPA | Cell | DropTokens | FPASettings | Mapping[str, Any] | None,
-    images: TuningImages,
-    own_predictions: bool,
-) -> FPA | Cell | DropTokens:
-    """The perturbation: the user's own, or the usual one for the size of the images with what differs."""
-    if isinstance(fpa, FPA | Cell | DropTokens):
-        return fpa
-    _, height, width = images.shape
-    usual = suggested_fpa(height, width, "model" if own_predictions else "labels")
-    given = asdict(fpa) if isinstance(fpa, FPASettings) else dict(fpa or {})
-    known = (*asdict(usual), "masking")
-    for name in given:
-        if name not in known:
-            raise unknown("setting of fpa", str(name), known)
-    if get_masking(given.get("masking")).selects:
-        return _dropping(given, usual.p)
-    return FPA(
-        p=given.get("p", usual.p),
-        p1_max=given.get("p1_max", usual.p1_max),
-        p2=given.get("p2", usual.p2),
-        s_max=given.get("s_max", usual.s_max),
-        squares=given.get("squares", usual.squares),
-        masking=given.get("masking"),
-    )
-
-
-def _check_fits(augment: FPA | Cell | DropTokens, start: _Start, images: TuningImages) -> None:
-    """Refuse a perturbation that the images, or the model, do not allow."""
-    if isinstance(augment, DropTokens):
-        augment.check_model(start.network, images.first)
-    else:
-        augment.check(images.first)
-
-
-def _dropping(given: Mapping[str, Any], p: float) -> DropTokens:
-    """FPA by dropping, with what was given in place of the default."""
-    others = [name for name in ("p2", "s_max", "squares") if name in given]
-    if others:
-        raise InputError(f"{others[0]} is for masks of pixels: with the masking drop, fpa has p and p1_max")
-    p = given.get("p", p)
-    return DropTokens(p, given["p1_max"]) if "p1_max" in given else DropTokens(p)
-
-
 def _job(
     start: _Start,
     images: TuningImages,
     settings: TrainingSettings,
-    augment: FPA | Cell | DropTokens,
+    augment: Perturbation,
     *,
     code: dict[str, Any] | None,
     seed: int,
     index: list[int] | None,
-    output: Path | str | None,
+    folder: Path | str | None,
 ) -> Job:
     """The training, as the trainer takes it."""
     kind = "cell" if isinstance(augment, Cell) else "fpa"
-    if output is not None:
+    if folder is not None:
         get_masking(masking_json(augment.masking))  # who reads the file must be able to make it again
     return Job(
         kind,
@@ -332,7 +305,7 @@ def _job(
         description=_description(start, images.origin, settings, augment, code=code, seed=seed, index=index),
         augment=augment,
         teacher=start.network if index is None else None,
-        folder=None if output is None else Path(output),
+        folder=None if folder is None else Path(folder),
         card=None if start.card is None else replace(start.card, augmentation=kind, variant=""),
     )
 
@@ -341,7 +314,7 @@ def _description(
     start: _Start,
     origin: dict[str, Any],
     settings: TrainingSettings,
-    augment: FPA | Cell | DropTokens,
+    augment: Perturbation,
     *,
     code: dict[str, Any] | None,
     seed: int,

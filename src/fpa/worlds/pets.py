@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fpa.data.normalisation import Normalisation
+from fpa.data.normalisation import IMAGENET
 from fpa.data.pets import SPECIES, pet_photos
 from fpa.data.photos import check_files
 from fpa.data.splits import USUAL_SIDE, DataRequest, FileSplit, ImageData
@@ -25,7 +25,6 @@ from fpa.worlds.world import TEST, TRAIN, World, check_world
 SMALLEST = 48
 """Pixels a side: on smaller photos the bands of a card would be a pixel wide."""
 
-IMAGENET = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 """How the photos are normalised: as networks with weights of ImageNet take them."""
 
 _CARDS = 0

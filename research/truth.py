@@ -129,7 +129,7 @@ class Cell:
                 epochs=1 if self.bench.tiny else None,
                 seed=self.seed,
                 device=device,
-                output=output,
+                folder=output,
             )
         return models | {"twin": self.load(output)}
 

@@ -141,7 +141,7 @@ class More:
                 epochs=1 if self.cell.bench.tiny else None,
                 seed=self.cell.seed,
                 device=str(self.cell.bench.device),
-                output=output,
+                folder=output,
             )
         return self.cell.load(output)
 

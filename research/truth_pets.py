@@ -119,7 +119,7 @@ class PetsCell(Cell):
                 batch_size=4 if bench.tiny else 64,
                 seed=self.seed,
                 device=str(bench.device),
-                output=output,
+                folder=output,
             )
         return models | {"twin": self.load(output)}
 

@@ -53,6 +53,7 @@ def test_the_report_says_what_is_given_and_where_explanations_start(tmp_path):
     assert note.values == {"patch": PATCH, "share": 24 / 64, "class_token": True}
     page = result.report(tmp_path / "report.html").read_text()
     assert "it gets 37.5 % of the tokens of whole images" in page
+    assert "Integrated gradients start from 0." in page
     assert "where explanations need a reference, as integrated gradients do, it is 0" in page
 
 

@@ -228,9 +228,9 @@ def references(results: Results) -> list[str]:
     starts = [raw.get("reference") for raw in raws if raw is not None]
     word = (results.recipe or {}).get("evaluation", {}).get("reference")
     shown = dict.fromkeys(word or in_words(start) for start in starts)
-    road = plan.masking.get("name") == "road"  # there is no fully masked image
+    unfilled = plan.masking.get("name") in ("road", "drop")  # there is no fully masked image
     places = {"masked": "the fully masked image; the paper uses black", "black": "black, as in the paper"}
-    places |= {"masked": "0"} if road else {}
+    places |= {"masked": "0"} if unfilled else {}
     return [f"Integrated gradients start from {places.get(start, start)}." for start in shown]
 
 

@@ -40,11 +40,16 @@ def _best(results: Results) -> Iterator[str]:
     names = estimator_names(results)
     weak = set(results.not_above_chance)
     for key, model in results.models.items():
-        whose = model_name(key) if len(results.models) > 1 else "this model"
+        whose = _named(key) if len(results.models) > 1 else "this model"
         if key in weak:
             yield f"No explanation of {whose}: it is no better than chance."
         elif leading := tied(model):
             yield _leading(model, leading, names, whose)
+
+
+def _named(key: str) -> str:
+    """A model of several; "None" would read like nobody."""
+    return "the model without augmentation" if key == "none" else f"the model {model_name(key)}"
 
 
 def _leading(model: Result, leading: list[str], names: dict[str, str], whose: str) -> str:
@@ -71,9 +76,6 @@ def _next(results: Results) -> str:
     judged = len(results.models) == 1 and lacking(description.plan) is None
     if not at_shell:
         return "fpa.audit_result(result)" if judged else "fpa.audit(model, data)"
-    if judged and results.folder is not None:
+    if results.folder is not None and (judged or results.recipe is not None):
         return f"fpa audit {shlex.quote(str(results.folder))}"
-    if results.recipe is not None and results.folder is not None:
-        model = results.folder / ("fpa" if "fpa" in results.models else next(iter(results.models)))
-        return f"fpa audit {shlex.quote(str(model / 'model.safetensors'))}"
     return "fpa audit MODEL"

@@ -10,7 +10,7 @@ def test_mutated_recipes_come_to_the_start_of_the_work(tmp_path):
     command = [sys.executable, str(script), "--only", "recipes", "--scale", "0.1"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "| 20 | 20 | 0 |" in done.stdout
+    assert "| 100 | 100 | 0 |" in done.stdout
 
 
 def test_odd_calls_and_renamed_checksums_end_in_one_line(tmp_path):

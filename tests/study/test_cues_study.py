@@ -46,7 +46,7 @@ def test_the_recipe_is_the_default_study():
     assert recipe.data.evaluation_images == 100
     ladder = [name for name in recipe.evaluation.estimators if name.startswith("true:")]
     assert ladder == ["true:flat", "true:noise-0.5", "true:noise-1", "true:noise-2"]
-    assert list(recipe.evaluation.protocols) == ["1/8"]
+    assert list(recipe.evaluation.protocols) == ["1/8+blur"]
 
 
 def test_the_tree_it_leaves(study):
@@ -94,7 +94,10 @@ def test_the_errors_shown_are_those_of_loops(study):
     text = " ".join(markdown(results).split())
     assert as_text(terminal(results)).count(truths.HEADING) == 1
     for name, model in results.models.items():
-        for protocol, curves in (("pixels", model.evaluation), ("1/8", model.evaluation.under["1/8"])):
+        for protocol, curves in (
+            ("pixels", model.evaluation),
+            ("1/8+blur", model.evaluation.under["1/8+blur"]),
+        ):
             error, half, pairs = error_by_loops(model, curves)
             assert table.loc[name, f"error_by_{protocol}"] == pytest.approx(error, rel=1e-4)
             assert table.loc[name, f"error_interval_by_{protocol}"] == pytest.approx(half, rel=1e-4)
@@ -169,7 +172,7 @@ class TestPictures:
                 assert truth[scene.truer][row] - truth[scene.worse][row] > noise
                 for protocol, curves in (
                     ("pixels", model.evaluation),
-                    ("1/8", model.evaluation.under["1/8"]),
+                    ("1/8+blur", model.evaluation.under["1/8+blur"]),
                 ):
                     mif = {key: curves.mif[key][row] for key in (scene.truer, scene.worse)}
                     x = curves.fractions

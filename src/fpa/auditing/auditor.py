@@ -6,12 +6,13 @@ The rule (`rule.judge`) sees only what the model says to images, masked and unma
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from fpa.auditing.evidence import Findings, gather
+from fpa.auditing.lacking import lacking
 from fpa.auditing.maskings import by_name, compared
 from fpa.auditing.protocols import evidence_by_protocol
 from fpa.auditing.rule import (
@@ -34,7 +35,6 @@ from fpa.evaluation.plan import Plan, followed, plan_of, settings_of
 from fpa.evaluation.recommended import recommendation
 from fpa.evaluation.result import Result
 from fpa.evaluation.shards import load_result
-from fpa.evaluation.stored_plan import StoredPlan
 from fpa.evaluation.subject import Case, opened, prepare
 from fpa.evaluation.targets import with_signs
 from fpa.explanation import Estimator, get_estimators
@@ -177,31 +177,6 @@ def audit_result(result: Result | Path | str) -> Audit:
         size=None if made.examples is None else made.examples.images.shape[2:],
         tuned_with=None if plain else masking,
     )
-
-
-class Lacking(NamedTuple):
-    """What an evaluation lacks for an audit."""
-
-    estimators: tuple[str, ...]
-    """Those that it has, where a random, a signed or an unsigned one is missing."""
-    points: tuple[int, ...]
-    """The shares of the features, in percent, that its curves have no point at."""
-
-    def __str__(self) -> str:
-        if self.estimators:
-            needed = "random, a signed and an unsigned estimator (as in the set paper)"
-            return f"an audit needs {needed}: the evaluation has {', '.join(self.estimators)}"
-        shares = ", ".join(map(str, self.points))
-        return f"an audit needs points at {shares} % of the features: evaluate with 21 points"
-
-
-def lacking(plan: StoredPlan) -> Lacking | None:
-    """What an evaluation of this plan lacks for an audit; None: nothing."""
-    suffice = plan.random is not None and {True, False} <= set(plan.signed.values())
-    points = tuple(share for share in MASKED if share / 100 not in plan.fractions)
-    if suffice and not points:
-        return None
-    return Lacking(estimators=() if suffice else tuple(plan.estimators), points=points)
 
 
 def conclude(

@@ -52,7 +52,7 @@ def remove_shown(folder: Path) -> None:
 
 def evaluation_of(engine: "fpa.Engine") -> Path | None:
     """The folder of an evaluation of this model, in runs/, that can be audited as it is."""
-    from fpa.auditing.auditor import lacking
+    from fpa.auditing.lacking import lacking
     from fpa.evaluation.shards import DESCRIPTION, EvaluationFolder
     from fpa.identity import network_identity
     from fpa.models.saved import fingerprint

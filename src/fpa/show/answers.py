@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Iterator
 
-from fpa.auditing.auditor import lacking
+from fpa.auditing.lacking import lacking
 from fpa.auditing.verdict import Audit
 from fpa.errors import counted
 from fpa.evaluation.rankings import tied

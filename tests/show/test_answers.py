@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 import fpa
-from fpa.evaluation.rankings import tied
+from fpa.evaluation.rankings import tied, tied_by_area
+from fpa.evaluation.recommended import RECOMMENDED
 from fpa.show.answers import answer, of_audit
 
 
@@ -45,6 +46,23 @@ def test_explanations_that_cannot_be_told_apart_are_all_named(linear, images):
     first = answer(both.results)[0]
     for name, shown in names.items():
         assert (shown in first) == (name in leading)
+
+
+def test_the_recommended_protocol_decides_where_it_was_asked_for(linear, images):
+    both = fpa.evaluate(
+        linear, images, ["random", "vgx_sum", "vg_abs"], protocols=[RECOMMENDED], points=5, progress=False
+    )
+    by_patches = both.by_protocol[RECOMMENDED].fidelity
+    first = answer(both.results)[0]
+    leading = max(("vgx_sum", "vg_abs"), key=lambda name: by_patches[name].area)
+    assert f"{by_patches[leading].area:.1f}" in first
+    assert f"{both.fidelity[leading].area:.1f}" not in first
+
+
+def test_leading_by_areas_is_leading_by_the_result(result):
+    areas = {name: result.fidelity[name] for name in result.signed}
+    assert tied_by_area(areas, result.reliability) == tied(result)
+    assert tied_by_area({}, result.reliability) == []
 
 
 def test_the_next_step_is_in_the_language_that_was_used(result, linear, images):

@@ -1,12 +1,14 @@
 """The scores of one model: which explanation is best, how surely, and which scores agree."""
 
+from collections.abc import Iterable, Mapping
 from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fpa.errors import InputError, one_of
-from fpa.statistics.contradictions import area_tests
+from fpa.scores.fidelity import Fidelity
+from fpa.statistics.contradictions import Pair, Reliability, area_tests
 from fpa.statistics.intervals import Floats, PairedTest, half_widths, holm, spearman, t_test
 from fpa.statistics.orders import ALPHA
 from fpa.statistics.proportions import is_binary as _binary
@@ -131,15 +133,31 @@ def tied(result: "Result", score: str = "A", alpha: float = ALPHA) -> list[str]:
 
     They cannot where the difference is not significant, nor where MIF and LIF surely contradict each other.
     """
-    champion = best(result, score)
+    contradictions = result.reliability.contradictions if score == "A" else ()
+    return _leading(best(result, score), worse_than_best(result, score), contradictions, alpha)
+
+
+def tied_by_area(areas: Mapping[str, Fidelity], reliability: Reliability, alpha: float = ALPHA) -> list[str]:
+    """The same by areas A of explanations over the same images, with what MIF and LIF say of them."""
+    champion = max(areas, key=lambda name: areas[name].area, default="")
+    tests = area_tests(areas)
+    p = {name: tests.get((champion, name)) or tests.get((name, champion)) for name in areas}
+    worse = {name: test.p for name, test in p.items() if test is not None}
+    return _leading(champion, worse, reliability.contradictions, alpha)
+
+
+def _leading(
+    champion: str, worse: Mapping[str, float], contradictions: Iterable[Pair], alpha: float
+) -> list[str]:
+    """The best, if there is one, and those that cannot be ordered against it, by p of being as good."""
     contradicted = {
         name
-        for pair in (result.reliability.contradictions if score == "A" else ())
+        for pair in contradictions
         if champion in (pair.first, pair.second)
         for name in (pair.first, pair.second)
     }
-    worse = worse_than_best(result, score)
-    return [champion, *(name for name, p in worse.items() if not p < alpha or name in contradicted)]
+    level = [name for name, p in worse.items() if not p < alpha or name in contradicted]
+    return [champion, *level] if champion else []
 
 
 def rank_correlations(result: "Result") -> tuple[list[str], Floats]:

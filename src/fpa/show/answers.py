@@ -1,16 +1,19 @@
 """The plain answer of an evaluation: which explanation is best, can that be trusted, what to type next."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from fpa.auditing.lacking import lacking
 from fpa.auditing.verdict import Audit
 from fpa.errors import counted
-from fpa.evaluation.rankings import tied
+from fpa.evaluation.rankings import tied, tied_by_area
+from fpa.evaluation.recommended import RECOMMENDED
 from fpa.evaluation.result import Result, Results
+from fpa.scores.fidelity import Fidelity
 from fpa.show.cells import Cell
 from fpa.show.names import estimator_names, model_name
 from fpa.show.summary import with_interval
+from fpa.show.words.protocols import in_words
 from fpa.show.words.reader import listed
 
 FEW = 3
@@ -19,7 +22,7 @@ FEW = 3
 
 def answer(results: Results) -> list[str]:
     """The best explanation of every model, how far to trust that, and what to type next, a line each."""
-    lines = list(_best(results))
+    lines = [line for key, model in results.models.items() for line in _best(results, key, *_judged(model))]
     if not any(tied(model) for model in results.models.values()):
         return lines
     return [*lines, "Can that be trusted? It was not audited.", f"Next: {_next(results)}"]
@@ -33,18 +36,32 @@ def of_audit(audit: Audit) -> str:
         return (
             "No explanation can be called the best: the test that would tell is not reliable on this model."
         )
-    return " ".join(_best(audit.result.results))
+    # The verdict is about this protocol, so the answer is, too.
+    result = audit.result
+    return " ".join(_best(result.results, result.name, tied(result), result.fidelity, ""))
 
 
-def _best(results: Results) -> Iterator[str]:
-    names = estimator_names(results)
-    weak = set(results.not_above_chance)
-    for key, model in results.models.items():
-        whose = _named(key) if len(results.models) > 1 else "this model"
-        if key in weak:
-            yield f"No explanation of {whose}: it is no better than chance."
-        elif leading := tied(model):
-            yield _leading(model, leading, names, whose)
+def _judged(model: Result) -> tuple[list[str], Mapping[str, Fidelity], str]:
+    """The leading explanations and the areas of all, by the protocol that errs least if it was asked for."""
+    found = model.by_protocol.get(RECOMMENDED)
+    plan = model.description.plan
+    if found is None or plan.protocol == RECOMMENDED:
+        return tied(model), model.fidelity, ""
+    areas = {name: found.fidelity[name] for name in model.signed if name in found.fidelity}
+    words = in_words(found.features, str(found.masking["name"]))
+    return tied_by_area(areas, found.reliability), areas, f" by {words}"
+
+
+def _best(
+    results: Results, key: str, leading: list[str], areas: Mapping[str, Fidelity], protocol: str
+) -> Iterator[str]:
+    whose = _named(key) if len(results.models) > 1 else "this model"
+    if key in results.not_above_chance:
+        yield f"No explanation of {whose}: it is no better than chance."
+    elif leading:
+        names = estimator_names(results)
+        shown = [f"{names[name]} (A {_area(areas[name])})" for name in leading]
+        yield _led(shown, f"{whose}{protocol}")
 
 
 def _named(key: str) -> str:
@@ -52,20 +69,17 @@ def _named(key: str) -> str:
     return "the model without augmentation" if key == "none" else f"the model {model_name(key)}"
 
 
-def _leading(model: Result, leading: list[str], names: dict[str, str], whose: str) -> str:
-    """The best explanation, or those that cannot be told apart, with A."""
-    areas = [_area(model, name) for name in leading]
-    shown = [f"{names[name]} (A {area})" for name, area in zip(leading, areas, strict=True)]
-    if len(leading) == 1:
+def _led(shown: list[str], whose: str) -> str:
+    """The best explanation, or those that cannot be told apart."""
+    if len(shown) == 1:
         return f"The best explanation of {whose}: {shown[0]}."
-    if len(leading) <= FEW:
+    if len(shown) <= FEW:
         return f"The best explanations of {whose}: {listed(shown)}, which cannot be told apart."
-    others = counted(len(leading) - 1, "other")
+    others = counted(len(shown) - 1, "other")
     return f"No explanation of {whose} is clearly the best: {shown[0]} and {others} cannot be told apart."
 
 
-def _area(model: Result, name: str) -> str:
-    fidelity = model.fidelity[name]
+def _area(fidelity: Fidelity) -> str:
     return Cell(*with_interval(fidelity.area, fidelity.interval, digits=1)).text
 
 

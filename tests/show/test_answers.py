@@ -75,6 +75,14 @@ def test_the_next_step_is_in_the_language_that_was_used(result, linear, images):
     assert answer(stored)[-1] == "Next: fpa audit 'runs/my model'"
 
 
+def test_a_study_with_too_few_points_for_an_audit_names_a_model(result, linear, images):
+    short = fpa.evaluate(linear, images, ["random", "vgx_sum", "vg_abs"], points=5, progress=False)
+    for made, where in ((result, "runs/s"), (short, "runs/s/fpa/model.safetensors")):
+        models = {"none": made, "fpa": made}
+        study = replace(made.results, models=models, recipe={}, folder=Path("runs/s"))
+        assert answer(study)[-1] == f"Next: fpa audit {where}"
+
+
 def test_a_model_at_chance_has_no_best_explanation(linear, images):
     labels = torch.arange(120) % 3
     chance = fpa.evaluate(linear, (images, labels), ["random", "vgx_sum", "vg_abs"], points=5, progress=False)

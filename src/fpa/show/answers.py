@@ -87,9 +87,14 @@ def _next(results: Results) -> str:
     """What to type, in the language that was used; the evaluation itself can be judged if it has enough."""
     description = results.first.description
     at_shell = description.subject.command is not None or results.recipe is not None
-    judged = len(results.models) == 1 and lacking(description.plan) is None
+    enough = lacking(description.plan) is None
     if not at_shell:
-        return "fpa.audit_result(result)" if judged else "fpa.audit(model, data)"
-    if results.folder is not None and (judged or results.recipe is not None):
+        return "fpa.audit_result(result)" if enough else "fpa.audit(model, data)"
+    if results.folder is None:
+        return "fpa audit MODEL"
+    if enough:
         return f"fpa audit {shlex.quote(str(results.folder))}"
-    return "fpa audit MODEL"
+    if results.recipe is None:
+        return "fpa audit MODEL"
+    variant = "fpa" if "fpa" in results.models else next(iter(results.models))
+    return f"fpa audit {shlex.quote(str(results.folder / variant / 'model.safetensors'))}"

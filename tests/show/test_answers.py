@@ -75,6 +75,14 @@ def test_the_next_step_is_in_the_language_that_was_used(result, linear, images):
     assert answer(stored)[-1] == "Next: fpa audit 'runs/my model'"
 
 
+def test_few_images_are_named_where_trust_is_asked_for(linear, images):
+    for some in (images[:8], torch.cat([images, images])):
+        made = fpa.evaluate(linear, some, ["random", "vgx_sum", "vg_abs"], points=5, progress=False)
+        used = made.results.images_used
+        assert (used >= 100) == (len(some) > 8)
+        assert (f"{used} images" in answer(made.results)[1]) == (used < 100)
+
+
 def test_a_study_with_too_few_points_for_an_audit_names_a_model(result, linear, images):
     short = fpa.evaluate(linear, images, ["random", "vgx_sum", "vg_abs"], points=5, progress=False)
     for made, where in ((result, "runs/s"), (short, "runs/s/fpa/model.safetensors")):

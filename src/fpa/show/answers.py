@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 from fpa.auditing.lacking import lacking
+from fpa.auditing.rule import FEWEST_IMAGES
 from fpa.auditing.verdict import Audit
 from fpa.errors import counted
 from fpa.evaluation.rankings import tied, tied_by_area
@@ -25,7 +26,10 @@ def answer(results: Results) -> list[str]:
     lines = [line for key, model in results.models.items() for line in _best(results, key, *_judged(model))]
     if not any(tied(model) for model in results.models.values()):
         return lines
-    return [*lines, "Can that be trusted? It was not audited.", f"Next: {_next(results)}"]
+    few = (
+        f"{counted(results.images_used)} cannot tell, and it" if results.images_used < FEWEST_IMAGES else "It"
+    )
+    return [*lines, f"Can that be trusted? {few} was not audited.", f"Next: {_next(results)}"]
 
 
 def of_audit(audit: Audit) -> str:

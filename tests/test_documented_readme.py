@@ -145,3 +145,11 @@ def test_all_pages_are_in_the_navigation_of_the_site():
     pages = {str(page.relative_to(ROOT / "docs")) for page in PAGES[1:]}
     shown = {page for page in pages if page.count("/") < 2}  # deeper ones are stored beside results
     assert sorted(named) == sorted(shown)
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "howto").glob("*.md")), ids=lambda page: page.stem)
+def test_every_how_to_begins_with_what_one_types(page):
+    title, empty, first, *_ = page.read_text(encoding="utf-8").splitlines()
+    assert title.startswith("# ")
+    assert empty == ""
+    assert re.match(r"    fpa (\w+) \S", first), first

@@ -512,8 +512,8 @@ def test_the_verdict_of_a_study_in_words():
     assert verdict(study) == (
         "Of the 18 pairs of a signed and an unsigned estimator, MIF and LIF rank 17 in opposite order "
         "without augmentation (95 % interval 16 to 18) and 10 with FPA (9 to 12). FPA makes the evaluation "
-        "contradict itself less often here, though most pairs are still in opposite order (accuracy "
-        "95.0 % without augmentation, 95.0 % with FPA)."
+        "contradict itself less often here, though most pairs are still in opposite order. Accuracy: "
+        "95.0 % without augmentation, 95.0 % with FPA."
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import fpa
 from fpa.cli.folders import claimed, remove_shown
 from fpa.cli.naming import default_output, told_apart
-from fpa.cli.options import ModelOptions, RunOptions, show
+from fpa.cli.options import ModelOptions, RunOptions, show, show_estimate
 from fpa.errors import InputError
 from fpa.evaluation.options import EvaluateOptions
 from fpa.progress import Display
@@ -38,6 +38,7 @@ def evaluate(
 
     """
     from fpa.engine.devices import chosen_device
+    from fpa.evaluation.estimate import estimate_case
     from fpa.evaluation.evaluator import carry_out
     from fpa.evaluation.plan import plan_of
     from fpa.evaluation.subject import prepare
@@ -70,6 +71,9 @@ def evaluate(
         judge_name=None if other is None else other.name,
         workers=images.workers,
     )
+    if run.estimate:
+        there = None if run.overwrite else output
+        return show_estimate(estimate_case(case, there, examples=how.examples))
     with claimed(output, run, [case.label_note, *case.notes]) as display:
         result = carry_out(
             case,

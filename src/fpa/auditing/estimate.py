@@ -11,6 +11,7 @@ from fpa.engine.estimate import Estimate
 from fpa.evaluation.estimate import estimate_case
 from fpa.evaluation.keywords import with_options
 from fpa.evaluation.options import AuditOptions
+from fpa.evaluation.quick import quickened
 from fpa.evaluation.subject import opened
 from fpa.models.hubs import Opened
 from fpa.values import checked
@@ -28,7 +29,7 @@ def estimate_audit(model: nn.Module | Engine | Opened, data: Any, options: Audit
         options: Each is a keyword.
 
     """
-    network, options = opened(model, options)
+    network, options = opened(model, quickened(options))
     classes = model.classes if isinstance(model, Opened) else None
     case = prepare_audit(network, data, audit_plan(options), options, classes=classes)
     return estimate_case(case, None if options.overwrite else options.folder, name="audit")

@@ -18,6 +18,7 @@ from fpa.cli.naming import default_output, told_apart
 from fpa.cli.options import ModelOptions, RunOptions, show_estimate
 from fpa.errors import InputError, counted, percent
 from fpa.evaluation.options import AuditOptions
+from fpa.evaluation.quick import quickened
 from fpa.notes import Kind, Note, Severity
 
 if TYPE_CHECKING:
@@ -54,7 +55,9 @@ def audit(model: str, *, images: ModelOptions, how: AuditOptions, run: RunOption
         judge = _audit_folder if file == DESCRIPTION else _audit_study
         return judge(Path(model), run, command)
     subject = images.open(model)
-    parts = (subject.name, subject.elsewhere, told_apart(how), how.count)
+    asked = how
+    how = quickened(how)
+    parts = (subject.name, subject.elsewhere, told_apart(asked), "quick" if asked.quick else "", how.count)
     output = run.output or default_output("audit", *parts)
     options = replace(
         how,

@@ -19,8 +19,8 @@ USUAL = {
     "run": "data.name data.root model augmentations training.epochs evaluation.estimators "
     "evaluation.scores output device estimate",
     "train": "data.name data.root model augment seeds training.epochs tracker output device estimate",
-    "evaluate": "data weights estimators scores masking protocols count output device estimate",
-    "audit": "data weights estimators masking protocols targets count output device estimate",
+    "evaluate": "data weights estimators scores masking protocols count output quick estimate",
+    "audit": "data weights estimators masking protocols count output device quick estimate",
     "finetune": "data weights epochs targets class_index masking audit_images output device estimate",
 }
 """By command: the options that --help shows, in this order; --help-all shows all."""

@@ -15,9 +15,6 @@ from fpa.engine.works import Work
 
 _Result = TypeVar("_Result")
 
-_ENOUGH = 0.3
-"""Seconds of one list that tell how long its rows take: fast passes are timed over several batches."""
-
 
 class TooLongError(Exception):
     """What is rehearsed does not end in the time that there is for it."""
@@ -50,6 +47,8 @@ class Rehearsal(Engine):
         self.watch = lambda name: None
         self.ends = time.monotonic() + seconds
         self.lists: list[TimedPasses] = []
+        self.enough = 0.1
+        """Seconds for which a list is timed, over several batches where passes are fast."""
         self.inside = 0.0
         """Seconds that were spent on passes."""
         self._warm: set[tuple[PassKind, torch.Size]] = set()
@@ -110,8 +109,8 @@ class Rehearsal(Engine):
         super()._run(kind, _first(watched, batch))
         seconds = self._now() - began
         rows = batch
-        more = min(total, batch * int(_ENOUGH / max(seconds, 1e-6)))
-        if more > batch and self._now() + _ENOUGH < self.ends:
+        more = min(total, batch * int(self.enough / max(seconds, 1e-6)))
+        if more > batch and self._now() + self.enough < self.ends:
             began = self._now()
             super()._run(kind, _first(watched, more))
             seconds = self._now() - began

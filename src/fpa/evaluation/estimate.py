@@ -20,6 +20,7 @@ from fpa.evaluation.keywords import with_options
 from fpa.evaluation.loop import default_block_size, suited
 from fpa.evaluation.options import EvaluateOptions
 from fpa.evaluation.plan import Plan, plan_of
+from fpa.evaluation.quick import quickened
 from fpa.evaluation.shards import EvaluationFolder
 from fpa.evaluation.subject import Case, opened, prepare
 from fpa.evaluation.targets import with_signs
@@ -64,7 +65,7 @@ def estimate_evaluation(model: nn.Module | Engine | Opened, data: Any, options: 
         options: Each is a keyword.
 
     """
-    network, options = opened(model, options)
+    network, options = opened(model, quickened(options))
     case = prepare(
         network,
         data,
@@ -150,6 +151,10 @@ def rehearse(engines: Engines, source: ImageSource, plan: Plan, size: int, secon
     images = min(size, int(left / max(one.beside, 1e-3)))
     if images < 2:
         return one
+    # Whatever else a machine does comes and goes: a second of each kind of pass tells more than a moment.
+    lists = max(1, sum(len(engine.lists) for engine in rehearsals.values()))
+    for engine in rehearsals.values():
+        engine.enough = max(0.1, min(1.0, 0.7 * left / lists))
     try:
         several = trial.of(images)
     except TooLongError:

@@ -117,8 +117,8 @@ WORDS = [
     (
         Kind.LONG_WORK,
         {"seconds": 7260.4, "longer": False, "offers_quick": True},
-        "about 2 h 1 min on this machine; for a first look at 100 images, with fewer steps and points, stop it "
-        "(Ctrl-C) and add --quick, in Python quick=True",
+        "about 2 h 1 min on this machine; for a first look at 100 images, with fewer steps and points, stop "
+        "it (Ctrl-C) and add --quick, in Python quick=True",
     ),
     (
         Kind.LONG_WORK,
@@ -128,9 +128,9 @@ WORDS = [
     (
         Kind.QUICK_LOOK,
         {"images": 100, "gradients": 34, "points": 11, "protocols": 1},
-        "a quick look at 100 images, with 34 gradients for each, 11 points and one protocol: it cannot decide "
-        "small differences between explanations, nor whether their order holds under other maskings and "
-        "protocols",
+        "a quick look at 100 images, with 34 gradients for each, 11 points and one protocol: it cannot "
+        "decide small differences between explanations, nor whether their order holds under other "
+        "maskings and protocols",
     ),
     (
         Kind.PASSES_OF_SCORES,

@@ -35,6 +35,10 @@ class InputError(ValueError):
         return shortened(re.sub(r"\s*\n\s*", " ", super().__str__()), LONGEST)
 
 
+class TooFewImagesError(InputError):
+    """More images were asked for than there are."""
+
+
 class Misplaced(str):
     """Why a file that is whole does not belong where it is: it may be all that is left of another result."""
 

@@ -7,9 +7,10 @@ from typing import Any
 import fpa
 from fpa.cli.folders import claimed, remove_shown
 from fpa.cli.naming import default_output, told_apart
-from fpa.cli.options import ModelOptions, RunOptions, show
+from fpa.cli.options import ModelOptions, NamedModel, RunOptions, show, show_estimate
 from fpa.errors import InputError
 from fpa.evaluation.options import EvaluateOptions
+from fpa.evaluation.quick import quickened
 from fpa.progress import Display
 
 
@@ -38,17 +39,16 @@ def evaluate(
 
     """
     from fpa.engine.devices import chosen_device
+    from fpa.evaluation.estimate import estimate_case
     from fpa.evaluation.evaluator import carry_out
     from fpa.evaluation.plan import plan_of
     from fpa.evaluation.subject import prepare
 
     subject = images.open(model)
     other = None if judge is None else images.judge(judge, subject)
-    judged_by = "" if other is None else f"by-{other.name}"
-    parts = (subject.name, judged_by, subject.elsewhere, told_apart(how), how.count)
-    output = run.output or default_output("evaluate", *parts)
+    output = run.output or _folder(subject, "" if other is None else f"by-{other.name}", how)
     options = replace(
-        how,
+        quickened(how),
         # The outputs of a judge are followed under the masking that it knows.
         masking=how.masking or _known_masking(subject.model, None if other is None else other.model),
         normalisation=subject.normalisation,
@@ -70,6 +70,9 @@ def evaluate(
         judge_name=None if other is None else other.name,
         workers=images.workers,
     )
+    if run.estimate:
+        there = None if run.overwrite else output
+        return show_estimate(estimate_case(case, there, examples=how.examples))
     with claimed(output, run, [case.label_note, *case.notes]) as display:
         result = carry_out(
             case,
@@ -84,6 +87,13 @@ def evaluate(
         results = replace(result.results, folder=output)
         _show_stages(results, output, command, display)
     return show(results, output, run.quiet)
+
+
+def _folder(subject: NamedModel, judged_by: str, how: EvaluateOptions) -> Path:
+    """Where an evaluation goes if --output does not say."""
+    quick = "quick" if how.quick else ""
+    parts = (subject.name, judged_by, subject.elsewhere, told_apart(how), quick, how.count)
+    return default_output("evaluate", *parts)
 
 
 def _show_stages(results: "fpa.Results", folder: Path, command: str, display: Display) -> None:

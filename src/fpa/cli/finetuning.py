@@ -12,7 +12,7 @@ from fpa.auditing.rule import FEWEST_IMAGES
 from fpa.cli.auditing import side_by_side, write
 from fpa.cli.folders import claimed
 from fpa.cli.naming import default_output
-from fpa.cli.options import ModelOptions, NamedModel, RunOptions
+from fpa.cli.options import ModelOptions, NamedModel, RunOptions, show_estimate
 from fpa.errors import InputError, at_least, counted, percent
 from fpa.evaluation.options import AuditOptions
 from fpa.files import is_main_process
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from fpa.data.splits import ImageData
+    from fpa.training.tuning import TuningChoices
 
 
 def finetune(
@@ -72,6 +73,8 @@ def finetune(
 
     """
     from fpa.data.sets import tuning_data
+    from fpa.training.finetuning import tune
+    from fpa.training.tuning import TuningChoices
 
     at_least("--audit_images", audit_images, 0)
     subject = images.open(model)
@@ -84,31 +87,31 @@ def finetune(
     index = _describe(subject, model, data, images.class_index)
     features = _features(subject, masking, data)
     output = run.output or default_output("finetune", subject.name)
+    count = min(audit_images, len(data.evaluation)) if augmentation == "fpa" else 0
+    # The audit removes pixels anywhere, not cells.
+    how = AuditOptions(("paper",), count=count or None, ig_steps=50, maskings=[masking], features=features)
+    choices = TuningChoices(
+        epochs=epochs,
+        learning_rate=learning_rate,
+        batch_size=batch_size,
+        fpa=perturbation,
+        targets=targets,
+        class_index=index,
+        seed=seed,
+        device=run.device,
+        folder=output,
+        data_root=images.data_root,
+        workers=images.workers,
+    )
+    if run.estimate:
+        return _estimate(subject, data, images, choices, how if count else None)
     with Display(quiet=run.quiet or not is_main_process()) as display:
-        tuned = fpa.finetune(
-            subject.model,
-            data,
-            epochs=epochs,
-            learning_rate=learning_rate,
-            batch_size=batch_size,
-            fpa=perturbation,
-            targets=targets,
-            class_index=index,
-            seed=seed,
-            data_root=images.data_root,
-            workers=images.workers,
-            progress=display,
-            folder=output,
-            device=run.device,
-            overwrite=run.overwrite,
-        )
+        tuned = tune(subject.model, data, choices, overwrite=run.overwrite, progress=display)
     if not is_main_process():  # one of several that train together; the first does the rest
         return 0
     if not run.quiet:
         print(f"{_accuracy(tuned, card, data)}  {output / 'model.safetensors'}")
-    count = min(audit_images, len(data.evaluation))
-    if count and augmentation == "fpa":  # the audit removes pixels anywhere, not cells
-        how = AuditOptions(("paper",), count=count, ig_steps=50, maskings=[masking], features=features)
+    if count:
         _audit_both(subject, tuned, data, images, how, output=output, run=run)
     return 0
 
@@ -179,6 +182,35 @@ def _accuracy(tuned: Any, card: "fpa.ModelCard | None", data: "ImageData") -> st
     known = card.accuracy if card is not None and same and not by_model else None
     before = "" if known is None else f" (before: {percent(known)})"
     return f"{what}{where} {percent(tuned.card.accuracy)}{before}"
+
+
+def _estimate(
+    subject: NamedModel,
+    data: "ImageData",
+    images: ModelOptions,
+    choices: "TuningChoices",
+    how: AuditOptions | None,
+) -> int:
+    """Print what the training takes, and the audits before and after it, where there are any."""
+    from fpa.auditing.auditor import audit_plan, prepare_audit
+    from fpa.engine.devices import chosen_device
+    from fpa.engine.estimate import LIMIT, Estimate
+    from fpa.evaluation.estimate import estimate_case
+    from fpa.training.tuning import prepare_tuning
+
+    stages = prepare_tuning(subject.model, data, choices).estimate(LIMIT / 2).stages
+    if how is None:
+        return show_estimate(Estimate(stages, chosen_device(choices.device)))
+    options = replace(
+        how,
+        normalisation=subject.normalisation,
+        class_index=images.class_index,
+        device=chosen_device(choices.device),
+    )
+    case = prepare_audit(subject.model, data, audit_plan(options), options, classes=subject.classes)
+    (audit,) = estimate_case(case, seconds=LIMIT / 2).stages
+    both = (replace(audit, name="audit before"), replace(audit, name="audit after"))
+    return show_estimate(Estimate((*stages, *both), str(options.device), case.source.count))
 
 
 def _audit_both(

@@ -6,7 +6,7 @@ from rich.console import Console
 
 import fpa
 from fpa.cli.naming import default_output
-from fpa.cli.options import RunOptions, show
+from fpa.cli.options import RunOptions, show, show_estimate
 from fpa.errors import InputError, percent
 from fpa.progress import Display
 from fpa.study.recipe import Recipe
@@ -24,6 +24,11 @@ def run(recipe: Recipe, *, repair: bool = False, where: RunOptions) -> int:
     from fpa.study import trainings
 
     output = where.output or _default_folder(recipe.name, recipe.seed)
+    if where.estimate:
+        from fpa.study.estimate import estimate_study
+
+        there = None if where.overwrite else output
+        return show_estimate(estimate_study(recipe, there, device=where.device))
     rank, processes = launch()
     if processes > 1 and repair:
         raise InputError("--repair is for one process: repair the study without torchrun, then continue")
@@ -69,6 +74,10 @@ def train(
     for seed in seeds or [recipe.seed]:
         folder = where.output or _default_folder(recipe.name, seed)
         folders[seed] = folder if where.output is None or seeds is None else folder / f"seed{seed}"
+    if where.estimate:
+        from fpa.study.estimate import estimate_trainings
+
+        return show_estimate(estimate_trainings(recipe, folders, augment, device=where.device))
     with Display(quiet=where.quiet) as display:
         models = trainings.train(
             recipe,

@@ -9,17 +9,19 @@ from torch import nn
 
 from fpa.engine.engine import Engine
 from fpa.errors import warn
+from fpa.evaluation.announcing import announce
 from fpa.evaluation.keywords import with_options
 from fpa.evaluation.loop import evaluate_blocks
 from fpa.evaluation.options import EvaluateOptions
 from fpa.evaluation.plan import plan_of
+from fpa.evaluation.quick import quickened
 from fpa.evaluation.result import Result
 from fpa.evaluation.shards import load_result, read_evaluation
 from fpa.evaluation.subject import Case, opened, prepare
 from fpa.files import temporary_folder
 from fpa.models.hubs import Opened
 from fpa.notes import Kind, Note, Severity
-from fpa.progress import Tell
+from fpa.progress import Tell, telling
 from fpa.showing import clause
 from fpa.values import checked
 
@@ -45,7 +47,7 @@ def evaluate(model: nn.Module | Engine | Opened, data: Any, options: EvaluateOpt
     (['ig_sum', 'vg_abs'], None)
 
     """
-    network, options = opened(model, options)
+    network, options = opened(model, quickened(options))
     case = prepare(
         network,
         data,
@@ -87,7 +89,11 @@ def carry_out(
     `with_scores` the result has curves alone, of which there may be too few to score. `command` is what to
     type for the same again.
     """
-    with temporary_folder() if not folder else nullcontext(Path(folder)) as place:
+    with (
+        temporary_folder() if not folder else nullcontext(Path(folder)) as place,
+        telling(case.source.count, progress) as tell,
+    ):
+        announce(case, None if overwrite else folder, tell, examples=examples)
         evaluate_blocks(
             case.subject.engine,
             case.source,
@@ -97,7 +103,7 @@ def carry_out(
             examples=examples,
             judge=None if case.judge is None else case.judge.engine,
             overwrite=overwrite,
-            progress=progress,
+            progress=tell,
         )
         if with_scores:
             return load_result(place)

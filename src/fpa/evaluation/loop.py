@@ -139,6 +139,7 @@ class _Loop:
         self.writer = writer
         self.pending: deque[tuple[int, Future[list[Note]]]] = deque()
         """Of every block that is being stored: its number of images, and what is left out of them."""
+        self.warned: set[object] = set()
         self.compiled_before = engines.compile_seconds
         before = stored.description()
         self.is_described = before is not None and before.answers == description.answers
@@ -195,7 +196,10 @@ class _Loop:
             images, writing = self.pending.popleft()
             self.tell.compiling = self.engines.compile_seconds - self.compiled_before
             for note in writing.result():
-                warn(f"{clause(note)}: left out")
+                key = (note.values["what"], note.values["estimator"])
+                if key not in self.warned:  # once for all blocks: the result counts them
+                    self.warned.add(key)
+                    warn(f"{clause(note)}: left out")
             self.tell.advance(images)
 
     def _store(self, number: int, computed: ComputedBlock) -> list[Note]:

@@ -62,7 +62,7 @@ def finished_study(
     data = load_recipe_data(recipe)
     check_data(recipe, data)
     source = image_source(data, workers=recipe.data.workers)
-    plan = _planned(recipe, source, data)
+    plan = planned(recipe, source, data)
     variants = recipe.trainings()
     with folder_lock(folder), ExitStack() as parts:
         stored = StudyFolder(folder, [*variants])
@@ -91,7 +91,7 @@ def finished_study(
         yield FinishedStudy(read_study(folder), folder, manifest, display)
 
 
-def _planned(recipe: Recipe, source: ImageSource, data: ImageData) -> Plan:
+def planned(recipe: Recipe, source: ImageSource, data: ImageData) -> Plan:
     """The plan of a recipe for its images, with the scores that can be computed of them.
 
     Refused is, before any training, what its models cannot be explained or perturbed by.

@@ -1,15 +1,17 @@
 """The command `fpa evaluate`."""
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import fpa
-from fpa.cli.folders import claimed, remove_shown
+from fpa.cli.folders import chosen_share, claimed, part_made, remove_shown
 from fpa.cli.naming import default_output, told_apart
-from fpa.cli.options import ModelOptions, RunOptions, show
+from fpa.cli.options import ModelOptions, NamedModel, RunOptions, show
 from fpa.errors import InputError
 from fpa.evaluation.options import EvaluateOptions
+from fpa.files import folder_lock
 from fpa.progress import Display
 
 
@@ -44,9 +46,7 @@ def evaluate(
 
     subject = images.open(model)
     other = None if judge is None else images.judge(judge, subject)
-    judged_by = "" if other is None else f"by-{other.name}"
-    parts = (subject.name, judged_by, subject.elsewhere, told_apart(how), how.count)
-    output = run.output or default_output("evaluate", *parts)
+    output = run.output or _default_output(subject, other, how)
     options = replace(
         how,
         # The outputs of a judge are followed under the masking that it knows.
@@ -59,6 +59,7 @@ def evaluate(
         name=subject.name,
     )
     plan = plan_of(options)  # what is wrong with it is said before the images are read
+    share = chosen_share(how, run)
     case = prepare(
         subject.model,
         images.evaluation_data(subject, how.count),
@@ -70,20 +71,31 @@ def evaluate(
         judge_name=None if other is None else other.name,
         workers=images.workers,
     )
-    with claimed(output, run, [case.label_note, *case.notes]) as display:
-        result = carry_out(
+    with claimed(output, run, [case.label_note, *case.notes], share) as display:
+        made = carry_out(
             case,
             output,
             examples=how.examples,
             overwrite=run.overwrite,
             command=command,
             progress=display.evaluating(subject.name, case.source.count),
+            share=share,
         )
         display.unreadable(case.source.lost)
-        remove_shown(output)
-        results = replace(result.results, folder=output)
-        _show_stages(results, output, command, display)
+        if made.loaded is None:
+            return part_made(share, [output], shlex.join(["fpa", "report", str(output)]), run)
+        with folder_lock(output, how.wait * 60):
+            remove_shown(output)
+            results = replace(made.loaded.results, folder=output)
+            _show_stages(results, output, command, display)
     return show(results, output, run.quiet)
+
+
+def _default_output(subject: NamedModel, judge: "fpa.Opened | None", how: EvaluateOptions) -> Path:
+    """Where the results go if --output does not say."""
+    judged_by = "" if judge is None else f"by-{judge.name}"
+    parts = (subject.name, judged_by, subject.elsewhere, told_apart(how), how.count)
+    return default_output("evaluate", *parts)
 
 
 def _show_stages(results: "fpa.Results", folder: Path, command: str, display: Display) -> None:

@@ -15,6 +15,7 @@ from fpa.evaluation.estimate import estimate_evaluation
 from fpa.evaluation.evaluator import evaluate
 from fpa.evaluation.result import Results
 from fpa.evaluation.shards import DESCRIPTION
+from fpa.evaluation.sharing import WAIT, Share, share_of
 from fpa.files import folder_lock
 from fpa.progress import Display, shown
 from fpa.show import show_all
@@ -40,19 +41,46 @@ def run_study(
     progress: bool | Display = True,
     overwrite: bool = False,
     repair: bool = False,
+    part: str | None = None,
+    wait: float = WAIT,
 ) -> Results:
     """Run a recipe into a folder, continuing with what is there; returns the results.
 
     The folder gets models, curves, tables, figures and a report. `overwrite` throws away a study of another
-    recipe first; `repair` throws away damaged files, so that they are made again. The folder is locked
-    meanwhile: another run into it is refused. `progress=False` shows no progress.
+    recipe first; `repair` throws away damaged files, so that they are made again. The folder is locked while
+    models are trained and results are shown: another run into it is refused. `progress=False` shows no
+    progress. Where several processes were started together (torchrun, accelerate, srun), all call this: they
+    train together and share the blocks of images, and one shows the results when all are there; `wait` as in
+    `fpa.evaluate`. With `part` all, this process does all by itself.
     """
-    with (
-        shown(progress) as display,
-        finished_study(
-            recipe, folder, device=device, display=display, overwrite=overwrite, repair=repair
-        ) as study,
-    ):
+    share = share_of(part or "job", wait=wait, device=device)
+    if share.is_part:
+        raise InputError("a part of a study has no results: use the command fpa run with --part")
+    with shown(progress) as display:
+        made = share_study(
+            recipe, folder, share, device=device, display=display, overwrite=overwrite, repair=repair
+        )
+    # The others of a job may read when the first has written everything.
+    share.decided(lambda: None)
+    return read_results(folder) if made is None else made
+
+
+def share_study(
+    recipe: Recipe,
+    folder: Path | str,
+    share: Share,
+    *,
+    device: str | None,
+    display: Display,
+    overwrite: bool = False,
+    repair: bool = False,
+) -> Results | None:
+    """Run this process's share of a study; the results, where it puts them together."""
+    with finished_study(
+        recipe, folder, device=device, display=display, overwrite=overwrite, repair=repair, share=share
+    ) as study:
+        if study is None:
+            return None
         _show(study)
         return study.results
 

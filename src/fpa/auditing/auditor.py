@@ -28,7 +28,7 @@ from fpa.auditing.verdict import Audit
 from fpa.data.normalisation import as_normalisation
 from fpa.engine import Engine
 from fpa.errors import InputError, warn
-from fpa.evaluation.evaluator import carry_out, uncertain_labels
+from fpa.evaluation.evaluator import CarriedOut, carry_out, uncertain_labels
 from fpa.evaluation.keywords import with_options
 from fpa.evaluation.options import AuditOptions, PlanOptions
 from fpa.evaluation.plan import Plan, followed, plan_of, settings_of
@@ -36,6 +36,7 @@ from fpa.evaluation.quick import quickened
 from fpa.evaluation.recommended import recommendation
 from fpa.evaluation.result import Result
 from fpa.evaluation.shards import load_result
+from fpa.evaluation.sharing import Share, share_of
 from fpa.evaluation.subject import Case, opened, prepare
 from fpa.evaluation.targets import with_signs
 from fpa.explanation import Estimator, get_estimators
@@ -128,9 +129,23 @@ def prepare_audit(
 
 def audit_case(case: Case, options: AuditOptions) -> Audit:
     """The audit of a model and images that `prepare_audit` has made ready with these options."""
-    result = carry_out(
-        case, options.folder, overwrite=options.overwrite, with_scores=False, progress=options.progress
+    return conclude_case(case, options, measure_case(case, options).result())
+
+
+def measure_case(case: Case, options: AuditOptions, share: Share | None = None) -> CarriedOut:
+    """Measure a model and images that `prepare_audit` has made ready, or this process's share of them."""
+    return carry_out(
+        case,
+        options.folder,
+        overwrite=options.overwrite,
+        with_scores=False,
+        progress=options.progress,
+        share=share or share_of(options.part, wait=options.wait, device=options.device),
     )
+
+
+def conclude_case(case: Case, options: AuditOptions, result: Result) -> Audit:
+    """The audit of a model and images by what was measured with these options."""
     masking = case.plan.masking
     plain = masking == Constant() or not masking.trains
     judged, *_ = _maskings(options)

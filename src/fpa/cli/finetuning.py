@@ -15,7 +15,7 @@ from fpa.cli.naming import default_output
 from fpa.cli.options import ModelOptions, NamedModel, RunOptions, show_estimate
 from fpa.errors import InputError, at_least, counted, percent
 from fpa.evaluation.options import AuditOptions
-from fpa.files import is_main_process
+from fpa.files import folder_lock, is_main_process
 from fpa.progress import Display
 
 if TYPE_CHECKING:
@@ -244,7 +244,8 @@ def _audit_both(
         with claimed(folder, run, [case.label_note] if when == "before" else []) as display:
             progress = display.evaluating(f"audit {when}", case.source.count)
             verdicts[when] = audit_case(case, replace(options, progress=progress))
-            write(verdicts[when], folder)
+            with folder_lock(folder):
+                write(verdicts[when], folder)
     if not run.quiet:
         _print_both(verdicts, how.count or 0)
         print(f"page: {output / f'audit-after-{how.count}' / 'audit.html'}")

@@ -11,7 +11,7 @@ from fpa.typed import typed_fields
 LONGEST_NAME = 80
 """Characters of the settings in the name of a folder."""
 
-NOT_IN_NAMES = ("count", "quick", "batch_size", "examples", "score_images")
+NOT_IN_NAMES = ("count", "quick", "batch_size", "examples", "score_images", "part", "wait")
 """Options that do not tell the folder of a result from others; two of them stand at the end of its name."""
 
 

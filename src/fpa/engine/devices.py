@@ -11,17 +11,19 @@ import torch
 from torch import Tensor
 
 from fpa.errors import InputError
+from fpa.files import launch
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
 def chosen_device(device: str | None) -> str:
-    """The device asked for, or the best there is."""
-    if device is not None:
+    """The device asked for, or the best there is; of several GPUs the processes of a job take one each."""
+    if device not in (None, "cuda"):
         return device
-    if torch.cuda.is_available():
-        return "cuda"
+    if device == "cuda" or torch.cuda.is_available():
+        found = launch()
+        return "cuda" if found.size == 1 else f"cuda:{found.local % max(torch.cuda.device_count(), 1)}"
     return "mps" if torch.backends.mps.is_available() else "cpu"
 
 

@@ -211,6 +211,10 @@ class SubjectOptions(Options):
             after a crash; default: nothing stays on the disk.
         name: What the model is called in tables and reports.
         progress: Whether a bar is shown, or what is told instead.
+        part: Which blocks of images this process makes: 3/8 (the third of eight parts; fpa report shows the
+            whole when all are there), job (its share of what torchrun, accelerate or srun have started) or
+            all. Default: job; in Python: all.
+        wait: Minutes that a job waits for a further block of its other processes.
 
     """
 
@@ -222,6 +226,8 @@ class SubjectOptions(Options):
     folder: str | Path | None = field(default=None, metadata=PYTHON_ONLY)
     name: str | None = field(default=None, metadata=PYTHON_ONLY)
     progress: bool | Tell = field(default=True, metadata=PYTHON_ONLY)
+    part: str | None = None
+    wait: float = field(default=60.0, metadata={"least": 0})
 
 
 @dataclass(kw_only=True)

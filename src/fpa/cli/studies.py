@@ -115,8 +115,10 @@ def report(folder: str, *, output: Path | None = None, overwrite: bool = False, 
         quiet: Show errors only.
 
     """
+    from fpa.cli.folders import refuse_several
     from fpa.running import show_again
 
+    refuse_several("fpa report")
     target = output or Path(folder)
     results = show_again(Path(folder), target, overwrite=overwrite)
     return show(results, target, quiet)
@@ -131,9 +133,11 @@ def compare(folders: list[str], *, output: Path = Path("runs/comparison"), quiet
         quiet: Show errors only.
 
     """
+    from fpa.cli.folders import refuse_several
     from fpa.show import write_comparison
     from fpa.show.tables import comparison
 
+    refuse_several("fpa compare")
     several = [fpa.read_results(folder) for folder in folders]
     write_comparison(several, output)
     if not quiet:

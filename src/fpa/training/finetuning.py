@@ -41,12 +41,13 @@ from fpa.models.saved import ModelCard, fingerprint
 from fpa.models.wrap import input_channels, tried_classifier, unwrapped
 from fpa.progress import Display, shown
 from fpa.training.augment import FPA, Cell
+from fpa.training.batches import LoaderBatches
 from fpa.training.perturbations import Perturbation, check_fits, perturbation_of, with_masking
 from fpa.training.run import Job, Trained
 from fpa.training.settings import FPASettings, TrainingSettings, check_rate
 from fpa.training.tokens import DropTokens
 from fpa.training.trainer import train_jobs
-from fpa.training.tuning_images import ClassIndex, DataSetImages, LoaderImages, TuningImages
+from fpa.training.tuning_images import ClassIndex, DataSetImages, LoaderImages, TuningImages, Variation
 from fpa.values import checked
 
 Targets = Literal["auto", "labels", "model"]
@@ -74,6 +75,8 @@ def finetune(
     targets: Targets = "auto",
     class_index: ClassIndex | None = None,
     normalisation: Any = None,
+    crop: bool = True,
+    flip: bool = True,
     seed: int = 0,
     device: str | None = None,
     folder: Path | str | None = None,
@@ -110,6 +113,11 @@ def finetune(
     paper's settings for the image size, but for the model's own predictions p = 1, and p1_max grows to 0.5 at
     224 px. `Cell` in its place deletes single cells, for the score idsds.
 
+    Of photos, random parts are cut out and flipped. Images from a loader, a `Dataset` or tensors are moved by
+    up to an eighth of their side, and flipped. A data set held whole (`cifar10`, `digits`) says itself what
+    is done to it. `crop=False` and `flip=False` leave that out: for a loader that does so itself, and where
+    the mirror image means something else (digits, text, X-rays).
+
     `folder` is where model.safetensors and training.csv are stored, for models that fpa can rebuild
     (`load_model`); a stopped run continues from there. A loader is then read again from the start of the
     epoch, and batches that were already trained on are skipped. `inplace=True` changes and returns the model
@@ -135,6 +143,7 @@ def finetune(
         device=chosen_device(device),
         root=data_root,
         workers=workers,
+        variation=Variation(crop, flip),
     )
     start = _start_of(original, images.first)
     index = _learned_classes(targets, class_index, images, start)
@@ -143,28 +152,44 @@ def finetune(
     code = masking_code(augment.masking)
     check_fits(augment, start.network, images)
     job = _job(start, images, settings, augment, code=code, seed=seed, index=index, folder=folder)
-
     if index is None:
         learned_from = images.taught(start.network, start.names, chosen_device(device), workers)
     else:
         learned_from = images.labelled(index, start.names)
-    try:
-        with shown(is_main_process() and progress) as display:
-            display.say(_announced(job))
-            (trained,) = train_jobs(
-                [job], learned_from, device=device, display=display, workers=workers, overwrite=overwrite
-            )
-    finally:
-        note_calls_of(code_of(augment.masking))
+    with shown(is_main_process() and progress) as display:
+        display.say(_announced(job, images.variation))
+        trained = _trained(job, learned_from, display, device=device, workers=workers, overwrite=overwrite)
     result = original if inplace else copy.deepcopy(original)
     _fill(result, start, job, trained)
     return (model if inplace else result).eval()
 
 
-def _announced(job: Job) -> str:
-    """What is learned, and for how long."""
+def _trained(
+    job: Job,
+    data: ImageData | LoaderBatches,
+    display: Display,
+    *,
+    device: str | None,
+    workers: int,
+    overwrite: bool,
+) -> Trained:
+    """The finished training."""
+    try:
+        (trained,) = train_jobs(
+            [job], data, device=device, display=display, workers=workers, overwrite=overwrite
+        )
+    finally:
+        if job.augment is not None:
+            note_calls_of(code_of(job.augment.masking))
+    return trained
+
+
+def _announced(job: Job, variation: Variation) -> str:
+    """What is learned, for how long, and what is done to the images beside the masks."""
     learned = "the labels" if job.teacher is None else "the model's own predictions"
-    return f"learning {learned}, {counted(job.settings.epochs, 'epoch')}"
+    done = [word for word, used in (("cropped", variation.crop), ("flipped", variation.flip)) if used]
+    images = f", images {' and '.join(done)} at random" if done else ""
+    return f"learning {learned}, {counted(job.settings.epochs, 'epoch')}{images}"
 
 
 def _check_choices(
@@ -204,6 +229,7 @@ def _opened(
     device: str,
     root: Path | str,
     workers: int,
+    variation: Variation,
 ) -> TuningImages:
     """The images, opened once, normalised as the model takes them."""
     card: ModelCard | None = getattr(original, "card", None)
@@ -216,9 +242,11 @@ def _opened(
         data = tuning_data(data, root, size=image_side_of(original) or USUAL_SIDE)
     if isinstance(data, ImageData):
         data = data if normalisation is None else replace(data, normalisation=normalisation)
-        return DataSetImages(data, batch_size, root=str(root), workers=workers)
+        return DataSetImages(data, batch_size, root=str(root), workers=workers, variation=variation)
     channels = input_channels(original)
-    return LoaderImages(data, batch_size, normalisation, channels, seed=seed, device=device)
+    return LoaderImages(
+        data, batch_size, normalisation, channels, seed=seed, device=device, variation=variation
+    )
 
 
 @dataclass(frozen=True, eq=False)

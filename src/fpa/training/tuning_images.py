@@ -3,7 +3,7 @@
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
+from fpa.data.crops import RandomCrop
 from fpa.data.labels import class_numbers, has_names, relabelled, whole_number
 from fpa.data.loaders import (
     ImageBatches,
@@ -21,7 +22,7 @@ from fpa.data.loaders import (
     single_images,
 )
 from fpa.data.normalisation import Normalisation
-from fpa.data.splits import ImageData
+from fpa.data.splits import ArraySplit, ImageData
 from fpa.errors import InputError
 from fpa.models.wrap import class_count
 from fpa.seeds import Stream, derive
@@ -34,6 +35,42 @@ NormalisedBatches = Iterable[tuple[Tensor, Tensor, Tensor]]
 """Images [N, C, H, W] as the model takes them, labels [N] and numbers [N]."""
 
 
+@dataclass(frozen=True)
+class Variation:
+    """Whether images may be varied: parts of them cut out at random, and flipped."""
+
+    crop: bool = True
+    flip: bool = True
+
+    def of(self, data: ImageData) -> ImageData:
+        """A data set that is varied in no other way than this; what it does not do itself stays undone."""
+        if self.crop and self.flip:
+            return data
+        if isinstance(data.train, ArraySplit):
+            padding = data.crop_padding if self.crop else 0
+            return replace(data, crop_padding=padding, flip=data.flip and self.flip)
+        own = data.train.transform
+        if not isinstance(own, RandomCrop):
+            name = "flip" if self.crop else "crop"
+            raise InputError(
+                f"{name}=False has no effect on {data.name}: its files have a transform of their own"
+            )
+        varied = replace(own, crop=own.crop and self.crop, flip=own.flip and self.flip)
+        return replace(data, train=replace(data.train, transform=varied))
+
+    def shift(self, height: int, width: int) -> int:
+        """By how many pixels tensors are moved at most: 4 of 32, as is usual for CIFAR-10."""
+        return min(height, width) // 8 if self.crop else 0
+
+
+def variation_of(data: ImageData) -> Variation:
+    """What training does to the images of a data set, as far as fpa does it."""
+    if isinstance(data.train, ArraySplit):
+        return Variation(data.crop_padding > 0, data.flip)
+    own = data.train.transform
+    return Variation(own.crop, own.flip) if isinstance(own, RandomCrop) else Variation(False, False)
+
+
 class TuningImages(ABC):
     """Images to learn from, opened once, and all that a fine-tuning has to know of them."""
 
@@ -44,6 +81,8 @@ class TuningImages(ABC):
     """Steps of an epoch."""
     equal_batches: bool
     """Whether all batches have one size, as a captured step needs it."""
+    variation: Variation
+    """What is done to them."""
     origin: dict[str, Any]
     """Where they come from, for the description of the training."""
 
@@ -81,7 +120,11 @@ class DataSetImages(TuningImages):
 
     equal_batches = True
 
-    def __init__(self, data: ImageData, batch_size: int, *, root: str, workers: int) -> None:
+    def __init__(
+        self, data: ImageData, batch_size: int, *, root: str, workers: int, variation: Variation
+    ) -> None:
+        data = variation.of(data)
+        self.variation = variation_of(data)
         count = len(data.train)
         if count == 0:
             raise InputError(f"there are no images: {data.name} has none to train on")
@@ -91,6 +134,8 @@ class DataSetImages(TuningImages):
         self.first = torch.zeros(1, *data.input_shape)
         side = data.input_shape[-1]
         self.origin = {"name": data.name, "root": root, "size": side, "workers": workers, "images": count}
+        # Only what is turned off: a data set says itself how it is varied.
+        self.origin |= {name: False for name, used in asdict(variation).items() if not used}
 
     def matched(self, outputs: int, names: list[str] | None) -> list[int]:  # noqa: D102
         return matched_classes(self.data.classes, outputs, names)
@@ -142,6 +187,7 @@ class LoaderImages(TuningImages):
         *,
         seed: int,
         device: str,
+        variation: Variation,
     ) -> None:
         self.batch_size = batch_size
         place = torch.device(device)
@@ -152,7 +198,15 @@ class LoaderImages(TuningImages):
             # Read once more, although some batches keep their first: reading moves a generator that the
             # loader may have, and so decides in which order the epochs come.
             self.first, _, _ = next(iter(self.batches))
-        self.origin = {"name": None, "size": self.first.shape[-1], "batches": self.steps}
+        self.shift = variation.shift(*self.first.shape[2:])
+        self.variation = Variation(self.shift > 0, variation.flip)
+        self.origin = {
+            "name": None,
+            "size": self.first.shape[-1],
+            "batches": self.steps,
+            "crop": self.shift,
+            "flip": variation.flip,
+        }
         # What makes labels of its own need not number the classes of the data set underneath.
         self.classes = None if has_own_labels(data) else class_names_of(data)
 
@@ -171,12 +225,15 @@ class LoaderImages(TuningImages):
         return partial(copy.deepcopy, network)
 
     def labelled(self, index: list[int], names: list[str]) -> LoaderBatches:  # noqa: D102
-        return LoaderBatches(self.batches, self.steps, torch.tensor(index))
+        return self._varied(torch.tensor(index))
 
     def taught(  # noqa: D102
         self, network: nn.Module, names: list[str], device: str, workers: int
     ) -> LoaderBatches:
-        return LoaderBatches(self.batches, self.steps, None)
+        return self._varied(None)
+
+    def _varied(self, index: Tensor | None) -> LoaderBatches:
+        return LoaderBatches(self.batches, self.steps, index, shift=self.shift, flip=self.variation.flip)
 
 
 def normalised_batches(

@@ -2,7 +2,7 @@
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -22,12 +22,14 @@ from fpa.data.loaders import (
     single_images,
 )
 from fpa.data.normalisation import Normalisation
-from fpa.data.splits import ArraySplit, ImageData
+from fpa.data.sets import has_own_test
+from fpa.data.splits import UNREADABLE, ArraySplit, ImageData, fixed_choice, read_batches
 from fpa.errors import InputError
 from fpa.models.wrap import class_count
 from fpa.seeds import Stream, derive
 from fpa.training.batches import REMEDY, LoaderBatches
 from fpa.training.trainer import predictions
+from fpa.training.twins import COMPARED
 
 ClassIndex = Mapping[str, int] | Sequence[int]
 
@@ -86,6 +88,11 @@ class TuningImages(ABC):
     origin: dict[str, Any]
     """Where they come from, for the description of the training."""
 
+    some: Tensor
+    """Images [N, C, H, W] to compare models on, as many as `COMPARED` where there are."""
+    some_learned: bool
+    """Whether these are images that are learned from."""
+
     @property
     def shape(self) -> tuple[int, int, int]:
         """(C, H, W) of an image."""
@@ -132,6 +139,9 @@ class DataSetImages(TuningImages):
         self.batch_size = min(batch_size, count)
         self.steps = count // self.batch_size
         self.first = torch.zeros(1, *data.input_shape)
+        # Read now: what went wrong with them after the training would cost the training.
+        self.some = _some(data, workers)
+        self.some_learned = not has_own_test(data)
         side = data.input_shape[-1]
         self.origin = {"name": data.name, "root": root, "size": side, "workers": workers, "images": count}
         # Only what is turned off: a data set says itself how it is varied.
@@ -197,7 +207,10 @@ class LoaderImages(TuningImages):
             self.batches, self.steps = normalised_batches(data, batch_size, normalisation, channels)
             # Read once more, although some batches keep their first: reading moves a generator that the
             # loader may have, and so decides in which order the epochs come.
-            self.first, _, _ = next(iter(self.batches))
+            batches = [images for images, _, _ in _until(self.batches, COMPARED)]
+        self.first = batches[0]
+        self.some = torch.cat(batches)[:COMPARED]
+        self.some_learned = True
         self.shift = variation.shift(*self.first.shape[2:])
         self.variation = Variation(self.shift > 0, variation.flip)
         self.origin = {
@@ -260,6 +273,22 @@ def normalised_batches(
         needed = "the learning rate depends on the length of the loader"
         raise InputError(f"{needed}, but a {type(data).__name__} has none") from error
     return ImageBatches(data, normalisation, channels, numbers=False), steps
+
+
+def _until(batches: NormalisedBatches, count: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """The first batches, with so many images."""
+    for batch in batches:
+        yield batch
+        count -= len(batch[0])
+        if count <= 0:
+            return
+
+
+def _some(data: ImageData, workers: int) -> Tensor:
+    """Some of the evaluation images, always the same, normalised; without those that cannot be read."""
+    places = fixed_choice(data.evaluation.tolist(), COMPARED)
+    batches = read_batches(data.test, torch.split(data.evaluation[places], 50), workers=workers)
+    return torch.cat([data.normalisation(images[labels != UNREADABLE]) for _, images, labels in batches])
 
 
 def _shuffled(data: Dataset[Any], batch_size: int) -> DataLoader[Any]:

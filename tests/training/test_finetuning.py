@@ -178,12 +178,14 @@ def moved_and_flipped(images, draws):
     return torch.stack([each.flip(2) if turn else each for each, turn in zip(cut, flipped, strict=True)])
 
 
-@pytest.mark.parametrize("varied", [True, False])
+@pytest.mark.parametrize(
+    ("varied", "clean", "way"), [(True, 0.0, 1.0), (False, 0.0, 1.0), (True, 0.25, 1.0), (False, 0.25, 0.6)]
+)
 @pytest.mark.parametrize("targets", ["labels", "model"])
-def test_equals_a_plain_loop(targets, varied, loader):
+def test_equals_a_plain_loop(targets, varied, clean, way, loader):
     """The optimiser, the schedule and the perturbation written down once more with PyTorch's own parts."""
     how = {"epochs": 2, "learning_rate": 0.1, "seed": 5, "device": "cpu", "crop": varied, "flip": varied}
-    tuned = finetune(normed(), loader, targets=targets, **how)
+    tuned = finetune(normed(), loader, targets=targets, clean=clean, way=way, **how)
     model, teacher, own = normed(), normed(), targets == "model"
     if own:
         optimizer = torch.optim.AdamW(model.parameters(), 0.1, eps=1e-6, weight_decay=0)
@@ -203,10 +205,16 @@ def test_equals_a_plain_loop(targets, varied, loader):
             mask = augment.mask(images, draws)
             optimizer.zero_grad()
             wanted = teacher(images).softmax(1).detach() if own else labels
-            functional.cross_entropy(model(images * ~mask[:, None]), wanted).backward()
+            loss = (1 - clean) * functional.cross_entropy(model(images * ~mask[:, None]), wanted)
+            if clean:
+                loss = loss + clean * functional.cross_entropy(model(images), wanted)
+            loss.backward()
             optimizer.step()
     for key, value in tuned.state_dict().items():
-        torch.testing.assert_close(value, model.state_dict()[key])
+        learned = model.state_dict()[key]
+        if value.is_floating_point():
+            learned = way * learned + (1 - way) * teacher.state_dict()[key]
+        torch.testing.assert_close(value, learned)
     assert own is torch.equal(tuned[0].running_mean, teacher[0].running_mean)
 
 

@@ -1,11 +1,14 @@
 """How far a twin has moved from its original, against scipy and PyTorch's own parts."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from scipy.stats import pearsonr, spearmanr
 from torch import nn
 
 import fpa
+from fpa.data.splits import first_images
 from fpa.errors import InputError
 from fpa.training.twins import TwinDistance, read_distance, twin_distance
 
@@ -97,3 +100,25 @@ def test_the_card_keeps_it_and_a_finished_training_tells_it_again(tmp_path, caps
 def test_a_forged_distance_is_refused(stored):
     with pytest.raises(InputError, match="the distance of a card has no"):
         read_distance(stored)
+
+
+@pytest.mark.parametrize(("name", "value"), [("clean", 1.0), ("clean", -0.1), ("way", 0.0), ("way", 1.5)])
+def test_shares_that_mean_nothing_are_refused(name, value):
+    with pytest.raises(InputError, match=f"{name} must be a share in"):
+        fpa.finetune(network(0), (IMAGES, LABELS), device="cpu", **{name: value})
+
+
+def test_the_accuracy_and_the_card_are_those_of_the_weights_between(tmp_path):
+    data = fpa.load_data("shapes")
+    few = replace(data, train=first_images(data.train, 32), evaluation=data.evaluation[:40])
+    model = fpa.load_model("shapes-none")
+    how = {"epochs": 1, "batch_size": 16, "learning_rate": 0.01, "device": "cpu", "progress": False}
+    tuned = fpa.finetune(model, few, way=0.5, clean=0.5, folder=tmp_path, **how)
+    images = data.normalisation(data.test.images[few.evaluation])
+    same = model(images).argmax(1) == tuned(images).argmax(1)
+    assert (
+        tuned.card.accuracy == tuned.card.distance["agreement"] == pytest.approx(float(same.float().mean()))
+    )
+    assert (tuned.card.recipe["way"], tuned.card.recipe["clean"]) == (0.5, 0.5)
+    with pytest.raises(InputError, match=r"other settings \(way: 0.5 -> None\)"):
+        fpa.finetune(model, few, clean=0.5, folder=tmp_path, **how)

@@ -73,6 +73,8 @@ def finetune(
     lost: PerturbationOptions,
     no_crop: bool = False,
     no_flip: bool = False,
+    clean: float = 0.0,
+    way: float = 1.0,
     audit_images: int = 500,
     seed: int = 0,
     run: RunOptions,
@@ -93,6 +95,8 @@ def finetune(
             labels if --class_index is given, otherwise model.
         no_crop: Learn from the centre of each photo, instead of random parts of it.
         no_flip: Flip no images: for those whose mirror image means something else, as of text and X-rays.
+        clean: Share of the loss that images without masks have, below 1.
+        way: How much of the way from the original weights to those that were learned the model goes, up to 1.
         audit_images: Images on which the model is audited as it was and as it is now; 0: no audits, of which
             there are none with cell either.
         seed: Seed of everything random.
@@ -121,6 +125,8 @@ def finetune(
             class_index=index,
             crop=not no_crop,
             flip=not no_flip,
+            clean=clean,
+            way=way,
             seed=seed,
             data_root=images.data_root,
             workers=images.workers,

@@ -33,7 +33,7 @@ from fpa.engine.engine import Engine
 from fpa.errors import MOST_WORKERS, InputError, at_least, counted, unknown, warn
 from fpa.files import is_main_process
 from fpa.given import note_calls_of
-from fpa.masking import MaskingLike, code_of, masking_code
+from fpa.masking import MaskingLike, code_of
 from fpa.models.hubs import Opened, image_side_of, normalisation_of
 from fpa.models.saved import ModelCard
 from fpa.models.wrap import input_channels, unwrapped
@@ -48,7 +48,7 @@ from fpa.training.settings import FPASettings, check_rate
 from fpa.training.tokens import DropTokens
 from fpa.training.trainer import train_jobs
 from fpa.training.tuning_images import ClassIndex, DataSetImages, LoaderImages, TuningImages, Variation
-from fpa.training.tuning_jobs import Start, start_of, tuning_job, tuning_settings
+from fpa.training.tuning_jobs import Nearness, Start, start_of, tuning_job, tuning_settings
 from fpa.training.twins import TwinDistance
 from fpa.values import checked
 
@@ -72,6 +72,8 @@ def finetune(
     normalisation: Any = None,
     crop: bool = True,
     flip: bool = True,
+    clean: float = 0.0,
+    way: float = 1.0,
     seed: int = 0,
     device: str | None = None,
     folder: Path | str | None = None,
@@ -113,6 +115,10 @@ def finetune(
     is done to it. `crop=False` and `flip=False` leave that out: for a loader that does so itself, and where
     the mirror image means something else (digits, text, X-rays).
 
+    Two ways to stay nearer to the original: `clean` is the share of the loss that the images without masks
+    have, 0 by default (another pass through the model for each step); `way` is how much of the way from the
+    original weights to those that were learned the result goes, 1 by default.
+
     `folder` is where model.safetensors and training.csv are stored, for models that fpa can rebuild
     (`load_model`); a stopped run continues from there. A loader is then read again from the start of the
     epoch, and batches that were already trained on are skipped. `inplace=True` changes and returns the model
@@ -129,6 +135,7 @@ def finetune(
     (torch.Size([32, 4]), False)
     """
     _check_choices(targets, epochs, learning_rate, batch_size=batch_size, workers=workers, device=device)
+    nearness = Nearness(clean, way)
     model = model.model if isinstance(model, Engine | Opened) else model
     original = unwrapped(model)
     if folder is not None:
@@ -148,9 +155,8 @@ def finetune(
     index = _learned_classes(targets, class_index, images, start)
     settings = tuning_settings(images, index is None, epochs, learning_rate)
     augment = perturbation_of(with_masking(fpa, masking), images, index is None)
-    code = masking_code(augment.masking)
     check_fits(augment, start.network, images)
-    job = tuning_job(start, images, settings, augment, code=code, seed=seed, index=index, folder=folder)
+    job = tuning_job(start, images, settings, augment, nearness, seed=seed, index=index, folder=folder)
     if index is None:
         learned_from = images.taught(start.network, start.names, chosen_device(device), workers)
     else:

@@ -82,6 +82,8 @@ class Job:
             and a run is continued only if it is the same.
         augment: Perturbs the batches; None: nothing does.
         teacher: Where given, the targets are what it says of the unperturbed images, instead of the labels.
+        clean: The share of the loss that the unperturbed images have.
+        way: How much of the way from the weights at the start to those at the end the result goes.
         compared: Where given, says of the trained model how far it has moved.
         folder: Where the results go; None: nothing is written.
         card: What the model file will say, but for the accuracy and the recipe; needed with a folder.
@@ -96,6 +98,8 @@ class Job:
     description: dict[str, Any]
     augment: FPA | Rectangle | Cell | DropTokens | None = None
     teacher: nn.Module | None = None
+    clean: float = 0.0
+    way: float = 1.0
     compared: Callable[[nn.Module], TwinDistance] | None = None
     folder: Path | None = None
     card: ModelCard | None = None
@@ -206,6 +210,14 @@ class Run:
             with torch.no_grad(), untouched(self.model):
                 self._tokens = tokens_of(self.model, images[:1]).shape[1]
         return self._tokens
+
+    @torch.no_grad()
+    def go_part_of_the_way(self) -> None:
+        """Put the weights between those of the start and those that were learned."""
+        start = self.job.model().state_dict()
+        for name, value in self.model.state_dict().items():
+            if value.is_floating_point():
+                value.lerp_(start[name].to(value.device), 1 - self.job.way)
 
     def trained(self) -> Trained:
         """The run, finished."""

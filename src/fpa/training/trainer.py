@@ -191,7 +191,7 @@ class Trainer:
                 self._written()
                 for run in [run for run in group if run.epoch >= self.settings.epochs]:
                     unfinished.remove(run)
-                    self._finish(run)
+                    self._finish(run, data)
         for tracker in self.accelerator.trackers:  # not end_training(), which parts the processes for good
             tracker.finish()
         return [run.trained() for run in runs]
@@ -325,8 +325,13 @@ class Trainer:
             write.result()
         self.writing = []
 
-    def _finish(self, run: Run) -> None:
+    def _finish(self, run: Run, data: ImageData | LoaderBatches) -> None:
         job = run.job
+        if job.way < 1:
+            run.go_part_of_the_way()
+            if isinstance(data, ImageData):
+                share = accuracy(run.model, data, self.device, workers=self.workers)
+                run.history[-1] = replace(run.history[-1], test_accuracy=share)
         self.display.unreadable(getattr(run.batches, "unreadable", ()))
         if self.accelerator.is_main_process and job.compared is not None:
             run.distance = job.compared(run.model)

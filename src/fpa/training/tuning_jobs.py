@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from fpa.errors import InputError
-from fpa.masking import get_masking, masking_json
+from fpa.masking import get_masking, masking_code, masking_json
 from fpa.models.saved import ModelCard, fingerprint
 from fpa.models.wrap import tried_classifier
 from fpa.training.augment import Cell
@@ -28,6 +28,27 @@ RATES = {"labels": 0.01, "model": 0.0003}
 STEPS = 7800
 MOST_EPOCHS = 60
 """So many steps are taken where nobody says how many epochs, but no more epochs than this."""
+
+
+@dataclass(frozen=True)
+class Nearness:
+    """What keeps a twin near its original, beside its teacher."""
+
+    clean: float = 0.0
+    """The share of the loss that the images without masks have."""
+    way: float = 1.0
+    """How much of the way from the weights of the original to those that were learned the twin goes."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.clean < 1:
+            raise InputError(f"clean must be a share in [0, 1): at 1 nothing is masked; got {self.clean}")
+        if not 0 < self.way <= 1:
+            raise InputError(f"way must be a share in (0, 1]: at 0 nothing changes; got {self.way}")
+
+    def changed(self) -> dict[str, float]:
+        """What is not the default: trainings that were begun before there was a choice go on."""
+        usual = asdict(Nearness())
+        return {name: value for name, value in asdict(self).items() if value != usual[name]}
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,8 +107,8 @@ def tuning_job(
     images: TuningImages,
     settings: TrainingSettings,
     augment: Perturbation,
+    nearness: Nearness,
     *,
-    code: dict[str, Any] | None,
     seed: int,
     index: list[int] | None,
     folder: Path | str | None,
@@ -101,9 +122,11 @@ def tuning_job(
         settings,
         seed,
         model=images.copies(start.network),
-        description=_description(start, images.origin, settings, augment, code=code, seed=seed, index=index),
+        description=_description(start, images.origin, settings, augment, nearness, seed=seed, index=index),
         augment=augment,
         teacher=start.network if index is None else None,
+        clean=nearness.clean,
+        way=nearness.way,
         compared=partial(
             network_distance, start.network, images=images.some, learned_from=images.some_learned
         ),
@@ -117,13 +140,14 @@ def _description(
     origin: dict[str, Any],
     settings: TrainingSettings,
     augment: Perturbation,
+    nearness: Nearness,
     *,
-    code: dict[str, Any] | None,
     seed: int,
     index: list[int] | None,
 ) -> dict[str, Any]:
     """All that determines the weights, as plain values: the recipe in the model file."""
     kind = "cell" if isinstance(augment, Cell) else "fpa"
+    code = masking_code(augment.masking)
     named = ["p", "grid"] if kind == "cell" else [item.name for item in fields(FPASettings)]
     if isinstance(augment, DropTokens):
         named = ["p", "p1_max"]
@@ -140,6 +164,7 @@ def _description(
         "targets": "model" if index is None else "labels",
         "optimizer": "adamw" if index is None else "sgd",
         "class_index": None if index == list(range(start.outputs)) else index,
+        **nearness.changed(),
         **({} if code is None else {"code": {"masking": code}}),
     }
     # As it will be read from the file, so that a description made again compares equal to it.

@@ -13,10 +13,11 @@ __version__ = "0.1.0"
 __all__ = [
     "FPA", "Audit", "Cell", "Curves", "DropTokens", "Engine", "Estimate", "Estimator", "FPASettings",
     "Fidelity", "InputError", "ModelCard", "Normalisation", "Plan", "Precision", "Protocol", "Recipe",
-    "Rectangle", "Result", "Results", "Score", "Settings", "TrainingSettings", "audit", "audit_result",
-    "estimate", "evaluate", "explain", "finetune", "get_estimators", "get_masking", "image_source",
-    "load_data", "load_model", "load_recipe", "load_result", "make_plan", "open_model", "paired_test",
-    "perturbation_curves", "read_results", "reliability", "run_study", "save_model", "suggested_fpa",
+    "Rectangle", "Result", "Results", "Score", "Settings", "TrainingSettings", "TwinDistance", "audit",
+    "audit_result", "estimate", "evaluate", "explain", "finetune", "get_estimators", "get_masking",
+    "image_source", "load_data", "load_model", "load_recipe", "load_result", "make_plan", "open_model",
+    "paired_test", "perturbation_curves", "read_results", "reliability", "run_study", "save_model",
+    "suggested_fpa", "twin_distance",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from fpa.training.augment import FPA, Cell, Rectangle
     from fpa.training.finetuning import finetune
     from fpa.training.tokens import DropTokens
+    from fpa.training.twins import TwinDistance, twin_distance
 
 _HOMES = {
     "auditing.auditor": "audit audit_result", "auditing.verdict": "Audit",
@@ -58,6 +60,7 @@ _HOMES = {
     "statistics": "paired_test reliability", "study.read": "read_results",
     "study.recipe": "Recipe load_recipe", "running": "estimate run_study",
     "training": "Cell DropTokens FPA FPASettings Rectangle TrainingSettings finetune suggested_fpa",
+    "training.twins": "TwinDistance twin_distance",
 }  # fmt: skip
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 _ROOMS = {module.name for module in iter_modules(__path__)} - {"__main__"}

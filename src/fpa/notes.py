@@ -98,6 +98,10 @@ class Kind(StrEnum):
     MORE_ESTIMATORS = "more estimators"
     MORE_IMAGES = "more images"
 
+    # how far fine-tuning has moved a model
+    TWIN_MOVED = "twin moved"
+    TWIN_FORGOT = "twin forgot"
+
     # what an earlier version of fpa stored in its own words
     EARLIER_WORDS = "earlier words"
 

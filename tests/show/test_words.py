@@ -97,6 +97,24 @@ WORDS = [
     ),
     (Kind.SINGLE_IMAGE, {}, "a single image is used: there is no interval"),
     (
+        Kind.TWIN_MOVED,
+        {"images": 200, "agreement": 0.87, "logits": 0.954, "maps": 0.7, "learned_from": False},
+        "compared with the original on 200 images without masks: same class for 87.0 %; correlation 0.95 of "
+        "logits and 0.70 of their maps",
+    ),
+    (
+        Kind.TWIN_MOVED,
+        {"images": 1, "agreement": 1.0, "logits": None, "maps": None, "learned_from": True},
+        "compared with the original on 1 image without masks, among those it learned from: same class for "
+        "100.0 %",
+    ),
+    (
+        Kind.TWIN_FORGOT,
+        {"images": 40, "agreement": 0.4},
+        "after fine-tuning the model classifies only 40.0 % of 40 images as before: it says little about the "
+        "original; more images, and more epochs, bring it closer",
+    ),
+    (
         Kind.SMALL_OUTPUTS,
         {"small": 10, "used": 200, "shift": 3.0, "interval": 1.5, "robust": 12.345},
         "10 of 200 images have an unmasked output under a tenth of the median; without them A moves by +3.00,"

@@ -11,9 +11,10 @@ from fpa.data.splits import ImageData
 from fpa.engine.devices import arithmetic_on, peak_memory, time_when_done
 from fpa.engine.estimate import LIMIT, Stage
 from fpa.training.batches import LoaderBatches
+from fpa.training.checks import check_jobs
 from fpa.training.run import Job, Run
 from fpa.training.steps import EagerSteps
-from fpa.training.trainer import Trainer, accuracy, check_jobs
+from fpa.training.trainer import Trainer, accuracy
 
 _WARM_UP = 2
 """Steps that are not timed: the first ones load kernels and take memory."""

@@ -17,7 +17,6 @@ What is chosen, and why:
 
 import copy
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,20 +25,23 @@ from torch import nn
 
 from fpa.calling import renamed
 from fpa.engine.engine import Engine
-from fpa.errors import counted
+from fpa.errors import counted, warn
 from fpa.files import is_main_process
 from fpa.given import note_calls_of
 from fpa.masking import MaskingLike
 from fpa.models.hubs import Opened
 from fpa.models.wrap import unwrapped
+from fpa.notes import Severity
 from fpa.progress import Display, shown
+from fpa.showing import clause
 from fpa.training.augment import FPA, Cell
 from fpa.training.run import Job, Trained
 from fpa.training.settings import FPASettings
 from fpa.training.tokens import DropTokens
 from fpa.training.trainer import train_jobs
 from fpa.training.tuning import Start, Targets, TuningChoices, prepare_tuning
-from fpa.training.tuning_images import ClassIndex
+from fpa.training.tuning_images import ClassIndex, Variation
+from fpa.training.twins import TwinDistance
 from fpa.values import checked
 
 
@@ -58,6 +60,10 @@ def finetune(
     targets: Targets = "auto",
     class_index: ClassIndex | None = None,
     normalisation: Any = None,
+    crop: bool = True,
+    flip: bool = True,
+    clean: float = 0.0,
+    way: float = 1.0,
     seed: int = 0,
     device: str | None = None,
     folder: Path | str | None = None,
@@ -94,10 +100,23 @@ def finetune(
     paper's settings for the image size, but for the model's own predictions p = 1, and p1_max grows to 0.5 at
     224 px. `Cell` in its place deletes single cells, for the score idsds.
 
+    Of photos, random parts are cut out and flipped. Images from a loader, a `Dataset` or tensors are moved by
+    up to an eighth of their side, and flipped. A data set held whole (`cifar10`, `digits`) says itself what
+    is done to it. `crop=False` and `flip=False` leave that out: for a loader that does so itself, and where
+    the mirror image means something else (digits, text, X-rays).
+
+    Two ways to stay nearer to the original: `clean` is the share of the loss that the images without masks
+    have, 0 by default (another pass through the model for each step); `way` is how much of the way from the
+    original weights to those that were learned the result goes, 1 by default.
+
     `folder` is where model.safetensors and training.csv are stored, for models that fpa can rebuild
     (`load_model`); a stopped run continues from there. A loader is then read again from the start of the
     epoch, and batches that were already trained on are skipped. `inplace=True` changes and returns the model
     itself. `progress=False` shows no progress.
+
+    At the end the model is compared with the original on up to 200 images without masks: see `twin_distance`.
+    One line says how far it has moved, `card.distance` keeps it, and a warning follows if it classifies fewer
+    than two thirds of them as before.
 
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 4))
     >>> images, labels = torch.randn(32, 3, 8, 8), torch.arange(32) % 4
@@ -114,6 +133,10 @@ def finetune(
         targets=targets,
         class_index=class_index,
         normalisation=normalisation,
+        crop=crop,
+        flip=flip,
+        clean=clean,
+        way=way,
         seed=seed,
         device=device,
         folder=folder,
@@ -137,7 +160,7 @@ def tune(
     tuning = prepare_tuning(model, data, choices)
     try:
         with shown(is_main_process() and progress) as display:
-            display.say(_announced(tuning.job))
+            display.say(_announced(tuning.job, tuning.images.variation))
             (trained,) = train_jobs(
                 [tuning.job],
                 tuning.learned_from(),
@@ -146,6 +169,7 @@ def tune(
                 workers=choices.workers,
                 overwrite=overwrite,
             )
+            _tell(trained.distance, display)
     finally:
         note_calls_of(tuning.code)
     network = model.model if isinstance(model, Engine | Opened) else model
@@ -155,10 +179,21 @@ def tune(
     return (network if inplace else result).eval()
 
 
-def _announced(job: Job) -> str:
-    """What is learned, and for how long."""
+def _tell(distance: TwinDistance | None, display: Display) -> None:
+    """Say how far the twin has moved; that it is too far is said to those who see no progress, too."""
+    for note in [] if distance is None else distance.notes:
+        if note.severity == Severity.WARNING:
+            warn(clause(note))
+        else:
+            display.say(clause(note))
+
+
+def _announced(job: Job, variation: Variation) -> str:
+    """What is learned, for how long, and what is done to the images beside the masks."""
     learned = "the labels" if job.teacher is None else "the model's own predictions"
-    return f"learning {learned}, {counted(job.settings.epochs, 'epoch')}"
+    done = [word for word, used in (("cropped", variation.crop), ("flipped", variation.flip)) if used]
+    images = f", images {' and '.join(done)} at random" if done else ""
+    return f"learning {learned}, {counted(job.settings.epochs, 'epoch')}{images}"
 
 
 def _fill(result: nn.Module, start: Start, job: Job, trained: Trained) -> None:
@@ -167,4 +202,4 @@ def _fill(result: nn.Module, start: Start, job: Job, trained: Trained) -> None:
     start.network.load_state_dict(trained.state())
     result.load_state_dict(start.tuned.state_dict())
     if job.card is not None:
-        result.card = replace(job.card, accuracy=trained.accuracy, recipe=job.description)  # type: ignore[assignment]
+        result.card = job.card_of(trained.accuracy, trained.distance)  # type: ignore[assignment]

@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -28,7 +29,8 @@ from fpa.training.perturbations import Perturbation, check_fits, perturbation_of
 from fpa.training.run import Job
 from fpa.training.settings import FPASettings, TrainingSettings, check_rate
 from fpa.training.tokens import DropTokens
-from fpa.training.tuning_images import ClassIndex, DataSetImages, LoaderImages, TuningImages
+from fpa.training.tuning_images import ClassIndex, DataSetImages, LoaderImages, TuningImages, Variation
+from fpa.training.twins import network_distance
 
 Targets = Literal["auto", "labels", "model"]
 
@@ -52,11 +54,36 @@ class TuningChoices:
     targets: Targets = "auto"
     class_index: ClassIndex | None = None
     normalisation: Any = None
+    crop: bool = True
+    flip: bool = True
+    clean: float = 0.0
+    way: float = 1.0
     seed: int = 0
     device: str | None = None
     folder: Path | str | None = None
     data_root: Path | str = "data"
     workers: int = 8
+
+
+@dataclass(frozen=True)
+class Nearness:
+    """What keeps a twin near its original, beside its teacher."""
+
+    clean: float = 0.0
+    """The share of the loss that the images without masks have."""
+    way: float = 1.0
+    """How much of the way from the weights of the original to those that were learned the twin goes."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.clean < 1:
+            raise InputError(f"clean must be a share in [0, 1): at 1 nothing is masked; got {self.clean}")
+        if not 0 < self.way <= 1:
+            raise InputError(f"way must be a share in (0, 1]: at 0 nothing changes; got {self.way}")
+
+    def changed(self) -> dict[str, float]:
+        """What is not the default: trainings that were begun before there was a choice go on."""
+        usual = asdict(Nearness())
+        return {name: value for name, value in asdict(self).items() if value != usual[name]}
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +118,8 @@ class Tuning:
             data,
             device=self.choices.device,
             workers=self.choices.workers,
-            further_tests=int(self.index is None),
+            # The teacher is asked before the training, and weights part of the way are tested after it.
+            further_tests=int(self.index is None) + int(self.job.way < 1),
             seconds=seconds,
         )
         return Estimate((stage,), device)
@@ -100,6 +128,7 @@ class Tuning:
 def prepare_tuning(model: nn.Module | Engine | Opened, data: Any, choices: TuningChoices) -> Tuning:
     """All that can be refused is refused here, and nothing is trained or written yet."""
     _check_choices(choices)
+    nearness = Nearness(choices.clean, choices.way)
     model = model.model if isinstance(model, Engine | Opened) else model
     original = unwrapped(model)
     if choices.folder is not None:
@@ -113,6 +142,7 @@ def prepare_tuning(model: nn.Module | Engine | Opened, data: Any, choices: Tunin
         device=chosen_device(choices.device),
         root=choices.data_root,
         workers=choices.workers,
+        variation=Variation(choices.crop, choices.flip),
     )
     start = _start_of(original, images.first)
     index = _learned_classes(choices.targets, choices.class_index, images, start)
@@ -121,7 +151,15 @@ def prepare_tuning(model: nn.Module | Engine | Opened, data: Any, choices: Tunin
     code = masking_code(augment.masking)
     check_fits(augment, start.network, images)
     job = _job(
-        start, images, settings, augment, code=code, seed=choices.seed, index=index, folder=choices.folder
+        start,
+        images,
+        settings,
+        augment,
+        nearness,
+        code=code,
+        seed=choices.seed,
+        index=index,
+        folder=choices.folder,
     )
     return Tuning(
         job=job,
@@ -162,6 +200,7 @@ def _opened(
     device: str,
     root: Path | str,
     workers: int,
+    variation: Variation,
 ) -> TuningImages:
     """The images, opened once, normalised as the model takes them."""
     card: ModelCard | None = getattr(original, "card", None)
@@ -174,9 +213,11 @@ def _opened(
         data = tuning_data(data, root, size=image_side_of(original) or USUAL_SIDE)
     if isinstance(data, ImageData):
         data = data if normalisation is None else replace(data, normalisation=normalisation)
-        return DataSetImages(data, batch_size, root=str(root), workers=workers)
+        return DataSetImages(data, batch_size, root=str(root), workers=workers, variation=variation)
     channels = input_channels(original)
-    return LoaderImages(data, batch_size, normalisation, channels, seed=seed, device=device)
+    return LoaderImages(
+        data, batch_size, normalisation, channels, seed=seed, device=device, variation=variation
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,6 +287,7 @@ def _job(
     images: TuningImages,
     settings: TrainingSettings,
     augment: Perturbation,
+    nearness: Nearness,
     *,
     code: dict[str, Any] | None,
     seed: int,
@@ -261,9 +303,16 @@ def _job(
         settings,
         seed,
         model=images.copies(start.network),
-        description=_description(start, images.origin, settings, augment, code=code, seed=seed, index=index),
+        description=_description(
+            start, images.origin, settings, augment, nearness, code=code, seed=seed, index=index
+        ),
         augment=augment,
         teacher=start.network if index is None else None,
+        clean=nearness.clean,
+        way=nearness.way,
+        compared=partial(
+            network_distance, start.network, images=images.some, learned_from=images.some_learned
+        ),
         folder=None if folder is None else Path(folder),
         card=None if start.card is None else replace(start.card, augmentation=kind, variant=""),
     )
@@ -274,6 +323,7 @@ def _description(
     origin: dict[str, Any],
     settings: TrainingSettings,
     augment: Perturbation,
+    nearness: Nearness,
     *,
     code: dict[str, Any] | None,
     seed: int,
@@ -297,6 +347,7 @@ def _description(
         "targets": "model" if index is None else "labels",
         "optimizer": "adamw" if index is None else "sgd",
         "class_index": None if index == list(range(start.outputs)) else index,
+        **nearness.changed(),
         **({} if code is None else {"code": {"masking": code}}),
     }
     # As it will be read from the file, so that a description made again compares equal to it.

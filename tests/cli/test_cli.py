@@ -281,7 +281,7 @@ def test_interrupted_it_says_how_to_continue(capsys, monkeypatch, tmp_path):
     again = "fpa: stopped; run the same command again to continue\n"
     monkeypatch.setattr("fpa.study.trainings.train", interrupt)
     assert run(capsys, "train", "tiny", "--output", tmp_path)[::2] == (130, again)
-    monkeypatch.setattr("fpa.auditing.auditor.audit_case", interrupt)
+    monkeypatch.setattr("fpa.auditing.auditor.measure_case", interrupt)
     command = ["audit", "shapes-none", "--device", "cpu", "--quiet", "--output", tmp_path]
     assert run(capsys, *command)[::2] == (130, again)
     kept = "fpa: stopped; run the same command again, without --overwrite, to continue\n"

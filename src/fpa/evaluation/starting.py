@@ -56,7 +56,9 @@ def started(start: Start, share: Share, stack: ExitStack) -> Started:
     there = share.decided(begin)
     if not present:
         present.append(stack.enter_context(at_work(folder, job=share.job.token, share=share.in_words)))
-    return Started(_agreed(start), there, present[0])
+    description = _agreed(start)
+    present[0].is_missed = share.job.size > 1
+    return Started(description, there, present[0])
 
 
 def _begun(start: Start, present: Presence) -> list[int]:

@@ -30,6 +30,8 @@ class Presence:
     """What the processes that were started together have in common; empty: nothing was."""
     known: bool = True
     """Whether others can be seen: on a file system without locks nobody can."""
+    is_missed: bool = False
+    """Whether others rely on this one: then its file stays if it ends before its work is done."""
 
     @property
     def others(self) -> list[str]:
@@ -102,7 +104,7 @@ def at_work(folder: Path, *, job: str = "", share: str = "") -> Iterator[Presenc
         yield present
     except BaseException as error:
         # Others of the job are told why: whoever waits for this one finds its file, and no lock on it.
-        if job and present.known:
+        if present.is_missed and present.known:
             ended = shortened(first_line(error) or type(error).__name__, 300)
             with suppress(OSError):
                 path.write_bytes(own_words({**said, "ended": ended}))

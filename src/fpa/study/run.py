@@ -85,6 +85,7 @@ def finished_study(
         manifest = Manifest(folder, recipe.seed, circumstances(device)) if share.finishes else None
         if share.is_part:
             _check_trained(recipe, folder)
+            Manifest(folder, recipe.seed, circumstances(device))  # of a study that was only trained so far
         else:
             _train(work, manifest)
     for name in recipe.trainings():

@@ -38,6 +38,13 @@ class Answer(NamedTuple):
         return [*self.best.values(), *([self.trust, f"Next: {self.next}"] if self.next else [])]
 
 
+SAME = ("data", "data_root", "weights", "mean", "std", "size", "class_index", "workers", "device")
+"""Options of an evaluation that name model and images: an audit takes them too."""
+
+ALONE = ("overwrite", "quiet", "quick", "debug")
+"""Options that have no value."""
+
+
 def answer(results: Results) -> list[str]:
     """The best explanation of every model, how far to trust that, and what to type next, a line each."""
     return parts(results).lines
@@ -115,11 +122,33 @@ def _next(results: Results) -> str:
     enough = lacking(description.plan) is None
     if not at_shell:
         return "fpa.audit_result(result)" if enough else "fpa.audit(model, data)"
-    if results.folder is None:
-        return "fpa audit MODEL"
-    if enough:
+    if enough and results.folder is not None:
         return f"fpa audit {shlex.quote(str(results.folder))}"
-    if results.recipe is None:
-        return "fpa audit MODEL"
+    if results.recipe is None or results.folder is None:
+        return audit_command(description.subject.command or "")
     variant = "fpa" if "fpa" in results.models else next(iter(results.models))
     return f"fpa audit {shlex.quote(str(results.folder / variant / 'model.safetensors'))}"
+
+
+def audit_command(command: str) -> str:
+    """How to audit the model that was evaluated by a command: with its own model, weights and images.
+
+    >>> audit_command("fpa evaluate resnet.pth --data 'folder:my photos' --points 3 --quiet --size=64")
+    "fpa audit resnet.pth --data 'folder:my photos' --size=64"
+    """
+    words = shlex.split(command)[2:]
+    kept: list[str] = []
+    model = "MODEL"
+    while words:
+        word = words.pop(0)
+        option = word.startswith("--")
+        name = word.removeprefix("--").partition("=")[0]
+        alone = "=" in word or name in ALONE or not words or words[0].startswith("--")
+        values = [word] if not option or alone else [word, words.pop(0)]
+        if not option:
+            model = word
+        elif name == "model":
+            model = values[-1].removeprefix("--model=")
+        elif name in SAME:
+            kept += values
+    return shlex.join(["fpa", "audit", model, *kept])

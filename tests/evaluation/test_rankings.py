@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 import fpa
-from fpa.evaluation.rankings import best, goodness, rank_correlations, tied, worse_than_best
+from fpa.evaluation.rankings import best, goodness, rank_correlations, ranked_maps, tied, worse_than_best
 from fpa.progress import as_text
 from fpa.show import figures, summary
 from fpa.show.names import estimator_names
@@ -166,6 +166,15 @@ def test_scores_agree_whichever_way_each_is_good(results):
     depth = [model.scores["depth"][name].mean for name in explanations]
     assert matrix[0, 1] == pytest.approx(stats.spearmanr(area, depth).statistic)
     assert model.score_correlations().loc["depth", "shallow"] == -1
+
+
+def test_correlations_say_over_how_many_explanations_they_are(results):
+    lacking = without(results, "depth", [*results.first.signed][3:]).first
+    counts = ranked_maps(lacking)
+    names, _ = rank_correlations(lacking)
+    depth = names.index("depth")
+    every = len(lacking.signed)
+    assert [counts[0, 0], counts[0, depth], counts[depth, 0], counts[depth, depth]] == [every, 3, 3, 3]
 
 
 def without(results, score, names, images=()):

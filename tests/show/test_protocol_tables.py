@@ -104,7 +104,8 @@ def test_a_terminal_of_80_columns_shows_one_table(result, alone, capsys):
 def test_markdown_latex_and_report_show_it(result, alone, tmp_path):
     page = unescape(result.report(tmp_path / "report.html").read_text(encoding="utf-8"))
     section = page[page.index('id="by-protocol"') :]
-    text = " ".join(re.sub(r"<[^>]+>", " ", section[: section.index("</table>")]).split())
+    end = section.index("</p>", section.index("</table>"))  # the sentence stands beside the table
+    text = " ".join(re.sub(r"<[^>]+>", " ", section[:end]).split())
     for cell in cells(alone):
         assert cell.replace("-", "−") in text
         assert cell in markdown(result.results)

@@ -407,6 +407,23 @@ class TestTable:
         best = [re.search(r'"row">(.*?)</th>', row)[1] for row in rows if 'class="best"' in row]
         assert best == ["IG<sub>sum</sub>"]
 
+    def test_a_correlation_of_few_maps_is_grey_with_their_number(self, tmp_path):
+        def cells(results):
+            html = html_of(results, tmp_path)
+            table = re.search(r'<table class="agreement">.*?<tbody>(.*?)</tbody>', html, re.S)[1]
+            return re.findall(r"<td(.*?)>(.*?)</td>", table)
+
+        scored = with_score(with_score(made_up_evaluation(), "depth"), "width")
+        assert all("color-mix" in style for style, _ in cells(scored))
+        values = scored.first.evaluation.values["width"]
+        few = dict.fromkeys(["ig_sum", "vg_abs", "sg_abs"])
+        three = {key: each if key in few else each * np.nan for key, each in values.items()}
+        evaluation = scored.first.evaluation
+        evaluation = replace(evaluation, values=evaluation.values | {"width": three})
+        grey = cells(changed(scored, "net", evaluation=evaluation))
+        of_three = [text for style, text in grey if "color-mix" not in style]
+        assert of_three == ["n&nbsp;=&nbsp;3"] * 5  # with A, with depth, each twice, and with itself
+
     def test_lists_the_pairs_that_the_cards_count(self, study, page):
         html = page.read_text(encoding="utf-8")
         listed = re.search(r'id="pairs">(.*?)</details>', html, re.S)[1]

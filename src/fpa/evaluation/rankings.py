@@ -5,6 +5,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fpa.errors import InputError, one_of
 from fpa.scores.fidelity import Fidelity
@@ -171,17 +172,37 @@ def rank_correlations(result: "Result") -> tuple[list[str], Floats]:
     """The scores, and Spearman's correlation [S, S] of the orders in which they put the explanations.
 
     1 where two scores put them in the same order, best to worst, whichever way each score is good; each order
-    is over the images that all explanations have in common. A pair is over the explanations that have both;
-    NaN where these are fewer than three, or all tie.
+    is over the images that all explanations have in common. A pair is over the explanations that have both
+    (`ranked_maps` counts them); NaN where these are fewer than three, or all tie.
     """
-    names = ["A", *(name for name in result.evaluation.values if name != "A")]
-    means = [goodness(result, name) for name in names]
+    names = _score_names(result)
     matrix = np.full((len(names), len(names)), np.nan)
-    for row, first in enumerate(means):
-        for column, second in enumerate(means):
-            both = [name for name in first if name in second and name in result.signed]
-            if len(both) > 2:
-                ours = [first[name] for name in both]
-                theirs = [second[name] for name in both]
-                matrix[row, column] = spearman(ours, theirs)
+    for (row, column), both in _ranked(result).items():
+        if len(both) > 2:
+            matrix[row, column] = spearman(*np.transpose(both))
     return names, matrix
+
+
+def ranked_maps(result: "Result") -> NDArray[np.int64]:
+    """How many explanations each of these correlations is over, [S, S]."""
+    side = len(_score_names(result))
+    counts = np.zeros((side, side), dtype=np.int64)
+    for place, both in _ranked(result).items():
+        counts[place] = len(both)
+    return counts
+
+
+def _score_names(result: "Result") -> list[str]:
+    return ["A", *(name for name in result.evaluation.values if name != "A")]
+
+
+def _ranked(result: "Result") -> dict[tuple[int, int], list[tuple[float, float]]]:
+    """By the places of two scores: both means of the explanations that have both."""
+    means = [goodness(result, name) for name in _score_names(result)]
+    return {
+        (row, column): [
+            (first[name], second[name]) for name in first if name in second and name in result.signed
+        ]
+        for row, first in enumerate(means)
+        for column, second in enumerate(means)
+    }

@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from fpa.evaluation.result import Result, Results
-from fpa.evaluation.truths import SIDES, TruthErrors, error_change, truth_errors
+from fpa.evaluation.truths import SIDES, Error, TruthErrors, error_change, truth_errors
 from fpa.notes import Kind, Note, Severity
 from fpa.show import protocols, summary, words
 from fpa.show.cells import Column, Sheet
@@ -27,27 +27,65 @@ def found_errors(results: Results) -> dict[str, TruthErrors]:
     return known if len(known) == len(found) else {}
 
 
+class ErrorRow(NamedTuple):
+    """A line of the table of a page: one number a cell, its interval on demand."""
+
+    name: str
+    main: bool
+    """Whether it is an error by A, which the other lines are about."""
+    cells: list[tuple[str, str]]
+    """By model: the number, and half of its interval, empty where it has none."""
+
+
 def sheets(results: Results) -> list[Sheet]:
     """The table: a row for each protocol and side, a column for each model; none where no truth is known."""
+    columns = []
+    for name, facts in _measured(results).items():
+        shown = {row: points(*each) if isinstance(each, Error) else each for row, each in facts.items()}
+        columns.append(Column(model_name(name), {}, shown, name))
+    return [Sheet(HEADING, columns, "removed, judged by")] if columns else []
+
+
+def rows(results: Results) -> list[ErrorRow]:
+    """The same for a page, line by line."""
+    by_model = [*_measured(results).values()]
+    main = {_row(protocol, "A") for protocol in results.first.by_protocol}
+    return [
+        ErrorRow(row, row in main, [_apart(facts.get(row, "–")) for facts in by_model])
+        for row in (by_model[0] if by_model else ())
+    ]
+
+
+def _apart(found: Error | str) -> tuple[str, str]:
+    if not isinstance(found, Error):
+        return found, ""
+    half = "" if math.isnan(found.interval) else f"{100 * found.interval:.1f}"
+    return points(found.value, math.nan), half
+
+
+def _row(protocol: str, side: str) -> str:
+    return f"{protocol}, {_SIDES[side]}"
+
+
+def _measured(results: Results) -> dict[str, dict[str, Error | str]]:
+    """By model and row: an error, or a count as it is shown; empty where no truth is known."""
     found = found_errors(results)
-    if not found:
-        return []
     counts = {name: _counts(each) for name, each in found.items()}
     # What happened to no model needs no row.
-    shown = [row for row in next(iter(counts.values())) if any(each[row] for each in counts.values())]
-    columns = []
+    counted = [row for row in next(iter(counts.values()), ()) if any(each[row] for each in counts.values())]
+    measured = {}
     for name, each in found.items():
-        facts = dict[str, str]()
+        facts = dict[str, Error | str]()
         for protocol, sides in each.errors.items():
-            facts |= {f"{protocol}, {_SIDES[side]}": points(*sides[side]) for side in SIDES}
+            facts |= {_row(protocol, side): sides[side] for side in SIDES}
             if by_cues := truth_errors(results.models[name], BY_CUES):
-                facts[f"{protocol}, A, truth of cues alone"] = points(*by_cues.errors[protocol]["A"])
+                facts[f"{protocol}, A, truth of cues alone"] = by_cues.errors[protocol]["A"]
             opposite = results.models[name].by_protocol[protocol].reliability.counts("signed-unsigned")
             if opposite.pairs:
                 facts[f"{protocol}, {protocols.COUNTED}"] = summary.of_pairs(opposite)
-        facts |= {row: f"{counts[name][row]:,}" for row in shown}
-        columns.append(Column(model_name(name), {}, facts, name))
-    return [Sheet(HEADING, columns, "removed, judged by")]
+        facts |= {row: f"{counts[name][row]:,}" for row in counted}
+        measured[name] = facts
+    return measured
 
 
 def _counts(found: TruthErrors) -> dict[str, int]:

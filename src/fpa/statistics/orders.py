@@ -16,6 +16,9 @@ from fpa.statistics.skewness import inwards, shift_of_limits
 ALPHA = 0.05
 """The level of all tests of a family together."""
 
+FEWEST_RANKED = 5
+"""Fewer ranks show nothing: of four, chance alone gives the same order or its reverse in 2 of 4! cases."""
+
 
 class Orders(NamedTuple):
     """Of every pair of estimators: the differences of the mean areas, first minus second, and how sure."""

@@ -14,13 +14,14 @@ from numpy.typing import ArrayLike
 
 from fpa.errors import InputError, one_of
 from fpa.evaluation.examples import Examples
-from fpa.evaluation.rankings import best, mean_curve, rank_correlations
+from fpa.evaluation.rankings import best, mean_curve, rank_correlations, ranked_maps
 from fpa.evaluation.result import Result, Results
 from fpa.show import summary
 from fpa.show.figures import style
 from fpa.show.figures.images import fpa_examples, of_model, sign_fluctuation
 from fpa.show.figures.ranks import rank_slopes
 from fpa.show.names import estimator_looks, model_looks, model_name
+from fpa.statistics.orders import FEWEST_RANKED
 
 LABELS = ("Pixels masked", "Normalised logit")
 
@@ -211,7 +212,8 @@ def fidelity_dots(results: Results) -> Figure:
 def score_agreement(results: Results) -> Figure:
     """How far the scores agree: a panel per model, the rank correlation of every two scores in its cells.
 
-    It is that of the orders in which the scores put the explanations, best to worst; grey: there is none.
+    It is that of the orders in which the scores put the explanations, best to worst. Grey: there is none, or
+    it is over so few explanations, whose number stands there, that any order may be chance.
     """
     matrices = {name: rank_correlations(model) for name, model in results.models.items()}
     count = max(len(names) for names, _ in matrices.values())
@@ -221,9 +223,14 @@ def score_agreement(results: Results) -> Figure:
     axes = figure.subplots(1, len(matrices), squeeze=False)[0]
     for axis, (model, (names, matrix)) in zip(axes, matrices.items(), strict=True):
         axis.set_facecolor(style.PALE)
-        drawn = axis.imshow(matrix, cmap=style.SIGNS, vmin=-1, vmax=1)
+        counts = ranked_maps(results.models[model])
+        enough = np.where(counts < FEWEST_RANKED, np.nan, matrix)
+        drawn = axis.imshow(enough, cmap=style.SIGNS, vmin=-1, vmax=1)
         for (row, column), value in np.ndenumerate(matrix):
-            if np.isfinite(value):
+            if np.isfinite(value) and counts[row, column] < FEWEST_RANKED:
+                few = f"n={counts[row, column]}"
+                axis.text(column, row, few, ha="center", va="center", size=6, color=style.GREY)
+            elif np.isfinite(value):
                 # Dark ink cannot be read on the ends of the colour map.
                 ink = "white" if abs(value) > 0.7 else style.INK
                 axis.text(column, row, f"{value:.1f}", ha="center", va="center", size=6, color=ink)

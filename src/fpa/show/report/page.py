@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fpa.evaluation.leading import leading
-from fpa.evaluation.rankings import best, rank_correlations, worse_than_best
+from fpa.evaluation.rankings import best, rank_correlations, ranked_maps, worse_than_best
 from fpa.evaluation.result import Result, Results
 from fpa.notes import Kind, Note
 from fpa.progress import duration
@@ -21,7 +21,7 @@ from fpa.show.report.scenes import scenes
 from fpa.show.report.verdict import meaning, verdict
 from fpa.show.tables import column_of
 from fpa.statistics.contradictions import KINDS
-from fpa.statistics.orders import ALPHA
+from fpa.statistics.orders import ALPHA, FEWEST_RANKED
 from fpa.study.folder import SHOWN
 
 _MADE_WITH = ("versions", "device", "precision", "threads", "seeds")
@@ -59,6 +59,7 @@ def write_report(results: Results, path: str | Path, command: str | None = None)
         scores=scores,
         leading={key: [best(model, key) for model in models.values()] for key in scores},
         surer={key: _surer(results, key) for key in scores},
+        fewest_maps=FEWEST_RANKED,
         agreement={name: _agreement(model) for name, model in models.items()} if len(scores) > 1 else {},
         areas={name: column_of(results, name).cells for name in models},
         scope={name: scope.of_model(results, name, scope.BY_PAIR) for name in models},
@@ -74,7 +75,8 @@ def write_report(results: Results, path: str | Path, command: str | None = None)
         by_protocol=protocols.sheets(results),
         consistent=protocols.sentences(results),
         right=truths.outcome(results),
-        errors=truths.sheets(results),
+        errors=truths.rows(results),
+        errors_title=truths.HEADING,
         error_notes=[*truths.doubts(results), *truths.explained(results)],
         scenes=scenes(results),
         model_looks=model_looks(models),
@@ -166,9 +168,12 @@ def _surer(results: Results, score: str) -> list[str]:
     return [*lines, "(Paired tests over images, Holm-corrected over all pairs, level 0.05.)"] if lines else []
 
 
-def _agreement(model: Result) -> tuple[list[str], list[list[float | None]]]:
+def _agreement(model: Result) -> tuple[list[str], list[list[tuple[float | None, int]]]]:
+    """The scores, and by row and column their correlation with the number of maps that it is over."""
     names, matrix = rank_correlations(model)
-    return names, [numbers(row) for row in matrix]
+    counts = ranked_maps(model).tolist()
+    rows = [list(zip(numbers(row), of, strict=True)) for row, of in zip(matrix, counts, strict=True)]
+    return names, rows
 
 
 def _curves(results: Results) -> dict[str, str]:

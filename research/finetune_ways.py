@@ -48,14 +48,13 @@ from torch.nn import functional
 import fpa
 from finetune_imagenet import network, photos
 from finetuning import margin
-from fpa.data.crops import RandomCrop, resized_crops
+from fpa.data.crops import RandomCrop, crop_and_flip, resized_crops
 from fpa.data.normalisation import Normalisation
 from fpa.data.sets import load_data
 from fpa.data.splits import ImageData, first_images
 from fpa.engine.devices import chosen_device
 from fpa.explanation import Settings
 from fpa.training.augment import _grow_squares
-from fpa.training.batches import crop_and_flip
 
 
 class Masks:

@@ -57,7 +57,7 @@ def test_a_keyword_that_resembles_none_is_answered_with_all():
 def test_old_keywords_work_and_say_once_what_they_are_called_now(tmp_path):
     model = fpa.load_model("shapes-none")
     images = torch.randn(8, 3, 32, 32)
-    how = {"epochs": 1, "batch_size": 8, "device": "cpu"}
+    how = {"epochs": 1, "batch_size": 8, "learning_rate": 1e-6, "device": "cpu"}
     with pytest.warns(DeprecationWarning, match="is now") as said:
         fpa.finetune(model, (images, LABELS), output=tmp_path / "old", display=Display(quiet=True), **how)
     assert [str(each.message) for each in said] == [
@@ -79,7 +79,7 @@ def test_progress_is_shown_or_not_by_the_same_word(capsys):
     fpa.finetune(NET, (IMAGES, LABELS), epochs=1, batch_size=8, progress=False)
     assert capsys.readouterr().err == ""
     fpa.finetune(NET, (IMAGES, LABELS), epochs=1, batch_size=8)
-    assert "learning the model's own predictions, 1 epoch\n" in capsys.readouterr().err
+    assert "learning the model's own predictions, 1 epoch" in capsys.readouterr().err
 
 
 def test_masking_of_a_fine_tuning_is_that_of_its_perturbation():

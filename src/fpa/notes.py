@@ -44,6 +44,8 @@ class Kind(StrEnum):
     SMALL_OUTPUTS = "small outputs"
     INCOMPLETE = "incomplete"
     PASSES = "passes"
+    LONG_WORK = "long work"
+    QUICK_LOOK = "quick look"
     PASSES_OF_SCORES = "passes of scores"
     TAKEN_FOR_UNSIGNED = "taken for unsigned"
     SCORE_LEFT_OUT = "score left out"
@@ -95,6 +97,10 @@ class Kind(StrEnum):
     ENOUGH_IMAGES = "enough images"
     MORE_ESTIMATORS = "more estimators"
     MORE_IMAGES = "more images"
+
+    # how far fine-tuning has moved a model
+    TWIN_MOVED = "twin moved"
+    TWIN_FORGOT = "twin forgot"
 
     # what an earlier version of fpa stored in its own words
     EARLIER_WORDS = "earlier words"

@@ -97,6 +97,24 @@ WORDS = [
     ),
     (Kind.SINGLE_IMAGE, {}, "a single image is used: there is no interval"),
     (
+        Kind.TWIN_MOVED,
+        {"images": 200, "agreement": 0.87, "logits": 0.954, "maps": 0.7, "learned_from": False},
+        "compared with the original on 200 images without masks: same class for 87.0 %; correlation 0.95 of "
+        "logits and 0.70 of their maps",
+    ),
+    (
+        Kind.TWIN_MOVED,
+        {"images": 1, "agreement": 1.0, "logits": None, "maps": None, "learned_from": True},
+        "compared with the original on 1 image without masks, among those it learned from: same class for "
+        "100.0 %",
+    ),
+    (
+        Kind.TWIN_FORGOT,
+        {"images": 40, "agreement": 0.4},
+        "after fine-tuning the model classifies only 40.0 % of 40 images as before: it says little about the "
+        "original; more images, and more epochs, bring it closer",
+    ),
+    (
         Kind.SMALL_OUTPUTS,
         {"small": 10, "used": 200, "shift": 3.0, "interval": 1.5, "robust": 12.345},
         "10 of 200 images have an unmasked output under a tenth of the median; without them A moves by +3.00,"
@@ -113,6 +131,24 @@ WORDS = [
         Kind.PASSES,
         {"gradients": 1, "forwards": 24, "images": None},
         "1 gradient and 24 forward passes for each image",
+    ),
+    (
+        Kind.LONG_WORK,
+        {"seconds": 7260.4, "longer": False, "offers_quick": True},
+        "about 2 h 1 min on this machine; for a first look at 100 images, with fewer steps and points, stop "
+        "it (Ctrl-C) and add --quick, in Python quick=True",
+    ),
+    (
+        Kind.LONG_WORK,
+        {"seconds": 90.0, "longer": True, "offers_quick": False},
+        "more than 1 min 30 s on this machine",
+    ),
+    (
+        Kind.QUICK_LOOK,
+        {"images": 100, "gradients": 34, "points": 11, "protocols": 1},
+        "a quick look at 100 images, with 34 gradients for each, 11 points and one protocol: it cannot "
+        "decide small differences between explanations, nor whether their order holds under other "
+        "maskings and protocols",
     ),
     (
         Kind.PASSES_OF_SCORES,
@@ -512,8 +548,8 @@ def test_the_verdict_of_a_study_in_words():
     assert verdict(study) == (
         "Of the 18 pairs of a signed and an unsigned estimator, MIF and LIF rank 17 in opposite order "
         "without augmentation (95 % interval 16 to 18) and 10 with FPA (9 to 12). FPA makes the evaluation "
-        "contradict itself less often here, though most pairs are still in opposite order (accuracy "
-        "95.0 % without augmentation, 95.0 % with FPA)."
+        "contradict itself less often here, though most pairs are still in opposite order. Accuracy: "
+        "95.0 % without augmentation, 95.0 % with FPA."
     )
 
 

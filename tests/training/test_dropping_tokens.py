@@ -80,9 +80,8 @@ def test_fine_tuning_equals_a_loop_over_the_same_draws():
     images = some_images(12)
     batches = DataLoader(TensorDataset(images, labels(12)), batch_size=4)
     augment = DropTokens(p=1.0, p1_max=0.5)
-    tuned = fpa.finetune(
-        net, batches, epochs=1, learning_rate=0.05, fpa=augment, targets="labels", device="cpu", seed=7
-    )
+    how = {"epochs": 1, "learning_rate": 0.05, "targets": "labels", "crop": False, "flip": False}
+    tuned = fpa.finetune(net, batches, fpa=augment, device="cpu", seed=7, **how)
     ours = timm_vit()
     ours.train()
     settings = TrainingSettings(epochs=1, learning_rate=0.05, schedule="warm-cosine")

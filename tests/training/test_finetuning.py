@@ -169,10 +169,23 @@ def normed():
     return torch.nn.Sequential(norm, *linear()).eval()
 
 
+def moved_and_flipped(images, draws):
+    """Images of 8 x 8 pixels, cut out of themselves with a mirrored border, half of them flipped."""
+    down, right = torch.randint(0, 3, (2, len(images)), generator=draws).tolist()
+    flipped = (torch.rand(len(images), generator=draws) < 0.5).tolist()
+    wide = functional.pad(images, (1, 1, 1, 1), mode="reflect")
+    cut = [each[:, top : top + 8, left : left + 8] for each, top, left in zip(wide, down, right, strict=True)]
+    return torch.stack([each.flip(2) if turn else each for each, turn in zip(cut, flipped, strict=True)])
+
+
+@pytest.mark.parametrize(
+    ("varied", "clean", "way"), [(True, 0.0, 1.0), (False, 0.0, 1.0), (True, 0.25, 1.0), (False, 0.25, 0.6)]
+)
 @pytest.mark.parametrize("targets", ["labels", "model"])
-def test_equals_a_plain_loop(targets, loader):
+def test_equals_a_plain_loop(targets, varied, clean, way, loader):
     """The optimiser, the schedule and the perturbation written down once more with PyTorch's own parts."""
-    tuned = finetune(normed(), loader, epochs=2, learning_rate=0.1, targets=targets, seed=5, device="cpu")
+    how = {"epochs": 2, "learning_rate": 0.1, "seed": 5, "device": "cpu", "crop": varied, "flip": varied}
+    tuned = finetune(normed(), loader, targets=targets, clean=clean, way=way, **how)
     model, teacher, own = normed(), normed(), targets == "model"
     if own:
         optimizer = torch.optim.AdamW(model.parameters(), 0.1, eps=1e-6, weight_decay=0)
@@ -188,13 +201,20 @@ def test_equals_a_plain_loop(targets, loader):
         draws = torch.Generator().manual_seed(derive(5, Stream.AUGMENT, epoch))
         for images, labels in loader:
             optimizer.param_groups[0]["lr"] = float(rates.pop(0))
+            images = moved_and_flipped(images, draws) if varied else images
             mask = augment.mask(images, draws)
             optimizer.zero_grad()
             wanted = teacher(images).softmax(1).detach() if own else labels
-            functional.cross_entropy(model(images * ~mask[:, None]), wanted).backward()
+            loss = (1 - clean) * functional.cross_entropy(model(images * ~mask[:, None]), wanted)
+            if clean:
+                loss = loss + clean * functional.cross_entropy(model(images), wanted)
+            loss.backward()
             optimizer.step()
     for key, value in tuned.state_dict().items():
-        torch.testing.assert_close(value, model.state_dict()[key])
+        learned = model.state_dict()[key]
+        if value.is_floating_point():
+            learned = way * learned + (1 - way) * teacher.state_dict()[key]
+        torch.testing.assert_close(value, learned)
     assert own is torch.equal(tuned[0].running_mean, teacher[0].running_mean)
 
 
@@ -221,7 +241,7 @@ def test_settings_follow_the_image_size_unless_given(few, tmp_path):
 def test_stopped_and_continued_it_ends_with_the_same_weights(targets, few, tmp_path, monkeypatch):
     model = load_model("shapes-none")
     monkeypatch.setattr(
-        "fpa.training.finetuning.TrainingSettings", partial(TrainingSettings, checkpoint_seconds=0.0)
+        "fpa.training.tuning.TrainingSettings", partial(TrainingSettings, checkpoint_seconds=0.0)
     )
     run = partial(finetune, model, few, epochs=2, batch_size=16, targets=targets, device="cpu")
     whole = run()
@@ -271,7 +291,7 @@ class TestLoaderWithOutput:
     @pytest.fixture
     def run(self, few, monkeypatch):
         monkeypatch.setattr(
-            "fpa.training.finetuning.TrainingSettings", partial(TrainingSettings, checkpoint_seconds=0.0)
+            "fpa.training.tuning.TrainingSettings", partial(TrainingSettings, checkpoint_seconds=0.0)
         )
         images = few.normalisation(few.train.images[:90])
         data = TensorDataset(images, few.train.labels[:90])
@@ -344,7 +364,8 @@ def test_a_folder_in_use_is_refused_and_left_alone(few, tmp_path):
 
 class TestTargets:
     def test_a_model_that_sees_no_masks_learns_nothing_from_itself(self, loader):
-        model, run = linear(), partial(finetune, epochs=10, targets="model", device="cpu")
+        model = linear()
+        run = partial(finetune, epochs=10, targets="model", crop=False, flip=False, device="cpu")
         still = run(model, loader, fpa={"p": 0.0, "s_max": 1})
         for key, value in still.state_dict().items():
             torch.testing.assert_close(value, model.state_dict()[key], rtol=0, atol=1e-3)
@@ -874,7 +895,7 @@ def test_folders_named_by_numbers_are_not_learned_in_an_order_that_is_a_guess(tm
     assert "the 12 classes of the data (0, 1, 10, ...) are not the 12 of the model" in capsys.readouterr().err
     assert main([*command, "--audit_images", "0"]) == 0
     told = capsys.readouterr()
-    assert "learning the model's own predictions, 1 epoch\n" in told.err
+    assert "learning the model's own predictions, 1 epoch, images cropped and flipped at random\n" in told.err
     assert "agreement with the original" in told.out
 
 

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from torch.nn import functional
 
 from fpa import InputError, load_model
+from fpa.data.crops import crop_and_flip
 from fpa.data.sets import load_data
 from fpa.data.splits import ArraySplit
 from fpa.models.architectures import build_model
@@ -23,7 +24,7 @@ from fpa.models.saved import read_card
 from fpa.seeds import Stream, derive
 from fpa.study.recipe import Variant, load_recipe
 from fpa.study.trainings import load_recipe_data, make_augment, train
-from fpa.training.batches import ArrayBatches, crop_and_flip, training_batches
+from fpa.training.batches import ArrayBatches, training_batches
 from fpa.training.run import TrainingError
 from fpa.training.settings import TrainingSettings
 from fpa.training.trainer import Trainer, accuracy, train_jobs

@@ -32,6 +32,7 @@ from fpa.evaluation.evaluator import CarriedOut, carry_out, uncertain_labels
 from fpa.evaluation.keywords import with_options
 from fpa.evaluation.options import AuditOptions, PlanOptions
 from fpa.evaluation.plan import Plan, followed, plan_of, settings_of
+from fpa.evaluation.quick import quickened
 from fpa.evaluation.recommended import recommendation
 from fpa.evaluation.result import Result
 from fpa.evaluation.shards import load_result
@@ -71,7 +72,7 @@ def audit(model: nn.Module | Engine | Opened, data: Any, options: AuditOptions) 
     ('cannot tell', 4, 'Too few images: 8 could be used, at least 100 are needed.')
 
     """
-    network, options = opened(model, options)
+    network, options = opened(model, quickened(options))
     classes = model.classes if isinstance(model, Opened) else None
     case = prepare_audit(network, data, audit_plan(options), options, classes=classes)
     for note in uncertain_labels(case):

@@ -15,9 +15,10 @@ import fpa
 from fpa.auditing.rule import EXIT_CODES, FEWEST_IMAGES, Verdict
 from fpa.cli.folders import chosen_share, claimed, evaluation_of, part_made, remove_shown
 from fpa.cli.naming import default_output, told_apart
-from fpa.cli.options import ModelOptions, RunOptions
+from fpa.cli.options import ModelOptions, RunOptions, show_estimate
 from fpa.errors import InputError, counted, percent
 from fpa.evaluation.options import AuditOptions
+from fpa.evaluation.quick import quickened
 from fpa.files import folder_lock
 from fpa.notes import Kind, Note, Severity
 
@@ -42,6 +43,7 @@ def audit(model: str, *, images: ModelOptions, how: AuditOptions, run: RunOption
     """
     from fpa.auditing.auditor import audit_plan, conclude_case, measure_case, prepare_audit
     from fpa.engine.devices import chosen_device
+    from fpa.evaluation.estimate import estimate_case
     from fpa.evaluation.shards import DESCRIPTION
 
     held = {DESCRIPTION: "an evaluation", "recipe.yaml": "a study"}
@@ -54,7 +56,9 @@ def audit(model: str, *, images: ModelOptions, how: AuditOptions, run: RunOption
         judge = _audit_folder if file == DESCRIPTION else _audit_study
         return judge(Path(model), run, command)
     subject = images.open(model)
-    parts = (subject.name, subject.elsewhere, told_apart(how), how.count)
+    asked = how
+    how = quickened(how)
+    parts = (subject.name, subject.elsewhere, told_apart(asked), "quick" if asked.quick else "", how.count)
     output = run.output or default_output("audit", *parts)
     options = replace(
         how,
@@ -70,6 +74,8 @@ def audit(model: str, *, images: ModelOptions, how: AuditOptions, run: RunOption
     share = chosen_share(how, run)
     data = images.evaluation_data(subject, how.count)
     case = prepare_audit(subject.model, data, plan, options, classes=subject.classes, workers=images.workers)
+    if run.estimate:
+        return show_estimate(estimate_case(case, None if run.overwrite else output, name="audit"))
     with claimed(output, run, [case.label_note], share) as display:
         for line in _hints(case):
             display.say(line)

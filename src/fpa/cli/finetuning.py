@@ -1,7 +1,7 @@
 """The command `fpa finetune`."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,7 +12,7 @@ from fpa.auditing.rule import FEWEST_IMAGES
 from fpa.cli.auditing import side_by_side, write
 from fpa.cli.folders import claimed
 from fpa.cli.naming import default_output
-from fpa.cli.options import ModelOptions, NamedModel, RunOptions
+from fpa.cli.options import ModelOptions, NamedModel, RunOptions, show_estimate
 from fpa.errors import InputError, at_least, counted, percent
 from fpa.evaluation.options import AuditOptions
 from fpa.files import folder_lock, is_main_process
@@ -22,6 +22,45 @@ if TYPE_CHECKING:
     from torch import nn
 
     from fpa.data.splits import ImageData
+    from fpa.training.tuning import TuningChoices
+
+
+@dataclass(kw_only=True)
+class PerturbationOptions:
+    """What images lose in training.
+
+    Attributes:
+        masking: What removing a pixel means, as in fpa evaluate; drop: a vision transformer is not given a
+            share of its tokens, the same in all images of a batch.
+        augmentation: fpa, or cell: half of the images lose one cell of a grid of 4 x 4, for the score idsds.
+        p: Share of the batches that are perturbed; default: the paper's value for the image size, or 1 for
+            the model's own predictions. With cell: share of the images; default: 0.5.
+        p1_max: Largest share of the pixels selected; default for labels: the paper's value for the image
+            size; for the model's own predictions: 0.25 up to 32 px, rising to 0.5 at 224 px and above. With
+            --masking drop: largest share of the tokens left out; default: 7/8.
+        p2: Share of the selected pixels that start a square; default: the paper's value for the image size.
+        s_max: Largest side of a square; default: the paper's value for the image size.
+
+    """
+
+    masking: dict[str, Any] | str = "constant"
+    augmentation: Literal["fpa", "cell"] = "fpa"
+    p: float | None = None
+    p1_max: float | None = None
+    p2: float | None = None
+    s_max: int | None = None
+
+    def made(self, normalisation: "fpa.Normalisation") -> "fpa.Cell | dict[str, Any]":
+        """The cells of `fpa.Cell`, or what differs from the default of FPA."""
+        chosen = {"p": self.p, "p1_max": self.p1_max, "p2": self.p2, "s_max": self.s_max}
+        given = {name: value for name, value in chosen.items() if value is not None}
+        removal = fpa.get_masking(self.masking, normalisation.mean, normalisation.std)
+        if self.augmentation == "fpa":
+            return {**given, "masking": removal}
+        others = sorted(set(given) - {"p"})
+        if others:
+            raise InputError(f"--{others[0]} is a setting of fpa, not of --augmentation cell")
+        return fpa.Cell(given["p"], masking=removal) if "p" in given else fpa.Cell(masking=removal)
 
 
 def finetune(
@@ -32,12 +71,11 @@ def finetune(
     learning_rate: float | None = None,
     batch_size: int = 64,
     targets: Literal["auto", "labels", "model"] = "auto",
-    masking: dict[str, Any] | str = "constant",
-    augmentation: Literal["fpa", "cell"] = "fpa",
-    p: float | None = None,
-    p1_max: float | None = None,
-    p2: float | None = None,
-    s_max: int | None = None,
+    lost: PerturbationOptions,
+    no_crop: bool = False,
+    no_flip: bool = False,
+    clean: float = 0.0,
+    way: float = 1.0,
     audit_images: int = 500,
     seed: int = 0,
     run: RunOptions,
@@ -56,77 +94,67 @@ def finetune(
         batch_size: Images per step.
         targets: What the model learns: model (its own predictions on unmasked images), labels, or auto:
             labels if --class_index is given, otherwise model.
-        masking: What removing a pixel means, as in fpa evaluate; drop: a vision transformer is not given a
-            share of its tokens, the same in all images of a batch.
-        augmentation: fpa, or cell: half of the images lose one cell of a grid of 4 x 4, for the score idsds.
-        p: Share of the batches that are perturbed; default: the paper's value for the image size, or 1 for
-            the model's own predictions. With cell: share of the images; default: 0.5.
-        p1_max: Largest share of the pixels selected; default for labels: the paper's value for the image
-            size; for the model's own predictions: 0.25 up to 32 px, rising to 0.5 at 224 px and above. With
-            --masking drop: largest share of the tokens left out; default: 7/8.
-        p2: Share of the selected pixels that start a square; default: the paper's value for the image size.
-        s_max: Largest side of a square; default: the paper's value for the image size.
+        no_crop: Learn from the centre of each photo, instead of random parts of it.
+        no_flip: Flip no images: for those whose mirror image means something else, as of text and X-rays.
+        clean: Share of the loss that images without masks have, below 1.
+        way: How much of the way from the original weights to those that were learned the model goes, up to 1.
         audit_images: Images on which the model is audited as it was and as it is now; 0: no audits, of which
             there are none with cell either.
         seed: Seed of everything random.
 
     """
     from fpa.data.sets import tuning_data
+    from fpa.training.finetuning import tune
+    from fpa.training.tuning import TuningChoices
 
     at_least("--audit_images", audit_images, 0)
     subject = images.open(model)
-    chosen = {"p": p, "p1_max": p1_max, "p2": p2, "s_max": s_max}
-    given = {name: value for name, value in chosen.items() if value is not None}
-    perturbation = _perturbation(augmentation, given, masking, subject.normalisation)
+    perturbation = lost.made(subject.normalisation)
     data = tuning_data(subject.data, images.data_root, size=subject.size)
     # The card that the model came with: `_describe` replaces it.
     card: fpa.ModelCard | None = getattr(subject.model, "card", None)
     index = _describe(subject, model, data, images.class_index)
-    features = _features(subject, masking, data)
     output = run.output or default_output("finetune", subject.name)
+    how = _audits(subject, lost, data, audit_images)
+    choices = TuningChoices(
+        epochs=epochs,
+        learning_rate=learning_rate,
+        batch_size=batch_size,
+        fpa=perturbation,
+        targets=targets,
+        class_index=index,
+        crop=not no_crop,
+        flip=not no_flip,
+        clean=clean,
+        way=way,
+        seed=seed,
+        device=run.device,
+        folder=output,
+        data_root=images.data_root,
+        workers=images.workers,
+    )
+    if run.estimate:
+        return _estimate(subject, data, images, choices, how)
     with Display(quiet=run.quiet or not is_main_process()) as display:
-        tuned = fpa.finetune(
-            subject.model,
-            data,
-            epochs=epochs,
-            learning_rate=learning_rate,
-            batch_size=batch_size,
-            fpa=perturbation,
-            targets=targets,
-            class_index=index,
-            seed=seed,
-            data_root=images.data_root,
-            workers=images.workers,
-            progress=display,
-            folder=output,
-            device=run.device,
-            overwrite=run.overwrite,
-        )
+        tuned = tune(subject.model, data, choices, overwrite=run.overwrite, progress=display)
     if not is_main_process():  # one of several that train together; the first does the rest
         return 0
     if not run.quiet:
         print(f"{_accuracy(tuned, card, data)}  {output / 'model.safetensors'}")
-    count = min(audit_images, len(data.evaluation))
-    if count and augmentation == "fpa":  # the audit removes pixels anywhere, not cells
-        how = AuditOptions(("paper",), count=count, ig_steps=50, maskings=[masking], features=features)
+    if how is not None:
         _audit_both(subject, tuned, data, images, how, output=output, run=run)
     return 0
 
 
-def _perturbation(
-    augmentation: str,
-    given: Mapping[str, float],
-    masking: dict[str, Any] | str,
-    normalisation: "fpa.Normalisation",
-) -> "fpa.Cell | dict[str, Any]":
-    """What images lose in training: the cells of `fpa.Cell`, or what differs from the default of FPA."""
-    removal = fpa.get_masking(masking, normalisation.mean, normalisation.std)
-    if augmentation == "fpa":
-        return {**given, "masking": removal}
-    others = sorted(set(given) - {"p"})
-    if others:
-        raise InputError(f"--{others[0]} is a setting of fpa, not of --augmentation cell")
-    return fpa.Cell(given["p"], masking=removal) if "p" in given else fpa.Cell(masking=removal)
+def _audits(
+    subject: NamedModel, lost: PerturbationOptions, data: "ImageData", most: int
+) -> AuditOptions | None:
+    """How the model is audited before and after, on at most so many images; None: not at all."""
+    features = _features(subject, lost.masking, data)
+    count = min(most, len(data.evaluation))
+    if not count or lost.augmentation == "cell":  # the audit removes pixels anywhere, not cells
+        return None
+    return AuditOptions(("paper",), count=count, ig_steps=50, maskings=[lost.masking], features=features)
 
 
 def _features(subject: NamedModel, masking: dict[str, Any] | str, data: "ImageData") -> str | int:
@@ -179,6 +207,35 @@ def _accuracy(tuned: Any, card: "fpa.ModelCard | None", data: "ImageData") -> st
     known = card.accuracy if card is not None and same and not by_model else None
     before = "" if known is None else f" (before: {percent(known)})"
     return f"{what}{where} {percent(tuned.card.accuracy)}{before}"
+
+
+def _estimate(
+    subject: NamedModel,
+    data: "ImageData",
+    images: ModelOptions,
+    choices: "TuningChoices",
+    how: AuditOptions | None,
+) -> int:
+    """Print what the training takes, and the audits before and after it, where there are any."""
+    from fpa.auditing.auditor import audit_plan, prepare_audit
+    from fpa.engine.devices import chosen_device
+    from fpa.engine.estimate import LIMIT, Estimate
+    from fpa.evaluation.estimate import estimate_case
+    from fpa.training.tuning import prepare_tuning
+
+    stages = prepare_tuning(subject.model, data, choices).estimate(LIMIT / 2).stages
+    if how is None:
+        return show_estimate(Estimate(stages, chosen_device(choices.device)))
+    options = replace(
+        how,
+        normalisation=subject.normalisation,
+        class_index=images.class_index,
+        device=chosen_device(choices.device),
+    )
+    case = prepare_audit(subject.model, data, audit_plan(options), options, classes=subject.classes)
+    (audit,) = estimate_case(case, seconds=LIMIT / 2).stages
+    both = (replace(audit, name="audit before"), replace(audit, name="audit after"))
+    return show_estimate(Estimate((*stages, *both), str(options.device), case.source.count))
 
 
 def _audit_both(

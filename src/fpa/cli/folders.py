@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import fpa
 from fpa.cli.options import RunOptions
 from fpa.errors import InputError
-from fpa.files import folder_lock, refuse_links
+from fpa.files import folder_lock, launch, refuse_links
 from fpa.notes import Note
 from fpa.progress import Display
 
@@ -76,6 +76,12 @@ def refuse_overwriting(share: "Share", run: RunOptions) -> None:
     """Refuse to throw away what the other parts are making."""
     if share.is_part and run.overwrite:
         raise InputError("--overwrite would delete what the other parts make: remove the folder, then begin")
+
+
+def refuse_several(command: str) -> None:
+    """Refuse to let several processes write the same files: nothing here can be shared out."""
+    if launch().size > 1:
+        raise InputError(f"{command} is work for one process: run it without torchrun, accelerate and srun")
 
 
 def part_made(share: "Share", folders: Sequence[Path], command: str, run: RunOptions) -> int:

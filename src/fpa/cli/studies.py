@@ -7,7 +7,7 @@ from rich.console import Console
 
 import fpa
 from fpa.cli.naming import default_output
-from fpa.cli.options import RunOptions, show
+from fpa.cli.options import RunOptions, show, show_estimate
 from fpa.errors import InputError, at_least, percent
 from fpa.progress import Display
 from fpa.study.recipe import Recipe
@@ -32,6 +32,11 @@ def run(
 
     at_least("--wait", wait, 0)
     output = where.output or _default_folder(recipe.name, recipe.seed)
+    if where.estimate:
+        from fpa.study.estimate import estimate_study
+
+        there = None if where.overwrite else output
+        return show_estimate(estimate_study(recipe, there, device=where.device))
     share = share_of(part or "job", wait=wait, device=where.device)
     refuse_overwriting(share, where)
     if share.size > 1 and repair:
@@ -79,6 +84,10 @@ def train(
     for seed in seeds or [recipe.seed]:
         folder = where.output or _default_folder(recipe.name, seed)
         folders[seed] = folder if where.output is None or seeds is None else folder / f"seed{seed}"
+    if where.estimate:
+        from fpa.study.estimate import estimate_trainings
+
+        return show_estimate(estimate_trainings(recipe, folders, augment, device=where.device))
     with Display(quiet=where.quiet) as display:
         models = trainings.train(
             recipe,
@@ -106,8 +115,10 @@ def report(folder: str, *, output: Path | None = None, overwrite: bool = False, 
         quiet: Show errors only.
 
     """
+    from fpa.cli.folders import refuse_several
     from fpa.running import show_again
 
+    refuse_several("fpa report")
     target = output or Path(folder)
     results = show_again(Path(folder), target, overwrite=overwrite)
     return show(results, target, quiet)
@@ -122,9 +133,11 @@ def compare(folders: list[str], *, output: Path = Path("runs/comparison"), quiet
         quiet: Show errors only.
 
     """
+    from fpa.cli.folders import refuse_several
     from fpa.show import write_comparison
     from fpa.show.tables import comparison
 
+    refuse_several("fpa compare")
     several = [fpa.read_results(folder) for folder in folders]
     write_comparison(several, output)
     if not quiet:

@@ -1,4 +1,4 @@
-"""Random crops and flips of photos, as pure functions of uniform numbers.
+"""Random crops and flips, as pure functions of random numbers.
 
 A worker that decodes a file and a device that holds decoded photos cut the same boxes from them.
 """
@@ -38,10 +38,13 @@ class RandomCrop:
     """A random part of a photo, resized to `size` x `size`, and flipped every other time.
 
     As torchvision's `RandomResizedCrop` and `RandomHorizontalFlip`: the part has 8 to 100 % of the area and
-    a width of 3/4 to 4/3 of its height; where ten draws do not fit, it is the centre.
+    a width of 3/4 to 4/3 of its height; where ten draws do not fit, it is the centre. Without `crop` it is
+    always the centre, as large as in a test; without `flip` it is never flipped.
     """
 
     size: int
+    crop: bool = True
+    flip: bool = True
     draws = 2 * _ATTEMPTS + 3
     """Uniform numbers for each photo."""
 
@@ -69,7 +72,12 @@ class RandomCrop:
         centre = ((heights - whole[0]) / 2).floor(), ((widths - whole[1]) / 2).floor()
         columns = zip((top, left, height, width), (*centre, *whole), strict=True)
         box = [torch.where(fits.any(1), drawn, otherwise) for drawn, otherwise in columns]
-        return torch.stack([*box, rest[:, 2] < 0.5], 1).long()
+        flipped = (rest[:, 2] < 0.5) & self.flip
+        if not self.crop:
+            side = torch.minimum(heights, widths) * self.size / side_before_crop(self.size)
+            side = side.round().clamp(min=1)
+            box = [((heights - side) / 2).floor(), ((widths - side) / 2).floor(), side, side]
+        return torch.stack([*box, flipped], 1).long()
 
     def uniform(self, seed: int, epoch: int, indices: Sequence[int]) -> Tensor:
         """The numbers [N, draws] of these photos in this epoch."""
@@ -110,6 +118,40 @@ def resized_crops(images: Tensor, boxes: Tensor, size: int, dtype: torch.dtype |
     middle = 0 if kind == torch.float32 else 128  # float16 is finer near 0
     rows = (images.to(kind).sub_(middle) @ across.to(kind).mT[:, None] + 0.5).floor()
     return ((down.to(kind)[:, None] @ rows + 0.5).floor() + middle).clamp(0, 255).byte()
+
+
+def crop_and_flip(
+    images: Tensor, chosen: Tensor, shift: Tensor, flipped: Tensor, *, mirrored: bool = False
+) -> Tensor:
+    """Chosen images [N, C, H, W], each moved by its own (rows, columns), zeros moving in, then flipped.
+
+    With `mirrored` the image goes on behind its border as in a mirror, instead of zeros.
+
+    >>> image = torch.arange(4).view(1, 1, 2, 2)
+    >>> crop_and_flip(image, torch.tensor([0]), torch.tensor([[1], [0]]), torch.tensor([True])).tolist()
+    [[[[3, 2], [0, 0]]]]
+    """
+    height, width = images.shape[2:]
+    channels, rows, columns = (torch.arange(size, device=images.device) for size in images.shape[1:])
+    rows = rows + shift[0, :, None]
+    columns = torch.where(flipped[:, None], width - 1 - columns, columns) + shift[1, :, None]
+    if mirrored:
+        rows = _reflected(rows, height)
+        columns = _reflected(columns, width)
+    inside = ((rows >= 0) & (rows < height))[:, :, None] & ((columns >= 0) & (columns < width))[:, None, :]
+    rows = rows.clamp(0, height - 1)[:, None, :, None]
+    columns = columns.clamp(0, width - 1)[:, None, None]
+    picked = images[chosen[:, None, None, None], channels[:, None, None], rows, columns]
+    return picked * inside[:, None].to(picked.dtype)
+
+
+def _reflected(places: Tensor, side: int) -> Tensor:
+    """Places up to `side` - 1 beyond a border, mirrored at it.
+
+    >>> _reflected(torch.arange(-2, 6), 4).tolist()
+    [2, 1, 0, 1, 2, 3, 2, 1]
+    """
+    return side - 1 - (side - 1 - places.abs()).abs()
 
 
 def _weights(start: Tensor, length: Tensor, extent: int, size: int) -> Tensor:

@@ -10,10 +10,12 @@ from torch import nn
 
 from fpa.engine.engine import Engine
 from fpa.errors import InputError, warn
+from fpa.evaluation.announcing import announce
 from fpa.evaluation.keywords import with_options
 from fpa.evaluation.loop import evaluate_blocks
 from fpa.evaluation.options import EvaluateOptions
 from fpa.evaluation.plan import plan_of
+from fpa.evaluation.quick import quickened
 from fpa.evaluation.result import Result
 from fpa.evaluation.shards import EvaluationFolder, load_result, read_evaluation
 from fpa.evaluation.sharing import Share, share_of, wait_until_complete
@@ -21,7 +23,7 @@ from fpa.evaluation.subject import Case, opened, prepare
 from fpa.files import temporary_folder
 from fpa.models.hubs import Opened
 from fpa.notes import Kind, Note, Severity
-from fpa.progress import Tell
+from fpa.progress import Tell, telling
 from fpa.showing import clause
 from fpa.values import checked
 
@@ -47,7 +49,7 @@ def evaluate(model: nn.Module | Engine | Opened, data: Any, options: EvaluateOpt
     (['ig_sum', 'vg_abs'], None)
 
     """
-    network, options = opened(model, options)
+    network, options = opened(model, quickened(options))
     case = prepare(
         network,
         data,
@@ -119,7 +121,11 @@ def carry_out(
     share = share or Share()
     if not folder and share.size > 1:
         raise InputError("processes share an evaluation by its folder: give one, or leave out part")
-    with temporary_folder() if not folder else nullcontext(Path(folder)) as place:
+    with (
+        temporary_folder() if not folder else nullcontext(Path(folder)) as place,
+        telling(case.source.count, progress) as tell,
+    ):
+        announce(case, None if overwrite else folder, tell, examples=examples)
         evaluate_blocks(
             case.subject.engine,
             case.source,
@@ -129,7 +135,7 @@ def carry_out(
             examples=examples,
             judge=None if case.judge is None else case.judge.engine,
             overwrite=overwrite,
-            progress=progress,
+            progress=tell,
             share=share,
         )
         loaded = _loaded(place, with_scores) if share.finishes else None

@@ -144,6 +144,7 @@ class _Loop:
         self.writer = writer
         self.pending: deque[tuple[int, Future[list[Note]]]] = deque()
         """Of every block that is being stored: its number of images, and what is left out of them."""
+        self.warned: set[object] = set()
         self.compiled_before = engines.compile_seconds
         self.places = 0
         """Images that there are, as far as is known, those included that cannot be read."""
@@ -214,7 +215,10 @@ class _Loop:
             images, writing = self.pending.popleft()
             self.tell.compiling = self.engines.compile_seconds - self.compiled_before
             for note in writing.result():
-                warn(f"{clause(note)}: left out")
+                key = (note.values["what"], note.values["estimator"])
+                if key not in self.warned:  # once for all blocks: the result counts them
+                    self.warned.add(key)
+                    warn(f"{clause(note)}: left out")
             self.tell.advance(images)
 
     def _store(self, number: int, computed: ComputedBlock, anew: bool) -> list[Note]:

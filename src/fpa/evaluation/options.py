@@ -201,6 +201,8 @@ class SubjectOptions(Options):
     Attributes:
         count: How many test images: a random choice that is always the same (of a stream, and of a loader
             that shuffles, the first ones); default: all of them, or the data set's own fixed choice.
+        quick: A first look in a fraction of the time: 100 images, fewer steps and points, one protocol, as
+            far as nothing else is said. It says what it cannot decide.
         batch_size: Largest number of images in a pass; default: what fits in memory.
         class_index: Which output of the model each class of the data stands for: a list [0, 217] or an array,
             a mapping of names to numbers, or a JSON file of one.
@@ -217,6 +219,7 @@ class SubjectOptions(Options):
     """
 
     count: int | None = field(default=None, metadata={"least": 1})
+    quick: bool = False
     batch_size: int | None = field(default=None, metadata={"least": 1})
     class_index: Any = field(default=None, metadata=PYTHON_ONLY)
     device: "torch.device | str | None" = field(default=None, metadata=PYTHON_ONLY)

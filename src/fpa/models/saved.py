@@ -62,6 +62,7 @@ class ModelCard:
             towards its own predictions, the share that it classifies as before.
         recipe: All that determined the weights: the settings of the training.
         variant: What the training is called in its study, if it belongs to one.
+        distance: How far fine-tuning has moved the model, as `fpa.twin_distance` says it; None: not known.
 
     """
 
@@ -74,6 +75,7 @@ class ModelCard:
     accuracy: float | None = None
     recipe: dict[str, Any] = field(default_factory=dict)
     variant: str = ""
+    distance: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         """Refuse values that are not of their kind, as those of a forged file may be."""
@@ -183,6 +185,7 @@ def _card(values: Mapping[str, Any]) -> ModelCard:
         accuracy=values.get("accuracy"),
         recipe=values.get("recipe", {}),
         variant=values.get("variant", ""),
+        distance=values.get("distance"),
     )
 
 

@@ -74,7 +74,7 @@ def finished_study(
         folder=folder,
         data=data,
         source=source,
-        plan=_planned(recipe, source, data),
+        plan=planned(recipe, source, data),
         share=share,
         device=device,
         display=display,
@@ -140,7 +140,7 @@ def _check_trained(recipe: Recipe, folder: Path) -> None:
     train(recipe, folder)  # refuses models of another recipe
 
 
-def _planned(recipe: Recipe, source: ImageSource, data: ImageData) -> Plan:
+def planned(recipe: Recipe, source: ImageSource, data: ImageData) -> Plan:
     """The plan of a recipe for its images, with the scores that can be computed of them.
 
     Refused is, before any training, what its models cannot be explained or perturbed by.

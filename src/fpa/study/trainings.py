@@ -20,10 +20,11 @@ from fpa.progress import Display
 from fpa.seeds import Stream, derive
 from fpa.study.recipe import Recipe, Variant
 from fpa.training.augment import FPA, Rectangle
+from fpa.training.checks import check_jobs
 from fpa.training.differences import STARTED_FROM
 from fpa.training.run import Job, Trained
 from fpa.training.tokens import DropTokens
-from fpa.training.trainer import check_jobs, train_jobs
+from fpa.training.trainer import train_jobs
 
 
 def train(

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from fpa.data.crops import RandomCrop, resized_crops
+from fpa.data.crops import RandomCrop, crop_and_flip, resized_crops
 from fpa.data.splits import (
     UNREADABLE,
     ArraySplit,
@@ -154,24 +154,6 @@ class ArrayBatches(HeldBatches):
         flipped = flipped[self.mine]
         images = crop_and_flip(self.split.images, rows, shift - self.padding, flipped & self.flip)
         return images, self.split.labels[rows]
-
-
-def crop_and_flip(images: Tensor, chosen: Tensor, shift: Tensor, flipped: Tensor) -> Tensor:
-    """Chosen images [N, C, H, W], each moved by its own (rows, columns), zeros moving in, then mirrored.
-
-    >>> image = torch.arange(4).view(1, 1, 2, 2)
-    >>> crop_and_flip(image, torch.tensor([0]), torch.tensor([[1], [0]]), torch.tensor([True])).tolist()
-    [[[[3, 2], [0, 0]]]]
-    """
-    height, width = images.shape[2:]
-    channels, rows, columns = (torch.arange(size, device=images.device) for size in images.shape[1:])
-    rows = rows + shift[0, :, None]
-    columns = torch.where(flipped[:, None], width - 1 - columns, columns) + shift[1, :, None]
-    inside = ((rows >= 0) & (rows < height))[:, :, None] & ((columns >= 0) & (columns < width))[:, None, :]
-    rows = rows.clamp(0, height - 1)[:, None, :, None]
-    columns = columns.clamp(0, width - 1)[:, None, None]
-    picked = images[chosen[:, None, None, None], channels[:, None, None], rows, columns]
-    return picked * inside[:, None].to(picked.dtype)
 
 
 class PhotoBatches(HeldBatches):
@@ -330,16 +312,28 @@ class LoaderBatches(Batches):
     so is a batch of one image where there are others: one image has no batch statistics. Without an index the
     labels do not matter, as for a model that teaches itself. To continue in the middle of an epoch, the
     loader is read again from the start of it.
+
+    Images are moved by up to `shift` pixels and, with `flip`, flipped every other time, each on its own. What
+    moves in is the mirrored image: black, or what else would be natural there, depends on a normalisation
+    that only the author of the loader knows.
     """
 
     normalisation = nn.Identity()
 
     def __init__(
-        self, loader: Iterable[tuple[Tensor, Tensor, Tensor]], steps: int, index: Tensor | None
+        self,
+        loader: Iterable[tuple[Tensor, Tensor, Tensor]],
+        steps: int,
+        index: Tensor | None,
+        *,
+        shift: int = 0,
+        flip: bool = False,
     ) -> None:
         self.loader = loader
         self.steps = steps
         self.index = index
+        self.shift = shift
+        self.flip = flip
         self.device = torch.device("cpu")
         self.seed = 0
         self.batch_size = 0
@@ -370,3 +364,15 @@ class LoaderBatches(Batches):
         self._labels = labels.to(self.device)
         self.batch_size = len(images)
         return True
+
+    def batch(self, draws: torch.Generator) -> tuple[Tensor, Tensor]:  # noqa: D102
+        images = self._images
+        if not self.shift and not self.flip:
+            return images, self._labels
+        count = len(images)
+        device = images.device
+        moved = torch.randint(0, 2 * self.shift + 1, (2, count), generator=draws, device=device)
+        flipped = torch.rand(count, generator=draws, device=device) < 0.5
+        every = torch.arange(count, device=device)
+        varied = crop_and_flip(images, every, moved - self.shift, flipped & self.flip, mirrored=True)
+        return varied, self._labels

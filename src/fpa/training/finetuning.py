@@ -16,47 +16,33 @@ What is chosen, and why:
 """
 
 import copy
-import json
-import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fpa.calling import renamed
-from fpa.data.normalisation import Normalisation, as_normalisation
-from fpa.data.sets import check_normalised, tuning_data
-from fpa.data.splits import USUAL_SIDE, ImageData
-from fpa.engine.devices import check_device, chosen_device
 from fpa.engine.engine import Engine
-from fpa.errors import MOST_WORKERS, InputError, at_least, counted, unknown
+from fpa.errors import counted, warn
 from fpa.files import is_main_process
 from fpa.given import note_calls_of
-from fpa.masking import MaskingLike, code_of, get_masking, masking_code, masking_json
-from fpa.models.hubs import Opened, image_side_of, normalisation_of
-from fpa.models.saved import ModelCard, fingerprint
-from fpa.models.wrap import input_channels, tried_classifier, unwrapped
+from fpa.masking import MaskingLike
+from fpa.models.hubs import Opened
+from fpa.models.wrap import unwrapped
+from fpa.notes import Severity
 from fpa.progress import Display, shown
+from fpa.showing import clause
 from fpa.training.augment import FPA, Cell
-from fpa.training.perturbations import Perturbation, check_fits, perturbation_of, with_masking
 from fpa.training.run import Job, Trained
-from fpa.training.settings import FPASettings, TrainingSettings, check_rate
+from fpa.training.settings import FPASettings
 from fpa.training.tokens import DropTokens
 from fpa.training.trainer import train_jobs
-from fpa.training.tuning_images import ClassIndex, DataSetImages, LoaderImages, TuningImages
+from fpa.training.tuning import Start, Targets, TuningChoices, prepare_tuning
+from fpa.training.tuning_images import ClassIndex, Variation
+from fpa.training.twins import TwinDistance
 from fpa.values import checked
-
-Targets = Literal["auto", "labels", "model"]
-
-RATES = {"labels": 0.01, "model": 0.0003}
-"""The largest learning rate by what the model learns: of SGD for labels, of AdamW for its own predictions."""
-
-STEPS = 7800
-MOST_EPOCHS = 60
-"""So many steps are taken where nobody says how many epochs, but no more epochs than this."""
 
 
 @renamed(output="folder", display="progress")
@@ -74,6 +60,10 @@ def finetune(
     targets: Targets = "auto",
     class_index: ClassIndex | None = None,
     normalisation: Any = None,
+    crop: bool = True,
+    flip: bool = True,
+    clean: float = 0.0,
+    way: float = 1.0,
     seed: int = 0,
     device: str | None = None,
     folder: Path | str | None = None,
@@ -110,10 +100,23 @@ def finetune(
     paper's settings for the image size, but for the model's own predictions p = 1, and p1_max grows to 0.5 at
     224 px. `Cell` in its place deletes single cells, for the score idsds.
 
+    Of photos, random parts are cut out and flipped. Images from a loader, a `Dataset` or tensors are moved by
+    up to an eighth of their side, and flipped. A data set held whole (`cifar10`, `digits`) says itself what
+    is done to it. `crop=False` and `flip=False` leave that out: for a loader that does so itself, and where
+    the mirror image means something else (digits, text, X-rays).
+
+    Two ways to stay nearer to the original: `clean` is the share of the loss that the images without masks
+    have, 0 by default (another pass through the model for each step); `way` is how much of the way from the
+    original weights to those that were learned the result goes, 1 by default.
+
     `folder` is where model.safetensors and training.csv are stored, for models that fpa can rebuild
     (`load_model`); a stopped run continues from there. A loader is then read again from the start of the
     epoch, and batches that were already trained on are skipped. `inplace=True` changes and returns the model
     itself. `progress=False` shows no progress.
+
+    At the end the model is compared with the original on up to 200 images without masks: see `twin_distance`.
+    One line says how far it has moved, `card.distance` keeps it, and a warning follows if it classifies fewer
+    than two thirds of them as before.
 
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 4))
     >>> images, labels = torch.randn(32, 3, 8, 8), torch.arange(32) % 4
@@ -121,234 +124,82 @@ def finetune(
     >>> tuned(images).shape, tuned is model
     (torch.Size([32, 4]), False)
     """
-    _check_choices(targets, epochs, learning_rate, batch_size=batch_size, workers=workers, device=device)
-    model = model.model if isinstance(model, Engine | Opened) else model
-    original = unwrapped(model)
-    if folder is not None:
-        _check_has_card(original)
-    images = _opened(
-        data,
-        original,
+    choices = TuningChoices(
+        epochs=epochs,
+        learning_rate=learning_rate,
         batch_size=batch_size,
-        normalisation=as_normalisation(normalisation),
+        fpa=fpa,
+        masking=masking,
+        targets=targets,
+        class_index=class_index,
+        normalisation=normalisation,
+        crop=crop,
+        flip=flip,
+        clean=clean,
+        way=way,
         seed=seed,
-        device=chosen_device(device),
-        root=data_root,
+        device=device,
+        folder=folder,
+        data_root=data_root,
         workers=workers,
     )
-    start = _start_of(original, images.first)
-    index = _learned_classes(targets, class_index, images, start)
-    settings = _settings(images, index is None, epochs, learning_rate)
-    augment = perturbation_of(with_masking(fpa, masking), images, index is None)
-    code = masking_code(augment.masking)
-    check_fits(augment, start.network, images)
-    job = _job(start, images, settings, augment, code=code, seed=seed, index=index, folder=folder)
+    return tune(model, data, choices, inplace=inplace, overwrite=overwrite, progress=progress)
 
-    if index is None:
-        learned_from = images.taught(start.network, start.names, chosen_device(device), workers)
-    else:
-        learned_from = images.labelled(index, start.names)
+
+@torch.inference_mode(False)
+def tune(
+    model: nn.Module | Engine | Opened,
+    data: Any,
+    choices: TuningChoices,
+    *,
+    inplace: bool = False,
+    overwrite: bool = False,
+    progress: bool | Display = True,
+) -> nn.Module:
+    """As `finetune` does it."""
+    tuning = prepare_tuning(model, data, choices)
     try:
         with shown(is_main_process() and progress) as display:
-            display.say(_announced(job))
+            display.say(_announced(tuning.job, tuning.images.variation))
             (trained,) = train_jobs(
-                [job], learned_from, device=device, display=display, workers=workers, overwrite=overwrite
+                [tuning.job],
+                tuning.learned_from(),
+                device=choices.device,
+                display=display,
+                workers=choices.workers,
+                overwrite=overwrite,
             )
+            _tell(trained.distance, display)
     finally:
-        note_calls_of(code_of(augment.masking))
+        note_calls_of(tuning.code)
+    network = model.model if isinstance(model, Engine | Opened) else model
+    original = unwrapped(network)
     result = original if inplace else copy.deepcopy(original)
-    _fill(result, start, job, trained)
-    return (model if inplace else result).eval()
+    _fill(result, tuning.start, tuning.job, trained)
+    return (network if inplace else result).eval()
 
 
-def _announced(job: Job) -> str:
-    """What is learned, and for how long."""
+def _tell(distance: TwinDistance | None, display: Display) -> None:
+    """Say how far the twin has moved; that it is too far is said to those who see no progress, too."""
+    for note in [] if distance is None else distance.notes:
+        if note.severity == Severity.WARNING:
+            warn(clause(note))
+        else:
+            display.say(clause(note))
+
+
+def _announced(job: Job, variation: Variation) -> str:
+    """What is learned, for how long, and what is done to the images beside the masks."""
     learned = "the labels" if job.teacher is None else "the model's own predictions"
-    return f"learning {learned}, {counted(job.settings.epochs, 'epoch')}"
+    done = [word for word, used in (("cropped", variation.crop), ("flipped", variation.flip)) if used]
+    images = f", images {' and '.join(done)} at random" if done else ""
+    return f"learning {learned}, {counted(job.settings.epochs, 'epoch')}{images}"
 
 
-def _check_choices(
-    targets: str,
-    epochs: int | None,
-    learning_rate: float | None,
-    *,
-    batch_size: int,
-    workers: int,
-    device: str | None,
-) -> None:
-    """Refuse what cannot be, before anything is opened, by the names that the arguments have here."""
-    check_device(device)
-    if targets not in get_args(Targets):
-        raise unknown("targets", targets, get_args(Targets))
-    at_least("epochs", epochs, 1)
-    at_least("batch_size", batch_size, 1)
-    at_least("workers", workers, 0, MOST_WORKERS)
-    check_rate("learning_rate", learning_rate)
-
-
-def _check_has_card(original: nn.Module) -> None:
-    """Refuse to write a file for a model that nobody could load from it."""
-    if getattr(original, "card", None) is None:
-        name = type(original).__name__
-        rule = f"a model file can only be written for a model that fpa can rebuild, not for a {name}"
-        raise InputError(f"{rule}: leave out folder and save the returned model")
-
-
-def _opened(
-    data: Any,
-    original: nn.Module,
-    *,
-    batch_size: int,
-    normalisation: Normalisation | None,
-    seed: int,
-    device: str,
-    root: Path | str,
-    workers: int,
-) -> TuningImages:
-    """The images, opened once, normalised as the model takes them."""
-    card: ModelCard | None = getattr(original, "card", None)
-    # The batches of a loader are normalised by whoever wrote it: without a card, nothing is assumed of them.
-    if normalisation is None and (card is not None or isinstance(data, str | ImageData)):
-        normalisation = normalisation_of(original)
-    if isinstance(data, str):
-        if normalisation is None:
-            check_normalised(data)
-        data = tuning_data(data, root, size=image_side_of(original) or USUAL_SIDE)
-    if isinstance(data, ImageData):
-        data = data if normalisation is None else replace(data, normalisation=normalisation)
-        return DataSetImages(data, batch_size, root=str(root), workers=workers)
-    channels = input_channels(original)
-    return LoaderImages(data, batch_size, normalisation, channels, seed=seed, device=device)
-
-
-@dataclass(frozen=True, eq=False)
-class _Start:
-    """The model that the training begins with."""
-
-    tuned: nn.Module
-    """A copy of the original in float32, with weights that can be trained."""
-    network: nn.Module
-    """The same module, or one around it that returns its logits alone."""
-    outputs: int
-    card: ModelCard | None
-
-    @property
-    def architecture(self) -> str:
-        return type(self.tuned).__name__ if self.card is None else self.card.architecture
-
-    @property
-    def names(self) -> list[str]:
-        """Of the outputs: their numbers, where the model does not say."""
-        return [str(number) for number in range(self.outputs)] if self.card is None else self.card.classes
-
-
-def _start_of(original: nn.Module, images: Tensor) -> _Start:
-    """A copy of the model to train, tried once on an image."""
-    tuned = copy.deepcopy(original).float()
-    parameters = list(tuned.parameters())
-    if not parameters:
-        raise InputError("the model has no weights to fine-tune")
-    if not any(parameter.requires_grad for parameter in parameters):
-        tuned.requires_grad_(True)  # all are frozen, as in models for inference
-    # The network shares its weights with the copy: the training, and the file, may know either by its names.
-    network, outputs = tried_classifier(tuned, images)
-    return _Start(tuned, network, outputs, card=getattr(original, "card", None))
-
-
-def _learned_classes(
-    targets: Targets, class_index: ClassIndex | None, images: TuningImages, start: _Start
-) -> list[int] | None:
-    """The model's class for each class of the images; None where it learns its own predictions."""
-    if targets == "model" or (targets == "auto" and class_index is None):
-        return None
-    if class_index is not None:
-        return images.indexed(class_index, start.outputs)
-    return images.matched(start.outputs, None if start.card is None else start.names)
-
-
-def _settings(
-    images: TuningImages, own_predictions: bool, epochs: int | None, learning_rate: float | None
-) -> TrainingSettings:
-    """The optimisation; without a number of epochs, small sets are seen more often."""
-    enough = min(MOST_EPOCHS, math.ceil(STEPS / max(images.steps, 1)))
-    usual_rate = RATES["model" if own_predictions else "labels"]
-    return TrainingSettings(
-        epochs=enough if epochs is None else epochs,
-        batch_size=images.batch_size,
-        learning_rate=usual_rate if learning_rate is None else learning_rate,
-        weight_decay=0.0,
-        schedule="warm-cosine",
-        compile=images.equal_batches,
-    )
-
-
-def _job(
-    start: _Start,
-    images: TuningImages,
-    settings: TrainingSettings,
-    augment: Perturbation,
-    *,
-    code: dict[str, Any] | None,
-    seed: int,
-    index: list[int] | None,
-    folder: Path | str | None,
-) -> Job:
-    """The training, as the trainer takes it."""
-    kind = "cell" if isinstance(augment, Cell) else "fpa"
-    if folder is not None:
-        get_masking(masking_json(augment.masking))  # who reads the file must be able to make it again
-    return Job(
-        kind,
-        settings,
-        seed,
-        model=images.copies(start.network),
-        description=_description(start, images.origin, settings, augment, code=code, seed=seed, index=index),
-        augment=augment,
-        teacher=start.network if index is None else None,
-        folder=None if folder is None else Path(folder),
-        card=None if start.card is None else replace(start.card, augmentation=kind, variant=""),
-    )
-
-
-def _description(
-    start: _Start,
-    origin: dict[str, Any],
-    settings: TrainingSettings,
-    augment: Perturbation,
-    *,
-    code: dict[str, Any] | None,
-    seed: int,
-    index: list[int] | None,
-) -> dict[str, Any]:
-    """All that determines the weights, as plain values: the recipe in the model file."""
-    kind = "cell" if isinstance(augment, Cell) else "fpa"
-    named = ["p", "grid"] if kind == "cell" else [item.name for item in fields(FPASettings)]
-    if isinstance(augment, DropTokens):
-        named = ["p", "p1_max"]
-    description = {
-        "name": "finetune",
-        "model": start.architecture,
-        "masking": masking_json(augment.masking),
-        "seed": seed,
-        "data": origin,
-        "training": asdict(settings),
-        "augmentation": kind,
-        kind: {name: getattr(augment, name) for name in named},
-        "start": fingerprint(start.tuned),
-        "targets": "model" if index is None else "labels",
-        "optimizer": "adamw" if index is None else "sgd",
-        "class_index": None if index == list(range(start.outputs)) else index,
-        **({} if code is None else {"code": {"masking": code}}),
-    }
-    # As it will be read from the file, so that a description made again compares equal to it.
-    plain: dict[str, Any] = json.loads(json.dumps(description))
-    return plain
-
-
-def _fill(result: nn.Module, start: _Start, job: Job, trained: Trained) -> None:
+def _fill(result: nn.Module, start: Start, job: Job, trained: Trained) -> None:
     """Give a model the trained weights, in its own precision and on its own device, and its card."""
     # Through the copy, not from the file: the network may be a module around it, with longer names.
     start.network.load_state_dict(trained.state())
     result.load_state_dict(start.tuned.state_dict())
     if job.card is not None:
-        result.card = replace(job.card, accuracy=trained.accuracy, recipe=job.description)  # type: ignore[assignment]
+        result.card = job.card_of(trained.accuracy, trained.distance)  # type: ignore[assignment]

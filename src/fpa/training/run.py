@@ -3,7 +3,7 @@
 import copy
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from fpa.training.batches import LoaderBatches
 from fpa.training.differences import training_differences
 from fpa.training.settings import TrainingSettings
 from fpa.training.tokens import DropTokens, TokenNetwork
+from fpa.training.twins import TwinDistance, read_distance
 
 if TYPE_CHECKING:
     from fpa.training.trainer import Trainer
@@ -57,6 +58,8 @@ class Trained:
     """On the test images, if there are any."""
     model: nn.Module | None = field(default=None, compare=False, repr=False)
     """The trained model; None where an earlier run had finished it."""
+    distance: TwinDistance | None = None
+    """How far it is from the model that it began with, where that was asked for."""
 
     def state(self) -> dict[str, Tensor]:
         """The weights."""
@@ -79,6 +82,9 @@ class Job:
             and a run is continued only if it is the same.
         augment: Perturbs the batches; None: nothing does.
         teacher: Where given, the targets are what it says of the unperturbed images, instead of the labels.
+        clean: The share of the loss that the unperturbed images have.
+        way: How much of the way from the weights at the start to those at the end the result goes.
+        compared: Where given, says of the trained model how far it has moved.
         folder: Where the results go; None: nothing is written.
         card: What the model file will say, but for the accuracy and the recipe; needed with a folder.
         locked: The folder to lock for the training; None: `folder`. A study locks its own.
@@ -92,6 +98,9 @@ class Job:
     description: dict[str, Any]
     augment: FPA | Rectangle | Cell | DropTokens | None = None
     teacher: nn.Module | None = None
+    clean: float = 0.0
+    way: float = 1.0
+    compared: Callable[[nn.Module], TwinDistance] | None = None
     folder: Path | None = None
     card: ModelCard | None = None
     locked: Path | None = None
@@ -110,9 +119,16 @@ class Job:
         """The file of the trained model."""
         return None if self.folder is None else self.folder / "model.safetensors"
 
-    def trained(self, accuracy: float | None, model: nn.Module | None = None) -> Trained:
-        """The finished run of this job."""
-        return Trained(self.name, self.seed, self.path, accuracy, model)
+    def finished(self, card: ModelCard) -> Trained:
+        """The run of this job that has left a file with this card."""
+        distance = None if card.distance is None else read_distance(card.distance)
+        return Trained(self.name, self.seed, self.path, card.accuracy, distance=distance)
+
+    def card_of(self, accuracy: float | None, distance: TwinDistance | None) -> ModelCard:
+        """What the file of the trained model says."""
+        assert self.card is not None
+        moved = None if distance is None else distance.to_json()
+        return replace(self.card, accuracy=accuracy, recipe=self.description, distance=moved)
 
     @property
     def stage(self) -> str:
@@ -178,6 +194,7 @@ class Run:
         """Totals of all processes: loss summed over images, right, seen, the first bad step or -1, steps."""
         self.epoch = self.step = 0
         self.history: list[Epoch] = []
+        self.distance: TwinDistance | None = None
         self._tokens: int | None = None
         self.random: dict[str, Tensor] | None = None  # states of the generators, until a checkpoint continues
         self.restore()
@@ -193,6 +210,20 @@ class Run:
             with torch.no_grad(), untouched(self.model):
                 self._tokens = tokens_of(self.model, images[:1]).shape[1]
         return self._tokens
+
+    @torch.no_grad()
+    def go_part_of_the_way(self) -> None:
+        """Put the weights between those of the start and those that were learned."""
+        start = self.job.model().state_dict()
+        for name, value in self.model.state_dict().items():
+            if value.is_floating_point():
+                value.lerp_(start[name].to(value.device), 1 - self.job.way)
+
+    def trained(self) -> Trained:
+        """The run, finished."""
+        job = self.job
+        accuracy = self.history[-1].test_accuracy
+        return Trained(job.name, job.seed, job.path, accuracy, model=self.model, distance=self.distance)
 
     @property
     def position(self) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """The training step: eager, or captured in a CUDA graph with those of other models."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -37,13 +37,16 @@ class EagerSteps:
                 continue
             if isinstance(run.batches, FileBatches):  # other runs may have drawn numbers in between
                 torch.manual_seed(derive(run.job.seed, Stream.DROPOUT, run.epoch, run.step))
-            images, labels, targets = next_batch(run, self.trainer.precision)
-            logits = logits_for(run.network, images, self.trainer.precision, *left_tokens(run, images))
-            loss = functional.cross_entropy(logits, targets)
+            precision = self.trainer.precision
+            batch = next_batch(run, precision)
+            logits = logits_for(run.network, batch.images, precision, *left_tokens(run, batch.images))
+            loss = functional.cross_entropy(logits, batch.targets)
+            if batch.whole is not None:
+                loss = mixed_loss(run, loss, logits_for(run.network, batch.whole, precision), batch.targets)
             run.optimizer.zero_grad()
             self.trainer.accelerator.backward(loss)
             run.optimizer.step()
-            count(run.totals, loss.detach(), logits.detach(), labels, reduce=self.trainer.reduce)
+            count(run.totals, loss.detach(), logits.detach(), batch.labels, reduce=self.trainer.reduce)
 
 
 class CapturedSteps:
@@ -92,16 +95,19 @@ class CapturedSteps:
         for run, parameters, stream in zip(self.group, self.parameters, streams, strict=True):
             stream.wait_stream(main)
             with torch.cuda.stream(stream):
-                images, labels, targets = next_batch(run, self.precision, captured=True)
-                logits = self.forward(run.network, images, self.precision)
+                batch = next_batch(run, self.precision, captured=True)
+                logits = self.forward(run.network, batch.images, self.precision)
                 # Not compiled: the compiler orders its sums differently from process to process.
-                loss = functional.cross_entropy(logits, targets)
+                loss = functional.cross_entropy(logits, batch.targets)
+                if batch.whole is not None:
+                    whole = self.forward(run.network, batch.whole, self.precision)
+                    loss = mixed_loss(run, loss, whole, batch.targets)
                 # Not backward(): it accumulates on the stream a parameter was first used on.
                 gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
                 for parameter, gradient in zip(parameters, gradients, strict=True):
                     parameter.grad = gradient
                 run.optimizer.step()
-                self.counted(run.totals, loss.detach(), logits.detach(), labels)
+                self.counted(run.totals, loss.detach(), logits.detach(), batch.labels)
         for stream in streams:
             main.wait_stream(stream)
 
@@ -111,8 +117,26 @@ def batches_of(group: list[Run]) -> list[Batches]:
     return list({id(run.batches): run.batches for run in group}.values())
 
 
-def next_batch(run: Run, precision: str, captured: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-    """The run's next images, normalised and perturbed, their labels, and the targets of the loss."""
+class Batch(NamedTuple):
+    """What a step learns from."""
+
+    images: Tensor
+    """Normalised and perturbed."""
+    labels: Tensor
+    targets: Tensor
+    """Of the loss: the labels, or what a teacher says."""
+    whole: Tensor | None
+    """The images unperturbed, where they have a share of the loss."""
+
+
+def mixed_loss(run: Run, loss: Tensor, whole: Tensor, targets: Tensor) -> Tensor:
+    """The loss of perturbed images, and of the logits of `whole` ones by their share."""
+    share = run.job.clean
+    return (1 - share) * loss + share * functional.cross_entropy(whole, targets)
+
+
+def next_batch(run: Run, precision: str, captured: bool = False) -> Batch:
+    """The run's next batch."""
     images, labels = run.batches.batch(run.draws)
     augment = None if isinstance(run.job.augment, DropTokens) else run.job.augment
     batch_size = run.batches.batch_size
@@ -132,11 +156,12 @@ def next_batch(run: Run, precision: str, captured: bool = False) -> tuple[Tensor
         noise=noise,
         batch_size=batch_size,
     )
+    whole = run.normalisation(images) if run.job.clean else None
     if run.teacher is None:
-        return perturbed, labels, labels
+        return Batch(perturbed, labels, labels, whole)
     taught = _compiled_taught if captured else taught_by
     labels, targets = taught(run.teacher, run.normalisation(images), labels, precision)
-    return perturbed, labels, targets
+    return Batch(perturbed, labels, targets, whole)
 
 
 def prepare(

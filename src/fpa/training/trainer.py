@@ -33,14 +33,14 @@ from fpa.files import (
     writable_folder,
 )
 from fpa.models.saved import read_card, save_model
-from fpa.models.wrap import class_count, untouched
+from fpa.models.wrap import untouched
 from fpa.progress import Display
 from fpa.training.batches import Batches, FileBatches, LoaderBatches, training_batches
+from fpa.training.checks import check_jobs
 from fpa.training.photos_on_device import PhotosOnDevice, images_on_device, photos_on_device
 from fpa.training.run import Job, Run, Trained, write_history
 from fpa.training.settings import TrainingSettings
 from fpa.training.steps import CapturedSteps, EagerSteps, batches_of
-from fpa.training.tokens import DropTokens
 
 PATIENCE = {"cuda": 0.5, "mps": 0.5}
 """Seconds between two looks at the numbers, where looking waits for the device."""
@@ -89,7 +89,7 @@ def train_jobs(
                     raise InputError(f"{job.path} is the model of another training, {card.variant}")
                 if first:
                     (job.folder / "checkpoint.safetensors").unlink(missing_ok=True)
-                finished[id(job)] = job.trained(card.accuracy)
+                finished[id(job)] = job.finished(card)
         if missing := [job for job in jobs if id(job) not in finished]:
             trainer = Trainer(
                 missing[0].settings,
@@ -196,10 +196,10 @@ class Trainer:
                 self._written()
                 for run in [run for run in group if run.epoch >= self.settings.epochs]:
                     unfinished.remove(run)
-                    self._finish(run)
+                    self._finish(run, data)
         for tracker in self.accelerator.trackers:  # not end_training(), which parts the processes for good
             tracker.finish()
-        return [run.job.trained(run.history[-1].test_accuracy, run.model) for run in runs]
+        return [run.trained() for run in runs]
 
     def prepared(self, data: ImageData | LoaderBatches) -> ImageData | LoaderBatches:
         """The data on the device, once for all runs; photos that fit are decoded once and for all."""
@@ -330,11 +330,18 @@ class Trainer:
             write.result()
         self.writing = []
 
-    def _finish(self, run: Run) -> None:
+    def _finish(self, run: Run, data: ImageData | LoaderBatches) -> None:
         job = run.job
+        if job.way < 1:
+            run.go_part_of_the_way()
+            if isinstance(data, ImageData):
+                share = accuracy(run.model, data, self.device, workers=self.workers)
+                run.history[-1] = replace(run.history[-1], test_accuracy=share)
         self.display.unreadable(getattr(run.batches, "unreadable", ()))
+        if self.accelerator.is_main_process and job.compared is not None:
+            run.distance = job.compared(run.model)
         if self.accelerator.is_main_process and job.folder and job.path and job.card:
-            card = replace(job.card, accuracy=run.history[-1].test_accuracy, recipe=job.description)
+            card = job.card_of(run.history[-1].test_accuracy, run.distance)
             # With its model file a training counts as finished. Until then the checkpoint makes it again.
             write_history(run.history, job.folder / "training.csv")
             save_model(run.model, card, job.path)
@@ -362,36 +369,3 @@ def accuracy(
     if bool((labels == UNREADABLE).all()):
         raise InputError(f"none of the {len(labels)} test images can be read: the folder may be gone")
     return int((predicted == labels).sum()) / max(int((labels >= 0).sum()), 1)
-
-
-def check_jobs(jobs: Sequence[Job], data: ImageData | LoaderBatches) -> None:
-    """Refuse, before training, settings and images that do not fit each other or the model."""
-    settings = jobs[0].settings
-    settings.check()
-    if isinstance(data, LoaderBatches):  # which says what is wrong with a batch when it comes
-        return
-    size = settings.batch_size
-    images = len(data.train)
-    classes = len(data.classes)
-    if size > images:
-        raise InputError(f"training.batch_size is {size}, but there are only {images} training images")
-    for split in (data.train, data.test):
-        low, high = map(int, split.labels.aminmax()) if len(split) else (0, 0)
-        if len(split) and (low < 0 or high >= classes):
-            raise InputError(f"labels must be in 0..{classes - 1} for {classes} classes, found {low}..{high}")
-        if isinstance(split, ArraySplit) and split.images.dtype != torch.uint8:
-            raise InputError(f"images must be uint8, got {split.images.dtype}")
-    for job in jobs:
-        if job.augment is not None and not isinstance(job.augment, DropTokens):
-            job.augment.check(torch.empty(1, *data.input_shape))
-    name = jobs[0].description.get("model")
-    model = jobs[0].model()
-    try:
-        outputs = class_count(model, data.input_shape)
-    except InputError as error:
-        raise InputError(f"model {name!r} does not fit the data: {error}") from error
-    for job in jobs:
-        if isinstance(job.augment, DropTokens):
-            job.augment.check_model(model, torch.zeros(1, *data.input_shape))
-    if outputs != classes:
-        raise InputError(f"model {name!r} has {outputs} outputs, the data have {classes} classes")

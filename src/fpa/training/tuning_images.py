@@ -2,8 +2,8 @@
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
+from fpa.data.crops import RandomCrop
 from fpa.data.labels import class_numbers, has_names, relabelled, whole_number
 from fpa.data.loaders import (
     ImageBatches,
@@ -21,17 +22,55 @@ from fpa.data.loaders import (
     single_images,
 )
 from fpa.data.normalisation import Normalisation
-from fpa.data.splits import ImageData
+from fpa.data.sets import has_own_test
+from fpa.data.splits import UNREADABLE, ArraySplit, ImageData, fixed_choice, read_batches
 from fpa.errors import InputError
 from fpa.models.wrap import class_count
 from fpa.seeds import Stream, derive
 from fpa.training.batches import REMEDY, LoaderBatches
 from fpa.training.trainer import predictions
+from fpa.training.twins import COMPARED
 
 ClassIndex = Mapping[str, int] | Sequence[int]
 
 NormalisedBatches = Iterable[tuple[Tensor, Tensor, Tensor]]
 """Images [N, C, H, W] as the model takes them, labels [N] and numbers [N]."""
+
+
+@dataclass(frozen=True)
+class Variation:
+    """Whether images may be varied: parts of them cut out at random, and flipped."""
+
+    crop: bool = True
+    flip: bool = True
+
+    def of(self, data: ImageData) -> ImageData:
+        """A data set that is varied in no other way than this; what it does not do itself stays undone."""
+        if self.crop and self.flip:
+            return data
+        if isinstance(data.train, ArraySplit):
+            padding = data.crop_padding if self.crop else 0
+            return replace(data, crop_padding=padding, flip=data.flip and self.flip)
+        own = data.train.transform
+        if not isinstance(own, RandomCrop):
+            name = "flip" if self.crop else "crop"
+            raise InputError(
+                f"{name}=False has no effect on {data.name}: its files have a transform of their own"
+            )
+        varied = replace(own, crop=own.crop and self.crop, flip=own.flip and self.flip)
+        return replace(data, train=replace(data.train, transform=varied))
+
+    def shift(self, height: int, width: int) -> int:
+        """By how many pixels tensors are moved at most: 4 of 32, as is usual for CIFAR-10."""
+        return min(height, width) // 8 if self.crop else 0
+
+
+def variation_of(data: ImageData) -> Variation:
+    """What training does to the images of a data set, as far as fpa does it."""
+    if isinstance(data.train, ArraySplit):
+        return Variation(data.crop_padding > 0, data.flip)
+    own = data.train.transform
+    return Variation(own.crop, own.flip) if isinstance(own, RandomCrop) else Variation(False, False)
 
 
 class TuningImages(ABC):
@@ -44,8 +83,15 @@ class TuningImages(ABC):
     """Steps of an epoch."""
     equal_batches: bool
     """Whether all batches have one size, as a captured step needs it."""
+    variation: Variation
+    """What is done to them."""
     origin: dict[str, Any]
     """Where they come from, for the description of the training."""
+
+    some: Tensor
+    """Images [N, C, H, W] to compare models on, as many as `COMPARED` where there are."""
+    some_learned: bool
+    """Whether these are images that are learned from."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -75,13 +121,21 @@ class TuningImages(ABC):
     ) -> ImageData | LoaderBatches:
         """What is trained on, where the network teaches itself and labels do not matter."""
 
+    @abstractmethod
+    def untaught(self, names: list[str]) -> ImageData | LoaderBatches:
+        """The same before the network was asked: to find out what the training would take."""
+
 
 class DataSetImages(TuningImages):
     """A data set that fpa reads itself."""
 
     equal_batches = True
 
-    def __init__(self, data: ImageData, batch_size: int, *, root: str, workers: int) -> None:
+    def __init__(
+        self, data: ImageData, batch_size: int, *, root: str, workers: int, variation: Variation
+    ) -> None:
+        data = variation.of(data)
+        self.variation = variation_of(data)
         count = len(data.train)
         if count == 0:
             raise InputError(f"there are no images: {data.name} has none to train on")
@@ -89,8 +143,13 @@ class DataSetImages(TuningImages):
         self.batch_size = min(batch_size, count)
         self.steps = count // self.batch_size
         self.first = torch.zeros(1, *data.input_shape)
+        # Read now: what went wrong with them after the training would cost the training.
+        self.some = _some(data, workers)
+        self.some_learned = not has_own_test(data)
         side = data.input_shape[-1]
         self.origin = {"name": data.name, "root": root, "size": side, "workers": workers, "images": count}
+        # Only what is turned off: a data set says itself how it is varied.
+        self.origin |= {name: False for name, used in asdict(variation).items() if not used}
 
     def matched(self, outputs: int, names: list[str] | None) -> list[int]:  # noqa: D102
         return matched_classes(self.data.classes, outputs, names)
@@ -119,13 +178,16 @@ class DataSetImages(TuningImages):
         The accuracy on them then is how often the tuned model agrees with the original. In training the
         teacher is asked anew, about every crop: the labels there only have to be valid.
         """
-        data = self.data
+        data = self.untaught(names)
         judge = copy.deepcopy(network).to(device)
-        predicted = torch.zeros_like(data.test.labels)
         answers, _ = predictions(judge, data, device, batch_size=250, workers=workers)
-        predicted[data.evaluation] = answers.cpu()
-        train = replace(data.train, labels=torch.zeros_like(data.train.labels))
-        return replace(data, classes=names, train=train, test=replace(data.test, labels=predicted))
+        data.test.labels[data.evaluation] = answers.cpu()
+        return data
+
+    def untaught(self, names: list[str]) -> ImageData:  # noqa: D102
+        splits = self.data.train, self.data.test
+        train, test = (replace(split, labels=torch.zeros_like(split.labels)) for split in splits)
+        return replace(self.data, classes=names, train=train, test=test)
 
 
 class LoaderImages(TuningImages):
@@ -142,6 +204,7 @@ class LoaderImages(TuningImages):
         *,
         seed: int,
         device: str,
+        variation: Variation,
     ) -> None:
         self.batch_size = batch_size
         place = torch.device(device)
@@ -151,8 +214,19 @@ class LoaderImages(TuningImages):
             self.batches, self.steps = normalised_batches(data, batch_size, normalisation, channels)
             # Read once more, although some batches keep their first: reading moves a generator that the
             # loader may have, and so decides in which order the epochs come.
-            self.first, _, _ = next(iter(self.batches))
-        self.origin = {"name": None, "size": self.first.shape[-1], "batches": self.steps}
+            batches = [images for images, _, _ in _until(self.batches, COMPARED)]
+        self.first = batches[0]
+        self.some = torch.cat(batches)[:COMPARED]
+        self.some_learned = True
+        self.shift = variation.shift(*self.first.shape[2:])
+        self.variation = Variation(self.shift > 0, variation.flip)
+        self.origin = {
+            "name": None,
+            "size": self.first.shape[-1],
+            "batches": self.steps,
+            "crop": self.shift,
+            "flip": variation.flip,
+        }
         # What makes labels of its own need not number the classes of the data set underneath.
         self.classes = None if has_own_labels(data) else class_names_of(data)
 
@@ -171,12 +245,18 @@ class LoaderImages(TuningImages):
         return partial(copy.deepcopy, network)
 
     def labelled(self, index: list[int], names: list[str]) -> LoaderBatches:  # noqa: D102
-        return LoaderBatches(self.batches, self.steps, torch.tensor(index))
+        return self._varied(torch.tensor(index))
 
     def taught(  # noqa: D102
         self, network: nn.Module, names: list[str], device: str, workers: int
     ) -> LoaderBatches:
-        return LoaderBatches(self.batches, self.steps, None)
+        return self.untaught(names)
+
+    def untaught(self, names: list[str]) -> LoaderBatches:  # noqa: D102
+        return self._varied(None)
+
+    def _varied(self, index: Tensor | None) -> LoaderBatches:
+        return LoaderBatches(self.batches, self.steps, index, shift=self.shift, flip=self.variation.flip)
 
 
 def normalised_batches(
@@ -203,6 +283,22 @@ def normalised_batches(
         needed = "the learning rate depends on the length of the loader"
         raise InputError(f"{needed}, but a {type(data).__name__} has none") from error
     return ImageBatches(data, normalisation, channels, numbers=False), steps
+
+
+def _until(batches: NormalisedBatches, count: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """The first batches, with so many images."""
+    for batch in batches:
+        yield batch
+        count -= len(batch[0])
+        if count <= 0:
+            return
+
+
+def _some(data: ImageData, workers: int) -> Tensor:
+    """Some of the evaluation images, always the same, normalised; without those that cannot be read."""
+    places = fixed_choice(data.evaluation.tolist(), COMPARED)
+    batches = read_batches(data.test, torch.split(data.evaluation[places], 50), workers=workers)
+    return torch.cat([data.normalisation(images[labels != UNREADABLE]) for _, images, labels in batches])
 
 
 def _shuffled(data: Dataset[Any], batch_size: int) -> DataLoader[Any]:

@@ -6,7 +6,7 @@
 from collections.abc import Iterable, Mapping
 
 from fpa.notes import Kind, Note, Plain
-from fpa.show.words import advice, evaluations, labels, pairs, protocols, truths, verdicts
+from fpa.show.words import advice, evaluations, labels, pairs, protocols, truths, twins, verdicts
 from fpa.show.words.reader import Phrase, Reader, as_sentence
 
 __all__ = ["PHRASES", "Phrase", "Reader", "clause", "sentence", "sentences"]
@@ -17,6 +17,7 @@ PHRASES: dict[Kind, Phrase] = {
     **pairs.PHRASES,
     **protocols.PHRASES,
     **truths.PHRASES,
+    **twins.PHRASES,
     **verdicts.PHRASES,
     **advice.PHRASES,
 }

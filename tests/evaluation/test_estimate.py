@@ -172,12 +172,16 @@ def test_a_judge_perturbs_and_the_model_explains(clock):
 
 
 def test_a_stream_loses_no_image_by_an_estimate():
-    batches = iter([images(8), images(8)])
-    result = None
-    case = prepare(network(), batches, make_plan(["vg_abs", "vgx_sum"], points=3), EvaluateOptions())
+    plan = make_plan(["vg_abs", "vgx_sum"], points=3)
+    batches = iter(images(16).split(8))
+    case = prepare(network(), batches, plan, EvaluateOptions())
     estimating.estimate_case(case)
-    result = carry_out(case, None, progress=False)
-    assert len(result.evaluation.indices) == 16
+    found = carry_out(case, None, progress=False).result().evaluation
+    held = prepare(network(), images(16), plan, EvaluateOptions())
+    expected = carry_out(held, None, progress=False).result().evaluation
+    assert found.indices.tolist() == list(range(16))
+    for name, curves in expected.mif.items():
+        assert (found.mif[name] == curves).all()
 
 
 def test_several_processes_share_whole_blocks():

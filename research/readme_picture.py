@@ -7,46 +7,60 @@ Reads docs/results/cifar10/seed-0/curves.csv, writes docs/images/curves.png.
 
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from fpa.show.figures.style import GREY, INK, styled
 
 ROOT = Path(__file__).parents[1]
-SHOWN = {
-    "ig_sum": ("Integrated gradients, signed", "#0072B2"),
-    "sqsg_sum": ("Squared SmoothGrad, unsigned", "#D55E00"),
+MAPS = {
+    "ig_sum": ("map 1: integrated gradients", "#0072B2"),
+    "sqsg_sum": ("map 2: squared SmoothGrad", "#D55E00"),
 }
-TRAININGS = {"none": "trained as usual", "fpa": "trained with FPA"}
+ORDERS = {"lif": ("least important first (LIF)", "-"), "mif": ("most important first (MIF)", "--")}
+MODELS = {"none": "Ordinary model: the two orders disagree", "fpa": "Trained with FPA: they agree"}
+BETTER = {"lif": max, "mif": min}
+"""Of two curves: least important first, the output should last; most important first, it should fall."""
 
 
-def main() -> None:
+def panel(axis: Axes, curves: pd.DataFrame) -> None:
+    """The four curves of a model, and at each order which map is better by it."""
+    areas = {}
+    for order, (_, dashes) in ORDERS.items():
+        for name, (_, colour) in MAPS.items():
+            chosen = curves[(curves.estimator == name) & (curves.order == order)].sort_values("fraction")
+            axis.plot(100 * chosen["fraction"], 100 * chosen["mean"], color=colour, lw=1.8, ls=dashes)
+            areas[order, name] = chosen["mean"].mean()
+    for place, order in enumerate(ORDERS):
+        best = BETTER[order](MAPS, key=lambda name, order=order: areas[order, name])
+        words = f"{ORDERS[order][0]} prefers {MAPS[best][0].partition(':')[0]}"
+        axis.text(
+            0.98, 0.97 - 0.075 * place, words, color=MAPS[best][1], transform=axis.transAxes,
+            ha="right", va="top", fontsize=9, fontweight="bold",
+        )  # fmt: skip
+    axis.set_xlabel("pixels removed, %")
+    axis.set_xlim(0, 100)
+    axis.set_ylim(-6, 154)
+    axis.axhline(0, color=GREY, lw=0.7)
+    axis.spines[["top", "right"]].set_visible(False)
+
+
+@styled
+def draw() -> Figure:
     curves = pd.read_csv(ROOT / "docs/results/cifar10/seed-0/curves.csv")
-    figure = Figure(figsize=(8.4, 3.5), layout="constrained")
+    figure = Figure(figsize=(8.4, 3.1), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
-    for axis, (training, title) in zip(axes, TRAININGS.items(), strict=True):
-        for place, (estimator, (label, colour)) in enumerate(SHOWN.items()):
-            chosen = curves[(curves.augmentation == training) & (curves.estimator == estimator)]
-            mif, lif = (chosen[chosen.order == order].sort_values("fraction") for order in ("mif", "lif"))
-            x = 100 * mif["fraction"].to_numpy()
-            low = mif["mean"].to_numpy()
-            high = lif["mean"].to_numpy()
-            axis.plot(x, 100 * high, color=colour, lw=1.8, label=f"{label}: least important first (LIF)")
-            axis.plot(x, 100 * low, color=colour, lw=1.8, ls="--", label="most important first (MIF)")
-            area = np.trapezoid(high - low, x)
-            axis.text(
-                0.97, 0.93 - 0.085 * place, f"A = {area:.0f}", color=colour, transform=axis.transAxes,
-                ha="right", va="top", fontsize=11, fontweight="bold",
-            )  # fmt: skip
-        axis.set_title(title, fontsize=11)
-        axis.set_xlabel("pixels masked, %")
-        axis.set_xlim(0, 100)
-        axis.axhline(0, color="#999999", lw=0.7)
-        axis.spines[["top", "right"]].set_visible(False)
-    axes[0].set_ylabel("logit of the predicted class,\n% of the unmasked one")
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=8, frameon=False)
-    figure.savefig(ROOT / "docs/images/curves.png", dpi=150)
+    for axis, (training, title) in zip(axes, MODELS.items(), strict=True):
+        panel(axis, curves[curves.augmentation == training])
+        axis.set_title(title, fontsize=11, fontweight="bold", loc="left")
+    axes[0].set_ylabel("output for the predicted class, %")
+    handles = [Line2D([], [], color=colour, lw=1.8, label=label) for label, colour in MAPS.values()]
+    handles += [Line2D([], [], color=INK, lw=1.8, ls=dashes, label=name) for name, dashes in ORDERS.values()]
+    figure.legend(handles=handles, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
+    return figure
 
 
 if __name__ == "__main__":
-    main()
+    draw().savefig(ROOT / "docs/images/curves.png", dpi=150)

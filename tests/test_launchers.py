@@ -11,7 +11,7 @@ import fpa
 from fpa import InputError
 from fpa.cli.main import main
 from fpa.errors import DamagedError, Misplaced
-from fpa.files import folder_lock, is_main_process
+from fpa.files import is_main_process
 
 LITTLE = [
     "--training.epochs=1", "--training.milestones=[]", "--data.train_images=64", "--augmentations=none",
@@ -27,29 +27,23 @@ def second(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
 
 
-def test_a_second_process_does_not_pass_the_lock(tmp_path, second):
+def test_in_python_a_process_does_all_of_it_unless_told_otherwise(tmp_path, second):
+    """A script may evaluate in one of its processes: nobody waits for the others."""
     assert not is_main_process()
-    with (
-        pytest.raises(InputError, match=r"RANK=1 of WORLD_SIZE=2\), and only trainings share"),
-        folder_lock(tmp_path / "new"),
-    ):
-        pass
-    assert not (tmp_path / "new").exists()
-
-
-def test_a_second_process_writes_into_no_evaluation(tmp_path, second):
     net = nn.Sequential(nn.Flatten(), nn.Linear(192, 3))
-    with pytest.raises(InputError, match="this process is not the first"):
-        fpa.evaluate(
-            net, torch.randn(2, 3, 8, 8), ["vg_abs", "ig_sum"], folder=tmp_path / "e", progress=False
-        )
-    assert not (tmp_path / "e").exists()
+    images = torch.randn(2, 3, 8, 8)
+    made = fpa.evaluate(net, images, ["vg_abs", "ig_sum"], folder=tmp_path / "e", progress=False)
+    assert len(made.evaluation.indices) == 2
+    with pytest.raises(InputError, match="no launcher has joined the processes"):
+        fpa.evaluate(net, images, ["vg_abs"], folder=tmp_path / "f", part="job", progress=False)
+    assert not (tmp_path / "f").exists()
 
 
 @pytest.mark.parametrize("command", ["evaluate shapes-fpa --count 2", "audit shapes-fpa --count 2"])
-def test_the_folder_of_a_second_process_may_be_missing(tmp_path, second, capsys, command):
+def test_processes_that_nothing_has_joined_share_nothing(tmp_path, second, capsys, command):
     assert main([*command.split(), "--output", str(tmp_path / "rank")]) == 2
-    assert "this process is not the first (RANK=1 of WORLD_SIZE=2)" in capsys.readouterr().err
+    assert "WORLD_SIZE=2 is set, but no launcher has joined the processes" in capsys.readouterr().err
+    assert not (tmp_path / "rank").exists()
 
 
 def test_processes_that_nothing_has_joined_do_not_train(tmp_path, second, capsys):
@@ -70,8 +64,6 @@ def test_numbers_of_processes_that_make_no_sense_are_named(tmp_path, monkeypatch
     with pytest.raises(InputError, match=r"RANK='.*' and WORLD_SIZE='.*' must be whole") as error:
         is_main_process()
     assert len(str(error.value)) < 400
-    with pytest.raises(InputError, match="must be whole numbers"), folder_lock(tmp_path):
-        pass
 
 
 def test_a_rank_alone_is_nobody_s_business(monkeypatch):

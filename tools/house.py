@@ -74,6 +74,7 @@ LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
 EXCEPTIONS = {
     ("showing", "show"): "the one way to it, for objects that print, plot and report themselves",
     ("showing", "statistics"): "the types of what shows itself",
+    ("showing", "engine"): "the types of what shows itself",
     ("showing", "evaluation"): "the types of what shows itself",
     ("showing", "auditing"): "the types of what shows itself",
     ("auditing.verdict", "show"): "the type of the lines of the evidence",
@@ -88,6 +89,7 @@ FORWARDED = {
     "cli.parsing._filled": "calls the function of a command with the options that its signature declares",
     "cli.parsing._group": "fills a dataclass with the options that its fields declare",
     "evaluation.keywords._made": "fills a dataclass with keywords that were checked against its fields",
+    "running._tuning": "fills a dataclass with keywords that were bound to the signature of finetune",
     "study.recipe._made": "fills a dataclass with the values of a YAML file, each typed by its field",
     "masking.names._with_parameters": "calls a masking, a user's too, with parameters its signature has",
     "explanation.captum.Captum.raw_map.run": "calls a method of Captum's with what its signature has",

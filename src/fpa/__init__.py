@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 __all__ = [
-    "FPA", "Audit", "Cell", "Curves", "DropTokens", "Engine", "Estimator", "FPASettings", "Fidelity",
-    "InputError", "ModelCard", "Normalisation", "Plan", "Precision", "Protocol", "Recipe", "Rectangle",
-    "Result", "Results", "Score", "Settings", "TrainingSettings", "TwinDistance", "audit", "audit_result",
-    "evaluate", "explain", "finetune", "get_estimators", "get_masking", "image_source", "load_data",
-    "load_model", "load_recipe", "load_result", "make_plan", "open_model", "paired_test",
-    "perturbation_curves", "read_results", "reliability", "run_study", "save_model", "suggested_fpa",
-    "twin_distance",
+    "FPA", "Audit", "Cell", "Curves", "DropTokens", "Engine", "Estimate", "Estimator", "FPASettings",
+    "Fidelity", "InputError", "ModelCard", "Normalisation", "Plan", "Precision", "Protocol", "Recipe",
+    "Rectangle", "Result", "Results", "Score", "Settings", "TrainingSettings", "TwinDistance", "audit",
+    "audit_result", "estimate", "evaluate", "explain", "finetune", "get_estimators", "get_masking",
+    "image_source", "load_data", "load_model", "load_recipe", "load_result", "make_plan", "open_model",
+    "paired_test", "perturbation_curves", "read_results", "reliability", "run_study", "save_model",
+    "suggested_fpa", "twin_distance",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fpa.auditing.verdict import Audit
     from fpa.data import Normalisation, image_source, load_data
     from fpa.engine import Engine, Precision
+    from fpa.engine.estimate import Estimate
     from fpa.errors import InputError
     from fpa.evaluation.evaluator import evaluate
     from fpa.evaluation.plan import Plan, make_plan
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from fpa.models import ModelCard, load_model, open_model, save_model
     from fpa.perturbation import Curves, perturbation_curves
     from fpa.perturbation.protocols import Protocol
-    from fpa.running import run_study
+    from fpa.running import estimate, run_study
     from fpa.scores import Fidelity, Score
     from fpa.statistics import paired_test, reliability
     from fpa.study.read import read_results
@@ -49,14 +50,15 @@ if TYPE_CHECKING:
 _HOMES = {
     "auditing.auditor": "audit audit_result", "auditing.verdict": "Audit",
     "data": "Normalisation image_source load_data",
-    "engine": "Engine Precision", "errors": "InputError", "evaluation.evaluator": "evaluate",
+    "engine": "Engine Precision", "engine.estimate": "Estimate",
+    "errors": "InputError", "evaluation.evaluator": "evaluate",
     "evaluation.plan": "Plan make_plan", "evaluation.result": "Result Results",
     "evaluation.shards": "load_result", "explanation": "Estimator Settings explain get_estimators",
     "masking": "get_masking", "models": "ModelCard load_model open_model save_model",
     "perturbation": "Curves perturbation_curves", "perturbation.protocols": "Protocol",
     "scores": "Fidelity Score",
     "statistics": "paired_test reliability", "study.read": "read_results",
-    "study.recipe": "Recipe load_recipe", "running": "run_study",
+    "study.recipe": "Recipe load_recipe", "running": "estimate run_study",
     "training": "Cell DropTokens FPA FPASettings Rectangle TrainingSettings finetune suggested_fpa",
     "training.twins": "TwinDistance twin_distance",
 }  # fmt: skip

@@ -35,6 +35,14 @@ class InputError(ValueError):
         return shortened(re.sub(r"\s*\n\s*", " ", super().__str__()), LONGEST)
 
 
+class TooFewImagesError(InputError):
+    """More images were asked for than there are."""
+
+
+class StoppedElsewhereError(InputError):
+    """Another process of the job has found what is wrong, and says it."""
+
+
 class Misplaced(str):
     """Why a file that is whole does not belong where it is: it may be all that is left of another result."""
 

@@ -44,6 +44,8 @@ class Kind(StrEnum):
     SMALL_OUTPUTS = "small outputs"
     INCOMPLETE = "incomplete"
     PASSES = "passes"
+    LONG_WORK = "long work"
+    QUICK_LOOK = "quick look"
     PASSES_OF_SCORES = "passes of scores"
     TAKEN_FOR_UNSIGNED = "taken for unsigned"
     SCORE_LEFT_OUT = "score left out"

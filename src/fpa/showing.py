@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from fpa.auditing.verdict import Audit
+    from fpa.engine.estimate import Estimate
     from fpa.evaluation.result import Result
     from fpa.show.audits import Row
     from fpa.statistics.contradictions import Pair, Reliability
@@ -69,6 +70,13 @@ def result_page(result: "Result", path: str | Path, command: str | None) -> Path
     from fpa.show.report import write_report
 
     return write_report(result.results, path, command)
+
+
+def estimate_text(estimate: "Estimate") -> str:
+    """What work takes, as it prints."""
+    from fpa.show.estimates import estimate_text
+
+    return estimate_text(estimate)
 
 
 def pair_text(pair: "Pair") -> str:

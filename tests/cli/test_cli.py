@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from fpa import __version__
 from fpa.cli.helping import USUAL
@@ -281,7 +282,7 @@ def test_interrupted_it_says_how_to_continue(capsys, monkeypatch, tmp_path):
     again = "fpa: stopped; run the same command again to continue\n"
     monkeypatch.setattr("fpa.study.trainings.train", interrupt)
     assert run(capsys, "train", "tiny", "--output", tmp_path)[::2] == (130, again)
-    monkeypatch.setattr("fpa.auditing.auditor.audit_case", interrupt)
+    monkeypatch.setattr("fpa.auditing.auditor.measure_case", interrupt)
     command = ["audit", "shapes-none", "--device", "cpu", "--quiet", "--output", tmp_path]
     assert run(capsys, *command)[::2] == (130, again)
     kept = "fpa: stopped; run the same command again, without --overwrite, to continue\n"
@@ -296,6 +297,15 @@ def python_blocks(page):
     return [source for source in blocks if ">>>" not in source]
 
 
+def own_model():
+    """What a reader of the README has already: a classifier, and photos."""
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(4 * 36, 3)
+    )
+    return {"model": network, "photos": torch.randn(4, 3, 8, 8)}
+
+
 ROOT = Path(__file__).parents[2]
 PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if python_blocks(page)]
 
@@ -308,7 +318,7 @@ def test_the_documentation_runs(page, tmp_path, monkeypatch):
     monkeypatch.setattr(shapes, "draw_shapes", lambda count, seed: drawn(count // 5, seed))
     registries = (OUTPUTS, SCORES, FAMILIES, MASKINGS, DATA_SETS)
     before = [dict(registry) for registry in registries]
-    names: dict = {"__name__": "documentation"}
+    names: dict = {"__name__": "documentation"} | (own_model() if page.name == "README.md" else {})
     for source in python_blocks(page):
         exec(compile(source, page.name, "exec"), names)
     for registry, content in zip(registries, before, strict=True):

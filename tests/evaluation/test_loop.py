@@ -324,10 +324,10 @@ def test_a_block_that_cannot_be_stored_ends_the_evaluation(net, tmp_path, monkey
                 future.set_exception(error)
         waiting.clear()
 
-    def full(self, number, block, description):
+    def full(self, number, block, description, **named):
         if number == 1:
             raise MemoryError("no room for the columns")
-        usual(self, number, block, description)
+        usual(self, number, block, description, **named)
 
     usual = shards.EvaluationFolder.write
     monkeypatch.setattr(shards.EvaluationFolder, "write", full)

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import fpa
+from fpa.cli.main import main
 from fpa.evaluation.rankings import tied, tied_by_area
 from fpa.evaluation.recommended import RECOMMENDED
 from fpa.show.answers import answer, of_audit
@@ -111,3 +112,38 @@ def test_an_audit_names_the_best_unless_the_test_is_unreliable(linear, images):
     assert found.verdict != "unreliable"
     assert "VG'_sum" in of_audit(found)
     assert "VG" not in of_audit(replace(found, verdict="unreliable"))
+
+
+@pytest.mark.parametrize(
+    ("typed", "next_command"),
+    [
+        ("fpa evaluate shapes-fpa --points 3", "fpa audit shapes-fpa"),
+        (
+            "fpa evaluate torchvision:resnet18 --weights 'my net.pth' --data folder:x --quiet --points 3",
+            "fpa audit torchvision:resnet18 --weights 'my net.pth' --data folder:x",
+        ),
+        (
+            "fpa evaluate --overwrite net.safetensors --points=3 --size=64",
+            "fpa audit net.safetensors --size=64",
+        ),
+        (
+            "fpa evaluate --model a.safetensors --points 3 --device cpu",
+            "fpa audit a.safetensors --device cpu",
+        ),
+    ],
+)
+def test_the_next_command_carries_the_names_that_were_typed(typed, next_command, linear, images):
+    few = fpa.evaluate(
+        linear, images, ["vgx_sum", "vg_abs"], points=4, progress=False
+    )  # too few for an audit
+    subject = replace(few.description.subject, command=typed)
+    said = answer(replace(few, description=replace(few.description, subject=subject)).results)
+    assert said[-1] == f"Next: {next_command}"
+
+
+def test_the_next_command_of_an_evaluation_at_the_shell_can_be_typed(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = ["evaluate", "shapes-fpa", "--count", "6", "--points", "4", "--device", "cpu"]
+    assert main([*words, "--estimators", "vgx_sum,vg_abs"]) == 0
+    out = capsys.readouterr().out
+    assert "Next: fpa audit shapes-fpa --device cpu" in out

@@ -133,6 +133,24 @@ WORDS = [
         "1 gradient and 24 forward passes for each image",
     ),
     (
+        Kind.LONG_WORK,
+        {"seconds": 7260.4, "longer": False, "offers_quick": True},
+        "about 2 h 1 min on this machine; for a first look at 100 images, with fewer steps and points, stop "
+        "it (Ctrl-C) and add --quick, in Python quick=True",
+    ),
+    (
+        Kind.LONG_WORK,
+        {"seconds": 90.0, "longer": True, "offers_quick": False},
+        "more than 1 min 30 s on this machine",
+    ),
+    (
+        Kind.QUICK_LOOK,
+        {"images": 100, "gradients": 34, "points": 11, "protocols": 1},
+        "a quick look at 100 images, with 34 gradients for each, 11 points and one protocol: it cannot "
+        "decide small differences between explanations, nor whether their order holds under other "
+        "maskings and protocols",
+    ),
+    (
         Kind.PASSES_OF_SCORES,
         {"scores": ["a", "b"], "forwards": 7, "explanations": 0, "gradients": 0, "images": None},
         "a, b: 7 forward passes for each image",
@@ -530,8 +548,8 @@ def test_the_verdict_of_a_study_in_words():
     assert verdict(study) == (
         "Of the 18 pairs of a signed and an unsigned estimator, MIF and LIF rank 17 in opposite order "
         "without augmentation (95 % interval 16 to 18) and 10 with FPA (9 to 12). FPA makes the evaluation "
-        "contradict itself less often here, though most pairs are still in opposite order (accuracy "
-        "95.0 % without augmentation, 95.0 % with FPA)."
+        "contradict itself less often here, though most pairs are still in opposite order. Accuracy: "
+        "95.0 % without augmentation, 95.0 % with FPA."
     )
 
 

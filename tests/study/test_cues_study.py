@@ -120,10 +120,9 @@ def test_the_sentences_follow_from_the_errors(study):
     found = truths.found_errors(results)
     first, *_ = truths.outcome(results)
     errors = [each.errors["pixels"]["A"].value for each in found.values()]
-    shown = re.findall(r"([\d.]+) ± [\d.]+ %[^(]*\((\w+)\)", first)
-    assert shown == [
-        (f"{100 * error:.1f}", name) for error, name in zip(errors, ("None", "Rectangle", "FPA"), strict=True)
-    ]
+    names = ("no augmentation", "Rectangle", "FPA")
+    shown = re.findall(r"([\d.]+) ± [\d.]+ %[^(]*\(([\w ]+)\)", first)
+    assert shown == [(f"{100 * error:.1f}", name) for error, name in zip(errors, names, strict=True)]
     change = found["none"].errors["pixels"]["A"].value - found["fpa"].errors["pixels"]["A"].value
     assert f"{100 * abs(change):.1f} ±" in truths.outcome(results)[2]
     assert ("lower" if change > 0 else "higher") in truths.outcome(results)[2]
@@ -137,7 +136,7 @@ def test_a_model_at_chance_is_named(study):
     changed = replace(results, models={**results.models, "none": weak})
     assert changed.not_above_chance[0] == "none"
     (line, *_) = truths.doubts(changed)
-    assert line.startswith("None")
+    assert line.startswith("No augmentation")
     assert "no better than chance" in line
 
 

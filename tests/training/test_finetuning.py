@@ -241,7 +241,7 @@ def test_settings_follow_the_image_size_unless_given(few, tmp_path):
 def test_stopped_and_continued_it_ends_with_the_same_weights(targets, few, tmp_path, monkeypatch):
     model = load_model("shapes-none")
     monkeypatch.setattr(
-        "fpa.training.tuning_jobs.TrainingSettings", partial(TrainingSettings, checkpoint_seconds=0.0)
+        "fpa.training.tuning.TrainingSettings", partial(TrainingSettings, checkpoint_seconds=0.0)
     )
     run = partial(finetune, model, few, epochs=2, batch_size=16, targets=targets, device="cpu")
     whole = run()
@@ -291,7 +291,7 @@ class TestLoaderWithOutput:
     @pytest.fixture
     def run(self, few, monkeypatch):
         monkeypatch.setattr(
-            "fpa.training.tuning_jobs.TrainingSettings", partial(TrainingSettings, checkpoint_seconds=0.0)
+            "fpa.training.tuning.TrainingSettings", partial(TrainingSettings, checkpoint_seconds=0.0)
         )
         images = few.normalisation(few.train.images[:90])
         data = TensorDataset(images, few.train.labels[:90])

@@ -24,7 +24,7 @@ def test_captured_equals_eager_within_rounding(targets, monkeypatch):
     tuned = []
     for captured in (True, False):
         settings = partial(TrainingSettings, compile=captured, precision="float32")
-        monkeypatch.setattr("fpa.training.tuning_jobs.TrainingSettings", settings)
+        monkeypatch.setattr("fpa.training.tuning.TrainingSettings", settings)
         tuned.append(finetune(model, data, epochs=1, batch_size=64, targets=targets, device="cuda"))
     images = data.normalisation(data.test.images[:200])
     with torch.no_grad():
@@ -53,9 +53,7 @@ def test_a_loader_of_ones_own():
 @pytest.mark.parametrize("captured", [True, False])
 @pytest.mark.parametrize("targets", ["labels", "model"])
 def test_a_model_on_the_device_with_frozen_parts_stays_there(targets, captured, monkeypatch):
-    monkeypatch.setattr(
-        "fpa.training.tuning_jobs.TrainingSettings", partial(TrainingSettings, compile=captured)
-    )
+    monkeypatch.setattr("fpa.training.tuning.TrainingSettings", partial(TrainingSettings, compile=captured))
     data = load_data("shapes")
     data = replace(data, train=first_images(data.train, 128), evaluation=data.evaluation[:40])
     model = load_model("shapes-none").cuda().requires_grad_(False)
@@ -74,7 +72,7 @@ def test_stopped_and_continued_it_ends_with_the_same_weights(targets, tmp_path, 
     data = load_data("shapes")
     data = replace(data, train=first_images(data.train, 128), evaluation=data.evaluation[:40])
     settings = partial(TrainingSettings, checkpoint_seconds=0.0)
-    monkeypatch.setattr("fpa.training.tuning_jobs.TrainingSettings", settings)
+    monkeypatch.setattr("fpa.training.tuning.TrainingSettings", settings)
     run = partial(finetune, load_model("shapes-none"), data, epochs=2, batch_size=16, targets=targets)
     whole = run(device="cuda", folder=tmp_path / "whole")
     with stopped_before(11):

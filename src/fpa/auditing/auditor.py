@@ -28,13 +28,15 @@ from fpa.auditing.verdict import Audit
 from fpa.data.normalisation import as_normalisation
 from fpa.engine import Engine
 from fpa.errors import InputError, warn
-from fpa.evaluation.evaluator import carry_out, uncertain_labels
+from fpa.evaluation.evaluator import CarriedOut, carry_out, uncertain_labels
 from fpa.evaluation.keywords import with_options
 from fpa.evaluation.options import AuditOptions, PlanOptions
 from fpa.evaluation.plan import Plan, followed, plan_of, settings_of
+from fpa.evaluation.quick import quickened
 from fpa.evaluation.recommended import recommendation
 from fpa.evaluation.result import Result
 from fpa.evaluation.shards import load_result
+from fpa.evaluation.sharing import Share, share_of
 from fpa.evaluation.subject import Case, opened, prepare
 from fpa.evaluation.targets import with_signs
 from fpa.explanation import Estimator, get_estimators
@@ -70,7 +72,7 @@ def audit(model: nn.Module | Engine | Opened, data: Any, options: AuditOptions) 
     ('cannot tell', 4, 'Too few images: 8 could be used, at least 100 are needed.')
 
     """
-    network, options = opened(model, options)
+    network, options = opened(model, quickened(options))
     classes = model.classes if isinstance(model, Opened) else None
     case = prepare_audit(network, data, audit_plan(options), options, classes=classes)
     for note in uncertain_labels(case):
@@ -127,9 +129,23 @@ def prepare_audit(
 
 def audit_case(case: Case, options: AuditOptions) -> Audit:
     """The audit of a model and images that `prepare_audit` has made ready with these options."""
-    result = carry_out(
-        case, options.folder, overwrite=options.overwrite, with_scores=False, progress=options.progress
+    return conclude_case(case, options, measure_case(case, options).result())
+
+
+def measure_case(case: Case, options: AuditOptions, share: Share | None = None) -> CarriedOut:
+    """Measure a model and images that `prepare_audit` has made ready, or this process's share of them."""
+    return carry_out(
+        case,
+        options.folder,
+        overwrite=options.overwrite,
+        with_scores=False,
+        progress=options.progress,
+        share=share or share_of(options.part, wait=options.wait, device=options.device),
     )
+
+
+def conclude_case(case: Case, options: AuditOptions, result: Result) -> Audit:
+    """The audit of a model and images by what was measured with these options."""
     masking = case.plan.masking
     plain = masking == Constant() or not masking.trains
     judged, *_ = _maskings(options)

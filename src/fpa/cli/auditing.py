@@ -13,11 +13,13 @@ from rich.table import Table
 
 import fpa
 from fpa.auditing.rule import EXIT_CODES, FEWEST_IMAGES, Verdict
-from fpa.cli.folders import claimed, evaluation_of, remove_shown
+from fpa.cli.folders import chosen_share, claimed, evaluation_of, part_made, remove_shown
 from fpa.cli.naming import default_output, told_apart
-from fpa.cli.options import ModelOptions, RunOptions
+from fpa.cli.options import ModelOptions, RunOptions, show_estimate
 from fpa.errors import InputError, counted, percent
 from fpa.evaluation.options import AuditOptions
+from fpa.evaluation.quick import quickened
+from fpa.files import folder_lock
 from fpa.notes import Kind, Note, Severity
 
 if TYPE_CHECKING:
@@ -39,8 +41,9 @@ def audit(model: str, *, images: ModelOptions, how: AuditOptions, run: RunOption
             an evaluation, or of a study, whose curves are judged as they are, in seconds.
 
     """
-    from fpa.auditing.auditor import audit_case, audit_plan, prepare_audit
+    from fpa.auditing.auditor import audit_plan, conclude_case, measure_case, prepare_audit
     from fpa.engine.devices import chosen_device
+    from fpa.evaluation.estimate import estimate_case
     from fpa.evaluation.shards import DESCRIPTION
 
     held = {DESCRIPTION: "an evaluation", "recipe.yaml": "a study"}
@@ -53,7 +56,9 @@ def audit(model: str, *, images: ModelOptions, how: AuditOptions, run: RunOption
         judge = _audit_folder if file == DESCRIPTION else _audit_study
         return judge(Path(model), run, command)
     subject = images.open(model)
-    parts = (subject.name, subject.elsewhere, told_apart(how), how.count)
+    asked = how
+    how = quickened(how)
+    parts = (subject.name, subject.elsewhere, told_apart(asked), "quick" if asked.quick else "", how.count)
     output = run.output or default_output("audit", *parts)
     options = replace(
         how,
@@ -66,18 +71,25 @@ def audit(model: str, *, images: ModelOptions, how: AuditOptions, run: RunOption
         name=f"{subject.name} on {subject.data}",
     )
     plan = audit_plan(options)  # what is wrong with it is said before the images are read
+    share = chosen_share(how, run)
     data = images.evaluation_data(subject, how.count)
     case = prepare_audit(subject.model, data, plan, options, classes=subject.classes, workers=images.workers)
-    with claimed(output, run, [case.label_note]) as display:
+    if run.estimate:
+        return show_estimate(estimate_case(case, None if run.overwrite else output, name="audit"))
+    with claimed(output, run, [case.label_note], share) as display:
         for line in _hints(case):
             display.say(line)
         progress = display.evaluating(subject.name, case.source.count)
-        verdict = audit_case(case, replace(options, progress=progress))
+        made = measure_case(case, replace(options, progress=progress), share)
         display.unreadable(case.source.lost)
-        remove_shown(output)
+        if made.loaded is None:
+            return part_made(share, [output], shlex.join(["fpa", "audit", str(output)]), run)
         masking = how.masking or how.maskings[0]
+        verdict = conclude_case(case, options, made.loaded)
         verdict = replace(_advised(verdict, model, images, case, masking), repeat=command)
-        page = write(verdict, output)
+        with folder_lock(output, how.wait * 60):
+            remove_shown(output)
+            page = write(verdict, output)
     return _print(verdict, page, run.quiet)
 
 
@@ -88,7 +100,7 @@ def _audit_folder(folder: Path, run: RunOptions, command: str) -> int:
     if (study / "recipe.yaml").exists():  # what a study holds is its own
         folder = default_output("audit", study.name, folder.absolute().name)
     output = run.output or folder
-    with claimed(output, run):
+    with claimed(output, run), folder_lock(output):
         page = write(verdict, output)
     return _print(verdict, page, run.quiet)
 
@@ -101,7 +113,7 @@ def _audit_study(folder: Path, run: RunOptions, command: str) -> int:
         verdicts[name] = replace(fpa.audit_result(folder / name), repeat=command)
         own = default_output("audit", folder.absolute().name, name)
         output = own if run.output is None else run.output / name
-        with claimed(output, run):
+        with claimed(output, run), folder_lock(output):
             pages.append(write(verdicts[name], output))
     if not run.quiet:
         Console().print(side_by_side(verdicts, "audit"))

@@ -1,15 +1,18 @@
 """The command `fpa evaluate`."""
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import fpa
-from fpa.cli.folders import claimed, remove_shown
+from fpa.cli.folders import chosen_share, claimed, part_made, remove_shown
 from fpa.cli.naming import default_output, told_apart
-from fpa.cli.options import ModelOptions, RunOptions, show
+from fpa.cli.options import ModelOptions, NamedModel, RunOptions, show, show_estimate
 from fpa.errors import InputError
 from fpa.evaluation.options import EvaluateOptions
+from fpa.evaluation.quick import quickened
+from fpa.files import folder_lock
 from fpa.progress import Display
 
 
@@ -38,18 +41,16 @@ def evaluate(
 
     """
     from fpa.engine.devices import chosen_device
+    from fpa.evaluation.estimate import estimate_case
     from fpa.evaluation.evaluator import carry_out
     from fpa.evaluation.plan import plan_of
     from fpa.evaluation.subject import prepare
 
     subject = images.open(model)
     other = None if judge is None else images.judge(judge, subject)
-    judged_by = "" if other is None else f"by-{other.name}"
-    parts = (subject.name, judged_by, subject.elsewhere, told_apart(how), how.count)
-    output = run.output or default_output("evaluate", *parts)
+    output = run.output or _default_output(subject, other, how)
     options = replace(
-        how,
-        # The outputs of a judge are followed under the masking that it knows.
+        quickened(how),
         masking=how.masking or _known_masking(subject.model, None if other is None else other.model),
         normalisation=subject.normalisation,
         count=None,  # the data have no more images than that
@@ -59,6 +60,7 @@ def evaluate(
         name=subject.name,
     )
     plan = plan_of(options)  # what is wrong with it is said before the images are read
+    share = chosen_share(how, run)
     case = prepare(
         subject.model,
         images.evaluation_data(subject, how.count),
@@ -70,20 +72,33 @@ def evaluate(
         judge_name=None if other is None else other.name,
         workers=images.workers,
     )
-    with claimed(output, run, [case.label_note, *case.notes]) as display:
-        result = carry_out(
+    if run.estimate:
+        return show_estimate(estimate_case(case, None if run.overwrite else output, examples=how.examples))
+    with claimed(output, run, [case.label_note, *case.notes], share) as display:
+        made = carry_out(
             case,
             output,
             examples=how.examples,
             overwrite=run.overwrite,
             command=command,
             progress=display.evaluating(subject.name, case.source.count),
+            share=share,
         )
         display.unreadable(case.source.lost)
-        remove_shown(output)
-        results = replace(result.results, folder=output)
-        _show_stages(results, output, command, display)
+        if made.loaded is None:
+            return part_made(share, [output], shlex.join(["fpa", "report", str(output)]), run)
+        results = replace(made.loaded.results, folder=output)
+        with folder_lock(output, how.wait * 60):
+            _show_stages(results, output, command, display)
     return show(results, output, run.quiet)
+
+
+def _default_output(subject: NamedModel, judge: "fpa.Opened | None", how: EvaluateOptions) -> Path:
+    """Where the results go if --output does not say."""
+    judged_by = "" if judge is None else f"by-{judge.name}"
+    quick = "quick" if how.quick else ""
+    parts = (subject.name, judged_by, subject.elsewhere, told_apart(how), quick, how.count)
+    return default_output("evaluate", *parts)
 
 
 def _show_stages(results: "fpa.Results", folder: Path, command: str, display: Display) -> None:
@@ -91,6 +106,7 @@ def _show_stages(results: "fpa.Results", folder: Path, command: str, display: Di
     from fpa.show import show_all
     from fpa.study.folder import SHOWN
 
+    remove_shown(folder)
     for stage in SHOWN:
         with display.making(stage):
             show_all(results, folder, command, only=[stage])
@@ -98,6 +114,7 @@ def _show_stages(results: "fpa.Results", folder: Path, command: str, display: Di
 
 def _known_masking(model: Any, judge: Any) -> Any:
     """The masking that the file of a judge, or of the model, says it was trained with, if it is fpa's own."""
+    # The outputs of a judge are followed under the masking that it knows.
     card = getattr(judge, "card", None) or getattr(model, "card", None)
     masking = getattr(card, "recipe", {}).get("masking")
     name = masking.get("name") if isinstance(masking, dict) else masking

@@ -12,16 +12,17 @@ from fpa.auditing.rule import FEWEST_IMAGES
 from fpa.cli.auditing import side_by_side, write
 from fpa.cli.folders import claimed
 from fpa.cli.naming import default_output
-from fpa.cli.options import ModelOptions, NamedModel, RunOptions
+from fpa.cli.options import ModelOptions, NamedModel, RunOptions, show_estimate
 from fpa.errors import InputError, at_least, counted, percent
 from fpa.evaluation.options import AuditOptions
-from fpa.files import is_main_process
+from fpa.files import folder_lock, is_main_process
 from fpa.progress import Display
 
 if TYPE_CHECKING:
     from torch import nn
 
     from fpa.data.splits import ImageData
+    from fpa.training.tuning import TuningChoices
 
 
 @dataclass(kw_only=True)
@@ -103,6 +104,8 @@ def finetune(
 
     """
     from fpa.data.sets import tuning_data
+    from fpa.training.finetuning import tune
+    from fpa.training.tuning import TuningChoices
 
     at_least("--audit_images", audit_images, 0)
     subject = images.open(model)
@@ -111,39 +114,47 @@ def finetune(
     # The card that the model came with: `_describe` replaces it.
     card: fpa.ModelCard | None = getattr(subject.model, "card", None)
     index = _describe(subject, model, data, images.class_index)
-    features = _features(subject, lost.masking, data)
     output = run.output or default_output("finetune", subject.name)
+    how = _audits(subject, lost, data, audit_images)
+    choices = TuningChoices(
+        epochs=epochs,
+        learning_rate=learning_rate,
+        batch_size=batch_size,
+        fpa=perturbation,
+        targets=targets,
+        class_index=index,
+        crop=not no_crop,
+        flip=not no_flip,
+        clean=clean,
+        way=way,
+        seed=seed,
+        device=run.device,
+        folder=output,
+        data_root=images.data_root,
+        workers=images.workers,
+    )
+    if run.estimate:
+        return _estimate(subject, data, images, choices, how)
     with Display(quiet=run.quiet or not is_main_process()) as display:
-        tuned = fpa.finetune(
-            subject.model,
-            data,
-            epochs=epochs,
-            learning_rate=learning_rate,
-            batch_size=batch_size,
-            fpa=perturbation,
-            targets=targets,
-            class_index=index,
-            crop=not no_crop,
-            flip=not no_flip,
-            clean=clean,
-            way=way,
-            seed=seed,
-            data_root=images.data_root,
-            workers=images.workers,
-            progress=display,
-            folder=output,
-            device=run.device,
-            overwrite=run.overwrite,
-        )
+        tuned = tune(subject.model, data, choices, overwrite=run.overwrite, progress=display)
     if not is_main_process():  # one of several that train together; the first does the rest
         return 0
     if not run.quiet:
         print(f"{_accuracy(tuned, card, data)}  {output / 'model.safetensors'}")
-    count = min(audit_images, len(data.evaluation))
-    if count and lost.augmentation == "fpa":  # the audit removes pixels anywhere, not cells
-        how = AuditOptions(("paper",), count=count, ig_steps=50, maskings=[lost.masking], features=features)
+    if how is not None:
         _audit_both(subject, tuned, data, images, how, output=output, run=run)
     return 0
+
+
+def _audits(
+    subject: NamedModel, lost: PerturbationOptions, data: "ImageData", most: int
+) -> AuditOptions | None:
+    """How the model is audited before and after, on at most so many images; None: not at all."""
+    features = _features(subject, lost.masking, data)
+    count = min(most, len(data.evaluation))
+    if not count or lost.augmentation == "cell":  # the audit removes pixels anywhere, not cells
+        return None
+    return AuditOptions(("paper",), count=count, ig_steps=50, maskings=[lost.masking], features=features)
 
 
 def _features(subject: NamedModel, masking: dict[str, Any] | str, data: "ImageData") -> str | int:
@@ -198,6 +209,35 @@ def _accuracy(tuned: Any, card: "fpa.ModelCard | None", data: "ImageData") -> st
     return f"{what}{where} {percent(tuned.card.accuracy)}{before}"
 
 
+def _estimate(
+    subject: NamedModel,
+    data: "ImageData",
+    images: ModelOptions,
+    choices: "TuningChoices",
+    how: AuditOptions | None,
+) -> int:
+    """Print what the training takes, and the audits before and after it, where there are any."""
+    from fpa.auditing.auditor import audit_plan, prepare_audit
+    from fpa.engine.devices import chosen_device
+    from fpa.engine.estimate import LIMIT, Estimate
+    from fpa.evaluation.estimate import estimate_case
+    from fpa.training.tuning import prepare_tuning
+
+    stages = prepare_tuning(subject.model, data, choices).estimate(LIMIT / 2).stages
+    if how is None:
+        return show_estimate(Estimate(stages, chosen_device(choices.device)))
+    options = replace(
+        how,
+        normalisation=subject.normalisation,
+        class_index=images.class_index,
+        device=chosen_device(choices.device),
+    )
+    case = prepare_audit(subject.model, data, audit_plan(options), options, classes=subject.classes)
+    (audit,) = estimate_case(case, seconds=LIMIT / 2).stages
+    both = (replace(audit, name="audit before"), replace(audit, name="audit after"))
+    return show_estimate(Estimate((*stages, *both), str(options.device), case.source.count))
+
+
 def _audit_both(
     subject: NamedModel,
     tuned: "nn.Module",
@@ -229,7 +269,8 @@ def _audit_both(
         with claimed(folder, run, [case.label_note] if when == "before" else []) as display:
             progress = display.evaluating(f"audit {when}", case.source.count)
             verdicts[when] = audit_case(case, replace(options, progress=progress))
-            write(verdicts[when], folder)
+            with folder_lock(folder):
+                write(verdicts[when], folder)
     if not run.quiet:
         _print_both(verdicts, how.count or 0)
         print(f"page: {output / f'audit-after-{how.count}' / 'audit.html'}")

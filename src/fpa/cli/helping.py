@@ -17,11 +17,11 @@ Command = Callable[..., int]
 
 USUAL = {
     "run": "data.name data.root model augmentations training.epochs evaluation.estimators "
-    "evaluation.scores seed output device",
-    "train": "data.name data.root model augment seeds training.epochs seed tracker output device",
-    "evaluate": "data weights estimators scores masking protocols count judge output device",
-    "audit": "data weights estimators masking protocols targets count output device overwrite",
-    "finetune": "data weights epochs targets class_index masking audit_images seed output device",
+    "evaluation.scores output device estimate",
+    "train": "data.name data.root model augment seeds training.epochs tracker output device estimate",
+    "evaluate": "data weights estimators scores masking protocols count output quick estimate",
+    "audit": "data weights estimators masking protocols count output device quick estimate",
+    "finetune": "data weights epochs targets class_index masking audit_images output device estimate",
 }
 """By command: the options that --help shows, in this order; --help-all shows all."""
 

@@ -1,16 +1,29 @@
 """`fpa COMMAND ...`: finds the command, runs it, and turns errors into one line and an exit code."""
 
 import argparse
+import os
 import shlex
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from importlib import import_module
+from typing import Any
 
 from fpa import __version__
 from fpa.cli.streams import Patient
-from fpa.errors import LONGEST, InputError, first_line, one_of, printable, shortened
+from fpa.errors import (
+    LONGEST,
+    InputError,
+    StoppedElsewhereError,
+    first_line,
+    one_of,
+    printable,
+    shortened,
+)
+from fpa.files.launching import Launch, launch
 
 COMMANDS = {
     "run": ("studies", "Run a whole study: train, explain, perturb, score, show."),
@@ -49,17 +62,20 @@ def _main(argv: list[str]) -> int:
         from fpa.cli.parsing import call
 
         function = getattr(import_module(f"fpa.cli.{COMMANDS[command][0]}"), command)
-        return call(function, options, shlex.join(["fpa", *argv]))
+        with _ending_with_the_job():
+            return call(function, options, shlex.join(["fpa", *argv]))
     except KeyboardInterrupt:
         # With --overwrite, the same command would delete what is done and begin again.
         without = ", without --overwrite," if "--overwrite" in argv else ""
         hint = f"; run the same command again{without} to continue" if command in CONTINUED else ""
         print(f"fpa: stopped{hint}", file=sys.stderr)
         return 130
+    except StoppedElsewhereError:  # the first process of the job says why
+        return 2
     except (InputError, OSError) as error:
         if "--debug" in argv:
             traceback.print_exc()
-        print(f"fpa: {printable(shortened(str(error), LONGEST))}", file=sys.stderr)
+        _say(printable(shortened(str(error), LONGEST)))
         return 2
     except Exception as error:
         if "--debug" in argv:
@@ -73,6 +89,38 @@ def _main(argv: list[str]) -> int:
         reason = printable(shortened(first_line(error)))
         print(f"fpa: {type(error).__name__}: {reason} (--debug shows where)", file=sys.stderr)
         return 1
+
+
+def _say(problem: str) -> None:
+    """Say what went wrong, and where, if this is not the first of several processes."""
+    try:
+        found = launch()
+    except InputError:  # it is about these very numbers
+        found = Launch(0, 1)
+    where = f"process {found.rank + 1} of {found.size}: " if found.rank else ""
+    print(f"fpa: {where}{problem}", file=sys.stderr)
+
+
+@contextmanager
+def _ending_with_the_job() -> Iterator[None]:
+    """Meanwhile, a launcher that ends the processes of a job, since one has failed, ends this one in order.
+
+    What is computed is stored, and the person is told how to go on.
+    """
+    several = any(name in os.environ for name in ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS"))
+    mine = threading.current_thread() is threading.main_thread()
+    if not several or not mine or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def stop(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _help() -> str:

@@ -11,8 +11,8 @@ from fpa.typed import typed_fields
 LONGEST_NAME = 80
 """Characters of the settings in the name of a folder."""
 
-NOT_IN_NAMES = ("count", "batch_size", "examples", "score_images")
-"""Options that do not tell the folder of a result from others; the count stands at the end of its name."""
+NOT_IN_NAMES = ("count", "quick", "batch_size", "examples", "score_images", "part", "wait")
+"""Options that do not tell the folder of a result from others; two of them stand at the end of its name."""
 
 
 def default_output(*parts: str | int | None) -> Path:

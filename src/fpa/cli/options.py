@@ -24,6 +24,7 @@ class RunOptions:
         device: cpu, cuda, cuda:N or mps; default: the best available.
         overwrite: Delete the earlier results in the folder and start afresh.
         quiet: Show errors only.
+        estimate: Say what it would take (time, memory, disk) after a few passes, and stop.
 
     """
 
@@ -31,6 +32,7 @@ class RunOptions:
     device: str | None = None
     overwrite: bool = False
     quiet: bool = False
+    estimate: bool = False
 
     def __post_init__(self) -> None:
         if self.device is not None:
@@ -143,6 +145,15 @@ class ModelOptions:
         from fpa.data.sets import load_evaluation_data
 
         return load_evaluation_data(subject.data, self.data_root, evaluation_images=count, size=subject.size)
+
+
+def show_estimate(estimate: "fpa.Estimate") -> int:
+    """Print what work would take; returns the exit code."""
+    from fpa.files import is_main_process
+
+    if is_main_process():
+        print(estimate)
+    return 0
 
 
 def show(results: "fpa.Results", folder: Path, quiet: bool) -> int:

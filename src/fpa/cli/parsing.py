@@ -119,6 +119,7 @@ def _unknown(words: Sequence[str], options: Mapping[str, Option]) -> InputError:
         return InputError(f"{refused} (the items of a list are separated by commas)")
     names = [f"--{name}" for name in options]
     near = difflib.get_close_matches(first, names, n=2, cutoff=0.7)
+    near = [name for name in near if name.startswith(first)] or near  # letters left out at the end
     near = near or [name for name in names if name.rpartition(".")[2] == first.lstrip("-")]
     return InputError(f"{refused}: did you mean {' or '.join(near)}?" if near else refused)
 

@@ -1,44 +1,59 @@
 """The commands around recipes and results: `fpa run`, `train`, `report`, `compare` and `recipes`."""
 
+import shlex
 from pathlib import Path
 
 from rich.console import Console
 
 import fpa
 from fpa.cli.naming import default_output
-from fpa.cli.options import RunOptions, show
-from fpa.errors import InputError, percent
+from fpa.cli.options import RunOptions, show, show_estimate
+from fpa.errors import InputError, at_least, percent
 from fpa.progress import Display
 from fpa.study.recipe import Recipe
 
 
-def run(recipe: Recipe, *, repair: bool = False, where: RunOptions) -> int:
+def run(
+    recipe: Recipe, *, repair: bool = False, part: str | None = None, wait: float = 60.0, where: RunOptions
+) -> int:
     """Run a whole study: train, explain, perturb, score, show. If it is stopped, the same command continues.
 
     Args:
         recipe: Name of a recipe (fpa recipes lists them), or the path of a YAML file; default: shapes.
         repair: Delete damaged files and make them again.
+        part: Make only a part of the curves of models that are trained, such as 3/8, the third of eight; fpa
+            report shows the whole when all are there. Default: this process's share of its job.
+        wait: Minutes that a job waits for a further block of its other processes.
 
     """
-    from fpa.files import launch
-    from fpa.study import trainings
+    from fpa.cli.folders import part_made, refuse_overwriting
+    from fpa.evaluation.sharing import share_of
+    from fpa.running import share_study
 
+    at_least("--wait", wait, 0)
     output = where.output or _default_folder(recipe.name, recipe.seed)
-    rank, processes = launch()
-    if processes > 1 and repair:
+    if where.estimate:
+        from fpa.study.estimate import estimate_study
+
+        there = None if where.overwrite else output
+        return show_estimate(estimate_study(recipe, there, device=where.device))
+    share = share_of(part or "job", wait=wait, device=where.device)
+    refuse_overwriting(share, where)
+    if share.size > 1 and repair:
         raise InputError("--repair is for one process: repair the study without torchrun, then continue")
-    if rank > 0:  # the trainings are shared; the first process does the rest
-        trainings.train(recipe, output, device=where.device, overwrite=where.overwrite)
-        return 0
-    with Display(quiet=where.quiet) as display:
-        results = fpa.run_study(
+    with Display(quiet=where.quiet or not share.job.first) as display:
+        results = share_study(
             recipe,
             output,
-            progress=display,
-            repair=repair,
+            share,
             device=where.device,
+            display=display,
             overwrite=where.overwrite,
+            repair=repair,
         )
+    if results is None:
+        folders = [output / name for name in recipe.trainings()]
+        return part_made(share, folders, shlex.join(["fpa", "report", str(output)]), where)
     return show(results, output, where.quiet)
 
 
@@ -69,6 +84,10 @@ def train(
     for seed in seeds or [recipe.seed]:
         folder = where.output or _default_folder(recipe.name, seed)
         folders[seed] = folder if where.output is None or seeds is None else folder / f"seed{seed}"
+    if where.estimate:
+        from fpa.study.estimate import estimate_trainings
+
+        return show_estimate(estimate_trainings(recipe, folders, augment, device=where.device))
     with Display(quiet=where.quiet) as display:
         models = trainings.train(
             recipe,
@@ -96,8 +115,10 @@ def report(folder: str, *, output: Path | None = None, overwrite: bool = False, 
         quiet: Show errors only.
 
     """
+    from fpa.cli.folders import refuse_several
     from fpa.running import show_again
 
+    refuse_several("fpa report")
     target = output or Path(folder)
     results = show_again(Path(folder), target, overwrite=overwrite)
     return show(results, target, quiet)
@@ -112,9 +133,11 @@ def compare(folders: list[str], *, output: Path = Path("runs/comparison"), quiet
         quiet: Show errors only.
 
     """
+    from fpa.cli.folders import refuse_several
     from fpa.show import write_comparison
     from fpa.show.tables import comparison
 
+    refuse_several("fpa compare")
     several = [fpa.read_results(folder) for folder in folders]
     write_comparison(several, output)
     if not quiet:

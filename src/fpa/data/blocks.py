@@ -15,7 +15,7 @@ from torch import Tensor
 from fpa.data.loaders import as_tensor
 from fpa.data.normalisation import Normalisation
 from fpa.data.splits import fixed_choice
-from fpa.errors import InputError, at_least
+from fpa.errors import InputError, TooFewImagesError, at_least
 from fpa.values import checked
 
 PROBE = 16
@@ -183,7 +183,7 @@ class ImageSource(ABC):
         if count is None:
             return self._available
         if count > self._available:
-            raise InputError(f"the number of images must be in 1..{self._available}, got {count}")
+            raise TooFewImagesError(f"the number of images must be in 1..{self._available}, got {count}")
         self._chosen = fixed_choice(numbers, count)
         return count
 

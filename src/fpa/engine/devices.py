@@ -1,6 +1,8 @@
 """Which device to work on, and how it computes: in TF32 or not, compiled or not."""
 
 import re
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ParamSpec, TypeVar
@@ -9,17 +11,19 @@ import torch
 from torch import Tensor
 
 from fpa.errors import InputError
+from fpa.files import launch
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
 def chosen_device(device: str | None) -> str:
-    """The device asked for, or the best there is."""
-    if device is not None:
+    """The device asked for, or the best there is; of several GPUs the processes of a job take one each."""
+    if device not in (None, "cuda"):
         return device
-    if torch.cuda.is_available():
-        return "cuda"
+    if device == "cuda" or torch.cuda.is_available():
+        found = launch()
+        return "cuda" if found.size == 1 else f"cuda:{found.local % max(torch.cuda.device_count(), 1)}"
     return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
@@ -89,6 +93,27 @@ def sent(values: Tensor, device: torch.device, dtype: torch.dtype | None = None)
     if device.type == "cuda" and values.device.type == "cpu":
         values = values.pin_memory()
     return values.to(device, dtype or values.dtype, non_blocking=True)
+
+
+def peak_memory(device: torch.device) -> int:
+    """Bytes: the most held so far on a CUDA device; elsewhere by the process (0 where unknown)."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return 0
+    # In bytes on macOS, in kilobytes elsewhere.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def time_when_done(device: torch.device) -> float:
+    """The seconds of a clock when all that is queued on a device is done."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
+    return time.monotonic()
 
 
 def compiled(function: Callable[_P, _R], *, repeatable: bool = False) -> Callable[_P, _R]:

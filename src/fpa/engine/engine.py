@@ -7,7 +7,6 @@ into batches, builds each batch on the device, runs it and hands the result back
 private copies of the model, so the model itself stays exactly as it was found.
 """
 
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -26,7 +25,7 @@ from fpa.engine.arithmetic import (
     same_logits,
 )
 from fpa.engine.batch_size import fitting_batch_size
-from fpa.engine.devices import arithmetic_on, out_of_memory, sent
+from fpa.engine.devices import arithmetic_on, out_of_memory, peak_memory, sent
 from fpa.engine.folding import private_copy
 from fpa.engine.outputs import Output
 from fpa.engine.works import Work
@@ -133,14 +132,7 @@ class Engine:
     @property
     def peak_memory(self) -> int:
         """Bytes: the most held so far on the CUDA device; on the CPU, by the process (0 where unknown)."""
-        if self.device.type == "cuda":
-            return max(self._peak, torch.cuda.max_memory_allocated(self.device))
-        try:
-            import resource
-        except ImportError:  # not on Windows
-            return 0
-        # In bytes on macOS, in kilobytes elsewhere.
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        return max(self._peak, peak_memory(self.device))
 
     @property
     def forms_used(self) -> dict[str, str]:
@@ -267,11 +259,7 @@ class Engine:
             row = works[0].rows(0, 1)
             runner = self._runner(kind, row)
             self._last_used[kind] = runner
-            size = max(total, self.expected_rows) * row.shape[-2:].numel() ** 0.5
-            pays = self.device.type == "cuda" and size >= _COMPILE_FROM
-            # Every number of tokens would be compiled anew.
-            worth = kind != "exact" and row.ndim == 4
-            runner.compile_if(worth and (pays if self.compile is None else self.compile))
+            runner.compile_if(kind != "exact" and self.compiles(row, total))
             start = 0
             while start < total:
                 batch = partial(self._batch, kind, runner, works, start)
@@ -280,6 +268,14 @@ class Engine:
                 for stretch, result in self.attempt(kind, row, batch) or []:
                     stretch.work.take(stretch.start, stretch.stop, result)
                     start += stretch.stop - stretch.start
+
+    def compiles(self, row: Tensor, total: int) -> bool:
+        """Whether a list of so many rows is worth compiling."""
+        if row.ndim != 4:  # every number of tokens would be compiled anew
+            return False
+        size = max(total, self.expected_rows) * row.shape[-2:].numel() ** 0.5
+        pays = self.device.type == "cuda" and size >= _COMPILE_FROM
+        return pays if self.compile is None else self.compile
 
     def attempt(self, kind: PassKind, row: Tensor, run: Callable[[int], _Result]) -> _Result | None:
         """`run(batch_size)`; None, with the batch size halved, where the memory did not suffice."""

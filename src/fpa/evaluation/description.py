@@ -118,6 +118,8 @@ class Description:
     """What "model" and "judge" answer to a few fixed images; None in files of earlier versions."""
     normalisation: Mapping[str, list[float]] | None = None
     """How photos were normalised; None where they came so, and in files of earlier versions."""
+    places: int | None = None
+    """Images to be evaluated, those included that cannot be read; None where a stream does not say it."""
     more: Mapping[str, Any] = field(default_factory=dict)
     """What a later version stored besides."""
 
@@ -135,6 +137,11 @@ class Description:
     def versions(self) -> Mapping[str, str]:
         """Of the packages that made it."""
         return (self.made_with or {}).get("versions") or {}
+
+    @property
+    def numbers(self) -> range:
+        """The numbers of its blocks; none where it is not known how many images there are."""
+        return range(-(-(self.places or 0) // max(self.block_size, 1)))
 
     def continuing(self, before: "Description") -> "Description":
         """The same, of an evaluation that was begun before: what only that says stays."""
@@ -168,6 +175,7 @@ class Description:
         """As the file has it."""
         return {
             "images": self.images,
+            **({} if self.places is None else {"places": self.places}),
             **({} if self.made_with is None else {"made_with": dict(self.made_with)}),
             "plan": self.plan.to_json(),
             "model": self.model,
@@ -188,6 +196,7 @@ class Description:
             model=part_of(about, "model", str),
             block_size=part_of(about, "block", int),
             images=part_of(about, "images", int | None),
+            places=part_of(about, "places", int | None),
             subject=SubjectFacts.from_json(about),
             made_with=part_of(about, "made_with", dict[str, Any] | None),
             scores_left_out=part_of(about, "scores_left_out", dict[str, str] | None),

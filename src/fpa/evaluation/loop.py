@@ -7,7 +7,7 @@ any block; a stream is read in order, and read again when it is resumed.
 
 import platform
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -16,27 +16,25 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fpa import __version__
-from fpa.data import ImageBlock, ImageSource, digests, same_images, same_means, sketches
-from fpa.data.normalisation import Normalisation
-from fpa.data.sketch import COMPUTED
+from fpa.data import ImageBlock, ImageSource
 from fpa.engine.engine import Engine
 from fpa.engine.outputs import OUTPUTS
 from fpa.errors import InputError, at_least, warn
-from fpa.evaluation.answers import Answers
 from fpa.evaluation.computing import ComputedBlock, Engines, compute_block
 from fpa.evaluation.description import Description, Origin, SubjectFacts
 from fpa.evaluation.own_code import note_calls
 from fpa.evaluation.places import evenly
 from fpa.evaluation.plan import Plan
 from fpa.evaluation.probing import answers_now
+from fpa.evaluation.same_images import difference
 from fpa.evaluation.selection import ExamplePicker
 from fpa.evaluation.shards import EvaluationFolder
+from fpa.evaluation.sharing import Share, wait_for
+from fpa.evaluation.starting import Start, described, started
 from fpa.evaluation.targets import classes_of, with_signs
-from fpa.files import clear_temporaries, folder_lock, refuse_links
 from fpa.masking.fills import Fill
 from fpa.notes import Kind, Note, Severity
 from fpa.progress import Tell, telling
@@ -60,6 +58,7 @@ def evaluate_blocks(
     judge: Engine | None = None,
     overwrite: bool = False,
     progress: "bool | Tell" = True,
+    share: Share | None = None,
 ) -> Description:
     """Carry out a plan on all images of a source, block after block; returns what evaluation.json says.
 
@@ -67,50 +66,56 @@ def evaluate_blocks(
     that are not finite are named, left out (NaN) and counted; the rest goes on. `examples` images are kept
     with their maps. A `judge` is another model whose outputs the curves and scores are of: the maps, and the
     classes explained, stay those of the engine. With `overwrite` an evaluation that is there is thrown away,
-    but not before it is known that the new one can start. The folder is locked meanwhile: another run into it
-    is refused.
+    but not before it is known that the new one can start.
+
+    Processes with the same plan share a folder, each with its `share` of the blocks; another plan is refused.
+    The first process of a job waits for the blocks of the others.
     """
     at_least("the number of images in a block", block_size, 1)
+    share = share or Share()
     engines = Engines(engine, judge)
     # Whatever the plan cannot be carried out on is refused here, before anything in the folder is touched.
     plan, unsigned = with_signs(suited(plan, source, engines.judging), engine, source)
     stored = EvaluationFolder(folder)
-    with folder_lock(stored.path), ExitStack() as after:
+    origin = Origin(plan.stored(engine, judge), engines.weights)
+    asked = Description(
+        plan=origin.plan,
+        model=origin.model,
+        block_size=block_size or default_block_size(engine, source.first),
+        images=None,
+        subject=subject or SubjectFacts(),
+        made_with=made_with(engine.device),
+        scores_left_out=plan.left_out or None,
+        answers={who: answers_now(each, source.first.shape[1:]) for who, each in engines.named.items()},
+        normalisation=None if source.exact or not source.normalisation else source.normalisation.to_json(),
+        places=source.count if source.indexed else None,
+    )
+    with ExitStack() as after:
         after.callback(note_calls, plan)
-        refuse_links(stored.path, ["blocks"])
-        if overwrite:
-            stored.clear()
-        # Files that a killed run was writing; nobody else writes here, since the folder is locked.
-        clear_temporaries(stored.path)
-        clear_temporaries(stored.path / "blocks")
-        origin = Origin(plan.stored(engine, judge), engines.weights)
-        size = _block_size(stored, origin, block_size) or default_block_size(engine, source.first)
-        description = _described(
-            stored,
-            origin,
-            block_size=size,
-            subject=subject or SubjectFacts(),
-            made_with=made_with(engine.device),
-            scores_left_out=plan.left_out or None,
-            answers={who: answers_now(each, source.first.shape[1:]) for who, each in engines.named.items()},
-            normalisation=None if source.exact else source.normalisation,
-        )
+        start = Start(stored, asked, fixed_size=block_size is not None, overwrite=overwrite)
+        begun = started(start, share, after)
         if source.count is not None:
             engines.expect(source.count * plan.passes)
-        picker = ExamplePicker(examples, source.count)
-        with telling(source.count, progress) as tell, ThreadPoolExecutor(1) as writer:
-            for note in _announced(plan, source, stored, size, unsigned):
+        tell = after.enter_context(telling(source.count, progress))
+        writer = after.enter_context(ThreadPoolExecutor(1))
+        if share.job.first:
+            for note in _announced(plan, source, stored, begun.description.block_size, unsigned):
                 tell.line(clause(note))
-            loop = _Loop(engines, plan, stored, description, tell=tell, writer=writer)
-            # Examples are explained once more, and shown on the display like the rest.
-            with loop.watching():
-                loop.run(source, picker)
-                _check_whole(stored, source, size, picker.seen)
+        picker = ExamplePicker(examples if share.rank == 0 else 0, source.count)
+        loop = _Loop(engines, plan, stored, begun.description, tell=tell, writer=writer)
+        # Examples are explained once more, and shown on the display like the rest.
+        with loop.watching():
+            numbers = loop.run(source, picker, share, begun.there)
+            if share.finishes:
+                wait_for(stored, numbers, share, begun.present, tell)
+                _check_whole(stored, begun.description.block_size, loop.places)
                 _check_total(plan, source)
-                description = replace(description, images=picker.seen).with_arithmetic(engines.forms_used)
-                stored.describe(description)
+            description = begun.description
+            if share.rank == 0:
+                description = described(stored, description, engines.forms_used, share)
+                picker.complete(source)
                 picker.write(stored.path, engine, source, plan, origin)
-            tell.line(f"peak memory: {engine.peak_memory / 2**30:.2f} GiB")
+        tell.line(f"peak memory: {engine.peak_memory / 2**30:.2f} GiB")
     return description
 
 
@@ -139,30 +144,45 @@ class _Loop:
         self.writer = writer
         self.pending: deque[tuple[int, Future[list[Note]]]] = deque()
         """Of every block that is being stored: its number of images, and what is left out of them."""
+        self.warned: set[object] = set()
         self.compiled_before = engines.compile_seconds
-        before = stored.description()
-        self.is_described = before is not None and before.answers == description.answers
-        """Whether evaluation.json says what later runs compare; one of an earlier version does not."""
+        self.places = 0
+        """Images that there are, as far as is known, those included that cannot be read."""
 
-    def run(self, source: ImageSource, picker: ExamplePicker) -> None:
-        """Compute and store every block that is not there yet."""
+    def run(self, source: ImageSource, picker: ExamplePicker, share: Share, before: list[int]) -> range:
+        """Compute and store every block of a share that is not there yet; the numbers of all blocks."""
         size = self.description.block_size
-        there = set(self.stored.blocks)
+        blocks = None if source.count is None else -(-source.count // size)
+        chosen = share.chosen(blocks, before)
+        if share.size > 1 and source.count is not None:
+            starts = (number * size for number in range(blocks or 0) if chosen(number))
+            self.tell.images = sum(min(size, source.count - start) for start in starts)
         # By place, not by block: which images these are must not depend on the size of a block.
         explained_again = evenly(self.plan.score_images, source.count)
         ahead = _AHEAD.get(self.engines.explaining.device.type, 0)
         try:
-            for block in source.blocks(size):
-                picker.look(block)
-                if block.number in there and self._stays(block):
+            # A stream is read to its end by all: only so they know how long it is.
+            for block in source.blocks(size, chosen if source.indexed else lambda number: True):
+                picker.look(block, size)
+                self.places = block.number * size + len(block.indices)
+                if not chosen(block.number):
+                    continue
+                # Looked at only now: another process may have made it meanwhile.
+                there = self.stored.has(block.number)
+                if there and self._stays(block):
                     self.tell.skip(len(block.indices))
-                elif block.indices:  # there is none where no file of the block could be read
+                elif not block.indices:  # no file of the block could be read
+                    self.stored.write_empty(block.number)
+                else:
                     rows = _rows_at(explained_again, block, size)
                     computed = compute_block(block, self.engines, self.plan, rows)
-                    writing = self.writer.submit(self._store, block.number, computed)
+                    writing = self.writer.submit(self._store, block.number, computed, there)
                     self.pending.append((len(block.indices), writing))
                     self._settle(ahead)
             self._settle(0)
+            if source.indexed and source.count is not None:
+                self.places = source.count
+            return range(-(-self.places // size))
         except KeyboardInterrupt:
             # What was computed is stored, so that nothing is lost but the block under way.
             self._settle(0)
@@ -195,23 +215,22 @@ class _Loop:
             images, writing = self.pending.popleft()
             self.tell.compiling = self.engines.compile_seconds - self.compiled_before
             for note in writing.result():
-                warn(f"{clause(note)}: left out")
+                key = (note.values["what"], note.values["estimator"])
+                if key not in self.warned:  # once for all blocks: the result counts them
+                    self.warned.add(key)
+                    warn(f"{clause(note)}: left out")
             self.tell.advance(images)
 
-    def _store(self, number: int, computed: ComputedBlock) -> list[Note]:
+    def _store(self, number: int, computed: ComputedBlock, anew: bool) -> list[Note]:
         """Fetch and store a block; what is left out of it. This runs in the writer's thread."""
         results = computed.fetched()
-        # It appears with the first block: a run that fails before it leaves a folder without an evaluation.
-        if not self.is_described:
-            self.stored.describe(self.description)
-            self.is_described = True
-        self.stored.write(number, results, self.description)
+        self.stored.write(number, results, self.description, anew=anew)
         return results.notes.left_out
 
     def _stays(self, block: ImageBlock) -> bool:
         """Whether a block on disk can stay. It must be of these images; other labels are put into it."""
         kept = self.stored.read_block(block.number, self.description)
-        problem = self._difference(block, kept.columns)
+        problem = difference(self.stored, block, kept.columns)
         if problem is not None:
             raise InputError(f"{problem}: use another folder or remove it")
         labels = block.labels.numpy()
@@ -225,85 +244,8 @@ class _Loop:
         if by_label or len(self.plan.scores) > 1 or self.plan.targets == "label":
             return False
         kept.columns["label"] = labels
-        self.stored.write(block.number, kept, self.description)
+        self.stored.write(block.number, kept, self.description, anew=True)
         return True
-
-    def _difference(self, block: ImageBlock, columns: Mapping[str, NDArray[Any]]) -> str | None:
-        """Why what is stored is not of the images of this block; None: it is."""
-        # `looks` is what the files call the sketches of images. A result in memory has none: there is no
-        # telling whether the images to come are those that it was made from.
-        if "looks" not in columns:
-            return f"{self.stored.path} was written by Result.save and cannot be continued"
-        if columns["index"].tolist() != block.indices:
-            return f"{self.stored.file(block.number)} was made from other images"
-        if not _same_pixels(block, columns):
-            other = "of other images, or of the same images at another size or normalisation"
-            return f"{self.stored.path} holds an evaluation {other}"
-        masks = block.foreground
-        if masks is not None and not _same_digests(columns.get("mask_digest"), masks):
-            return f"{self.stored.path} holds an evaluation with other masks of the objects"
-        return None
-
-
-def _same_pixels(block: ImageBlock, columns: Mapping[str, NDArray[Any]]) -> bool:
-    """Whether what is stored is of a block's images: tensors to the bit, photos but for their rounding."""
-    before = columns["looks"].copy()
-    now = sketches(block.images)
-    if block.exact and "digest" in columns:
-        return _same_digests(columns["digest"], block.images)
-    if block.exact:  # an earlier version stored no digests
-        return same_images(before, now, COMPUTED)
-    means = columns.get("means")
-    same = means is None or same_means(means.copy(), block.images.float().mean((2, 3)), before)
-    return same and same_images(before, now)
-
-
-def _same_digests(stored: NDArray[Any] | None, tensors: Tensor) -> bool:
-    """Whether tensors are those of digests that were stored; yes where there are none to compare with."""
-    return stored is None or stored.tolist() == digests(tensors).tolist()
-
-
-def _block_size(stored: EvaluationFolder, origin: Origin, asked: int | None) -> int | None:
-    """How many images a block holds: as was asked for, or as those that are there; None: neither says."""
-    there = stored.images_a_block(origin)
-    if there is not None and asked not in (None, there):
-        held = f"{stored.path} holds blocks of {there} images, not {asked}"
-        raise InputError(f"{held}: use another folder")
-    return asked or there
-
-
-def _described(
-    stored: EvaluationFolder,
-    origin: Origin,
-    *,
-    block_size: int,
-    subject: SubjectFacts,
-    made_with: Mapping[str, Any],
-    scores_left_out: Mapping[str, str] | None,
-    answers: Mapping[str, Answers],
-    normalisation: Normalisation | None,
-) -> Description:
-    """What evaluation.json will say until all images are done; what it says already stays.
-
-    What is there of a model that answers otherwise, or of images normalised otherwise, is refused.
-    """
-    description = Description(
-        plan=origin.plan,
-        model=origin.model,
-        block_size=block_size,
-        images=None,
-        subject=subject,
-        made_with=made_with,
-        scores_left_out=scores_left_out,
-        answers=answers,
-        normalisation=None if normalisation is None else normalisation.to_json(),
-    )
-    before = stored.description()
-    if before is not None:
-        stored.check_same_answers(before, description)
-    else:  # blocks may be there, and their evaluation.json lost: it is made anew
-        before = stored.described_by_blocks(description)
-    return description if before is None else description.continuing(before)
 
 
 def _announced(
@@ -320,14 +262,13 @@ def _announced(
         yield Note(Kind.SCORE_LEFT_OUT, Severity.WARNING, {"score": score, "reason": reason})
 
 
-def _check_whole(stored: EvaluationFolder, source: ImageSource, block_size: int, images: int) -> None:
+def _check_whole(stored: EvaluationFolder, block_size: int, places: int) -> None:
     """Refuse data without images, and a folder that holds blocks of more images than there are."""
     # A stream does not say how long it is, so this is known only now.
-    if images == 0:
+    if not stored.blocks:
         raise InputError("there are no images: the data are empty")
-    # Files that could not be read have places too.
-    if any(number * block_size >= images + len(source.lost) for number in stored.blocks):
-        held = f"{stored.path} holds blocks of more images than the {images} given now"
+    if any(number * block_size >= places for number in stored.blocks):
+        held = f"{stored.path} holds blocks of more images than the {places} given now"
         raise InputError(f"{held}: use another folder")
 
 

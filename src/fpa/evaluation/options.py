@@ -201,6 +201,8 @@ class SubjectOptions(Options):
     Attributes:
         count: How many test images: a random choice that is always the same (of a stream, and of a loader
             that shuffles, the first ones); default: all of them, or the data set's own fixed choice.
+        quick: A first look in a fraction of the time: 100 images, fewer steps and points, one protocol, as
+            far as nothing else is said. It says what it cannot decide.
         batch_size: Largest number of images in a pass; default: what fits in memory.
         class_index: Which output of the model each class of the data stands for: a list [0, 217] or an array,
             a mapping of names to numbers, or a JSON file of one.
@@ -209,16 +211,23 @@ class SubjectOptions(Options):
             after a crash; default: nothing stays on the disk.
         name: What the model is called in tables and reports.
         progress: Whether a bar is shown, or what is told instead.
+        part: Which blocks of images this process makes: 3/8 (the third of eight parts; fpa report shows the
+            whole when all are there), job (its share of what torchrun, accelerate or srun have started) or
+            all. Default: job; in Python: all.
+        wait: Minutes that a job waits for a further block of its other processes.
 
     """
 
     count: int | None = field(default=None, metadata={"least": 1})
+    quick: bool = False
     batch_size: int | None = field(default=None, metadata={"least": 1})
     class_index: Any = field(default=None, metadata=PYTHON_ONLY)
     device: "torch.device | str | None" = field(default=None, metadata=PYTHON_ONLY)
     folder: str | Path | None = field(default=None, metadata=PYTHON_ONLY)
     name: str | None = field(default=None, metadata=PYTHON_ONLY)
     progress: bool | Tell = field(default=True, metadata=PYTHON_ONLY)
+    part: str | None = None
+    wait: float = field(default=60.0, metadata={"least": 0})
 
 
 @dataclass(kw_only=True)

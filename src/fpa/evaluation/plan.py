@@ -224,6 +224,12 @@ class Plan:
             notes.append(Note(Kind.PASSES_OF_SCORES, Severity.INFO, values))
         return notes
 
+    @property
+    def explained_again(self) -> Passes:
+        """What the scores that explain again cost for each of `score_images`, all together."""
+        costs = [cost for cost, scores in self._costs.items() if "explain" in scores[0].needs]
+        return Passes(*(sum(each) for each in zip((0, 0, 0), *(cost[:3] for cost in costs), strict=True)))
+
     def fractions_under(self, masking: Masking) -> Sequence[float]:
         """The fractions, up to the largest that this masking can remove."""
         return self.fractions if self.fractions[-1] <= masking.most else up_to(masking.most, self.fractions)

@@ -15,6 +15,7 @@ from fpa.statistics.proportions import is_binary as _binary
 from fpa.statistics.proportions import mcnemar
 
 if TYPE_CHECKING:
+    from fpa.evaluation.evaluation import Evaluation
     from fpa.evaluation.result import Result
 
 
@@ -35,8 +36,14 @@ def mean_curve(result: "Result", side: str, estimator: str) -> tuple[Floats, Flo
 
     A single image has no interval: NaN.
     """
-    fidelity = result.fidelity[estimator]
-    curves = np.asarray(getattr(result.evaluation, side)[estimator], dtype=np.float64)[fidelity.kept]
+    return mean_of_curves(result.evaluation, result.fidelity[estimator], side, estimator)
+
+
+def mean_of_curves(
+    evaluation: "Evaluation", fidelity: Fidelity, side: str, estimator: str
+) -> tuple[Floats, Floats]:
+    """The same of curves by any protocol, over the images that its area is over."""
+    curves = np.asarray(getattr(evaluation, side)[estimator], dtype=np.float64)[fidelity.kept]
     if fidelity.normalise == "each":
         curves = curves / curves[:, :1]
     return curves.mean(axis=0), half_widths(curves.T)

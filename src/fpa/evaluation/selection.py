@@ -29,6 +29,7 @@ from fpa.perturbation.features import Pixels
 class _Kept:
     """An image that was chosen as an example."""
 
+    place: int
     index: int
     label: Tensor
     image: Tensor
@@ -40,17 +41,28 @@ class ExamplePicker:
 
     def __init__(self, count: int, total: int | None) -> None:
         self.places = evenly(count, total)
-        self.seen = 0
+        self.looked: set[int] = set()
+        """Those of the places that have come by."""
         self.kept: list[_Kept] = []
 
-    def look(self, block: ImageBlock) -> None:
-        """Keep what was chosen of a block."""
+    def look(self, block: ImageBlock, size: int) -> None:
+        """Keep what was chosen of a block of so many images."""
+        first = block.number * size
+        self.looked |= self.places & set(range(first, first + size))
         for row, index in enumerate(block.indices):
-            if self.seen + row in self.places:
+            if first + row in self.places:
                 # Copies: a slice would keep the whole block in memory.
                 mask = None if block.foreground is None else block.foreground[row].clone()
-                self.kept.append(_Kept(index, block.labels[row], block.images[row].clone(), mask))
-        self.seen += len(block.indices)
+                label = block.labels[row]
+                self.kept.append(_Kept(first + row, index, label, block.images[row].clone(), mask))
+
+    def complete(self, source: ImageSource) -> None:
+        """Read those that did not come by: other processes have made their blocks."""
+        missing = self.places - self.looked
+        if missing and source.indexed:
+            for block in source.blocks(1, missing.__contains__):
+                self.look(block, 1)
+        self.kept.sort(key=lambda each: each.place)
 
     def write(self, folder: Path, engine: Engine, source: ImageSource, plan: Plan, origin: Origin) -> None:
         """Write the examples with the maps their curves are made of, unless the same ones are there."""

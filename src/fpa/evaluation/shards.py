@@ -3,14 +3,17 @@
     evaluation.json                 the plan, the model's fingerprint, images a block, what it was made with
     blocks/block-000000.parquet     of every image: its number, label, class explained, and its curves
     blocks/scores-000000.parquet    every score in long form: score, estimator, image, value
+    blocks/empty-000000.txt         in place of both: none of the block's files could be read
     examples.npz                    a few images with the maps of every estimator
 
-Every file appears whole or not at all and carries checksums. A block also carries a fingerprint of plan and
+Several processes may write here: of a block that two have made the one written first stays. Every file
+appears whole or not at all and carries checksums. A block also carries a fingerprint of plan and
 weights, so that one from another evaluation is found.
 """
 
 import json
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -53,6 +56,7 @@ from fpa.files import (
     writable_folder,
     write_json,
     write_table,
+    write_text,
 )
 from fpa.given import unseen
 from fpa.values import checked, part_of
@@ -60,8 +64,20 @@ from fpa.values import checked, part_of
 T = TypeVar("T")
 
 DESCRIPTION = "evaluation.json"
-FILES = (DESCRIPTION, "blocks/block-[0-9]*.parquet", "blocks/scores-[0-9]*.parquet", EXAMPLES)
+FILES = (
+    DESCRIPTION,
+    "blocks/block-[0-9]*.parquet",
+    "blocks/scores-[0-9]*.parquet",
+    "blocks/empty-[0-9]*.txt",
+    EXAMPLES,
+)
 """The names of an evaluation's files, as patterns."""
+
+_NAMED = 8
+"""Blocks that are named where some are missing."""
+
+_BETWEEN = 2.0
+"""Seconds that another process may take between the two files of a block, until it is taken for dead."""
 
 
 _INSTEAD = "choose another folder (--output), or start afresh (--overwrite, or remove it)"
@@ -83,9 +99,24 @@ class EvaluationFolder:
         numbers = sorted(int(path.stem.partition("-")[2]) for path in self.path.glob(FILES[1]))
         return [number for number in numbers if self.file(number, "scores").exists()]
 
-    def describe(self, description: Description) -> None:
-        """Write evaluation.json."""
-        write_json(self.path / DESCRIPTION, description.to_json())
+    def has(self, number: int) -> bool:
+        """Whether a block is there, with its scores."""
+        return self.file(number).exists() and self.file(number, "scores").exists()
+
+    @property
+    def has_any(self) -> bool:
+        """Whether any block is there, complete or not."""
+        return any(True for pattern in FILES[1:4] for _ in self.path.glob(pattern))
+
+    def missing(self, numbers: Iterable[int]) -> list[int]:
+        """Those of the blocks that nobody has made yet."""
+        empty = {int(path.stem.partition("-")[2]) for path in self.path.glob(FILES[3])}
+        done = empty.union(self.blocks)
+        return [number for number in numbers if number not in done]
+
+    def describe(self, description: Description, *, keep_first: bool = False) -> None:
+        """Write evaluation.json; with `keep_first` one that is there stays."""
+        write_json(self.path / DESCRIPTION, description.to_json(), keep_first=keep_first)
 
     def description(self) -> Description | None:
         """What evaluation.json says; None where there is none."""
@@ -113,7 +144,7 @@ class EvaluationFolder:
             raise InputError(f"{self.path} {cannot}: choose another folder (--output), or remove it")
         description = self.description()
         if description is not None:
-            self._check_same(description.origin, origin)
+            self.check_same(description.origin, origin)
             return description.block_size
         sizes = set[int]()
         foreign = dict[Path, object]()
@@ -126,7 +157,7 @@ class EvaluationFolder:
             raise DamagedError(foreign)
         return sizes.pop() if sizes else None
 
-    def _check_same(self, here: Origin, asked: Origin) -> None:
+    def check_same(self, here: Origin, asked: Origin) -> None:
         """Refuse to mix another evaluation with the one that is here, and show how they differ."""
         stored = here.plan.to_json()
         # Through JSON, as the other one came: a plan in memory may have tuples where a file has lists.
@@ -170,22 +201,52 @@ class EvaluationFolder:
         if None not in both and both[0] != both[1]:
             raise InputError(f"{self.path} holds an evaluation of images normalised otherwise: {_INSTEAD}")
 
-    def write(self, number: int, block: StoredBlock, description: Description) -> None:
-        """Store a block of the evaluation that is described."""
+    def write(self, number: int, block: StoredBlock, description: Description, *, anew: bool = False) -> None:
+        """Store a block of the evaluation that is described; one that is there stays, unless made `anew`."""
         inner_folder(self.path, "blocks")
         notes = {**block.notes.to_json(), **description.notes_of_blocks()}
         own = {"block": description.block_size}
         key = description.origin.key
-        # The curves last: where they are, the block is complete.
-        write_table(self.file(number, "scores"), block.scores_table(), own, key, REPEATED)
-        write_table(self.file(number), block.columns_table(), notes, key, REPEATED)
+        curves = self.file(number)
+        scores = self.file(number, "scores")
+        # The curves last: where they are, the block is complete. So whose scores are there first has made the
+        # block; who comes second leaves it to that one, which may have died in between.
+        anew = anew or (curves.exists() and not scores.exists())
+        table = block.scores_table()
+        if not write_table(scores, table, own, key, REPEATED, keep_first=not anew):
+            if self._appears(curves):
+                return
+            write_table(scores, table, own, key, REPEATED)
+        write_table(curves, block.columns_table(), notes, key, REPEATED, keep_first=not anew)
+
+    def _appears(self, path: Path) -> bool:
+        """Whether a file is there, or comes soon."""
+        until = time.monotonic() + _BETWEEN
+        while not path.exists() and time.monotonic() < until:
+            time.sleep(0.02)
+        return path.exists()
+
+    def write_empty(self, number: int) -> None:
+        """Say that none of the files of a block could be read, so that nobody waits for it."""
+        inner_folder(self.path, "blocks")
+        write_text(self.path / "blocks" / f"empty-{number:06d}.txt", "no file could be read\n")
+
+    def clear_halves(self) -> None:
+        """Remove what a killed process left of blocks: scores without curves. Nobody else may be at work."""
+        for path in self.path.glob(FILES[2]):
+            if not self.file(int(path.stem.partition("-")[2])).exists():
+                path.unlink(missing_ok=True)
 
     def read(self) -> tuple[Description | None, list[StoredBlock]]:
         """evaluation.json, None where there is none, and the blocks; names all files that are damaged."""
         description = self.description()
         if description is None:
             return None, []
-        return description, self._each(lambda number: self.read_block(number, description))
+        blocks = self._each(lambda number: self.read_block(number, description))
+        if description.images is not None or not description.numbers or self.missing(description.numbers):
+            return description, blocks
+        # Parts that knew nothing of each other have made it: none of them could say that it is complete.
+        return replace(description, images=sum(len(each.columns["index"]) for each in blocks)), blocks
 
     def check_blocks(self) -> None:
         """Name all blocks that are damaged, of whatever evaluation they are."""
@@ -292,6 +353,18 @@ def write_result(result: Result, folder: Path) -> Path:
         write_examples(folder, result.examples, description.origin)
     target.describe(description)
     return folder
+
+
+def named(numbers: Sequence[int]) -> str:
+    """Blocks by their numbers, of many the first ones.
+
+    >>> named([3]), named([3, 11]), named(range(40))
+    ('block 3', 'blocks 3 and 11', 'blocks 0, 1, 2, 3, 4, 5, 6, 7 and 32 more')
+    """
+    *most, last = [str(number) for number in numbers[:_NAMED]]
+    if len(numbers) > _NAMED:
+        return f"blocks {', '.join([*most, last])} and {len(numbers) - _NAMED} more"
+    return f"blocks {', '.join(most)} and {last}" if most else f"block {last}"
 
 
 @contextmanager

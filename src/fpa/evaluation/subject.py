@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,11 +15,12 @@ from fpa.data.source import EvaluationSource, ImageSource, image_source
 from fpa.data.splits import USUAL_SIDE, ImageData
 from fpa.engine.arithmetic import Precision
 from fpa.engine.engine import Engine
-from fpa.errors import InputError
+from fpa.errors import InputError, TooFewImagesError
 from fpa.evaluation.description import SubjectFacts
 from fpa.evaluation.options import EvaluateOptions, SubjectOptions
 from fpa.evaluation.own_code import warn_of_unseen
 from fpa.evaluation.plan import Plan
+from fpa.evaluation.quick import IMAGES
 from fpa.evaluation.targets import explaining
 from fpa.masking import get_masking, masking_json
 from fpa.models.hubs import Opened, class_names, image_side_of, normalisation_of
@@ -68,6 +69,8 @@ class Case:
     """The model whose curves are followed, where it is another than the one explained."""
     label_note: Note | None = None
     """What is not certain about the labels."""
+    quick: bool | None = None
+    """Whether it is a quick look; None where nobody could have asked for one."""
 
     @property
     def token_grid(self) -> TokenGrid | None:
@@ -78,9 +81,19 @@ class Case:
     def notes(self) -> list[Note]:
         """What a person must know before the work begins.
 
-        A masking that the model was not trained with; that tokens are left out, and how many.
+        A masking that the model was not trained with; that tokens are left out, and how many; what a quick
+        look cannot decide.
         """
-        return [*self._other_masking(), *self._tokens_left_out()]
+        return [*self._other_masking(), *self._tokens_left_out(), *self._quick_look()]
+
+    def _quick_look(self) -> list[Note]:
+        values: dict[str, Plain] = {
+            "images": self.source.count,
+            "gradients": self.plan.gradients,
+            "points": len(self.plan.fractions),
+            "protocols": 1 + len(self.plan.protocols),
+        }
+        return [Note(Kind.QUICK_LOOK, Severity.INFO, values)] if self.quick else []
 
     def _tokens_left_out(self) -> list[Note]:
         grid = self.token_grid
@@ -156,15 +169,21 @@ def prepare(
     network = model.model if isinstance(model, Engine) else model
     if normalisation is None and isinstance(data, str | Path | ImageData):
         normalisation = normalisation_of(network)
-    source = image_source(
+    opening = partial(
+        image_source,
         data,
         normalisation=normalisation,
         channels=input_channels(network),
-        count=options.count,
         workers=workers,
         masks=masks,
         size=image_side_of(network) or USUAL_SIDE,
     )
+    try:
+        source = opening(count=IMAGES if options.quick and options.count is None else options.count)
+    except TooFewImagesError:
+        if options.count is not None:
+            raise
+        source = opening()  # a quick look takes as many as there are
     if options.folder is not None and source.drawn:
         remedy = "use shuffle=False, without a sampler"
         raise InputError(f"the loader shuffles, so a stored evaluation could not be continued: {remedy}")
@@ -187,7 +206,7 @@ def prepare(
         warn_of_unseen(plan.stored(subject.engine, None if judging is None else judging.engine))
     for name, estimator in plan.estimators.items():
         estimator.raw.check_model(name, subject.engine, source.first)
-    case = Case(subject, source, plan, judging, note)
+    case = Case(subject, source, plan, judging, note, quick=options.quick)
     grid = case.token_grid
     if grid is not None:  # before a folder is made; other features are looked at when the work begins
         plan.suiting(source.first, grid).check_features(source.first, grid)

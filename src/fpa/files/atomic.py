@@ -18,11 +18,12 @@ TEMPORARY = ".fpa-tmp-"
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, *, keep_first: bool = False) -> Iterator[Path]:
     """A temporary path beside `path`, moved onto it when the block ends without an error.
 
     A reader sees the old file or the new one, never half of one, also after a crash or a full disk. A link
-    at `path` is replaced, not followed.
+    at `path` is replaced, not followed. With `keep_first` a file that is there stays, also one that another
+    process has put there meanwhile.
     """
     if "\0" in str(path) or not path.name:
         raise InputError(f"there can be no file {str(path)!r}")
@@ -37,13 +38,28 @@ def replacing(path: Path) -> Iterator[Path]:
         # Without it a power cut after the move could leave the new name with no content.
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
-        temporary.replace(path)
+        if keep_first:
+            _move_unless_there(temporary, path)
+        else:
+            temporary.replace(path)
     except OSError as error:
         raise InputError(_not_written(path, error)) from error
     finally:
         # A folder that has become a file, or cannot be looked into, must not hide what went wrong.
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def _move_unless_there(temporary: Path, path: Path) -> None:
+    """Give a file its name, unless another one has it."""
+    try:
+        os.link(temporary, path)  # of two who do so at once, one is refused by the system
+    except FileExistsError:
+        return
+    except OSError:
+        # There are no such links on this file system: a moment is left between the look and the move.
+        if not path.exists():
+            temporary.replace(path)
 
 
 def _not_written(path: Path, error: OSError) -> str:
@@ -62,9 +78,9 @@ def write_bytes(path: Path, content: bytes) -> Path:
     return path
 
 
-def write_text(path: Path, text: str) -> Path:
-    """Write a text file in one piece; its path again."""
-    with replacing(path) as temporary:
+def write_text(path: Path, text: str, *, keep_first: bool = False) -> Path:
+    """Write a text file in one piece; its path again. With `keep_first` one that is there stays."""
+    with replacing(path, keep_first=keep_first) as temporary:
         # Names of files may hold bytes that are no text (lone surrogates), which UTF-8 cannot hold.
         temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
     return path

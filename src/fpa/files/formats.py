@@ -18,10 +18,10 @@ CHECKSUM = "checksum"
 """The field of a JSON file that guards the others."""
 
 
-def write_json(path: Path, values: Mapping[str, Any]) -> Path:
-    """Write a mapping with its checksum, in one piece; its path again."""
+def write_json(path: Path, values: Mapping[str, Any], *, keep_first: bool = False) -> Path:
+    """Write a mapping with its checksum, in one piece; its path again. With `keep_first` one there stays."""
     guarded = {**values, CHECKSUM: values_checksum(values)}
-    return write_text(path, json.dumps(guarded, indent=2) + "\n")
+    return write_text(path, json.dumps(guarded, indent=2) + "\n", keep_first=keep_first)
 
 
 def read_json(path: Path) -> dict[str, Any]:

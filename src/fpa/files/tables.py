@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,10 +38,12 @@ def write_table(
     texts: Sequence[str],
     *,
     split: Sequence[str] = (),
-) -> None:
+    keep_first: bool = False,
+) -> bool:
     """Write a `pyarrow.Table` in one piece; `texts`: its columns of few texts, each often repeated.
 
-    `split`: columns of numbers of which the first bytes, or the last ones, resemble each other.
+    `split`: columns of numbers of which the first bytes, or the last ones, resemble each other. With
+    `keep_first` a table that is there stays. Returns whether it is this one that is there now.
     """
     import pyarrow.parquet as pq
 
@@ -48,7 +51,7 @@ def write_table(
     # Parquet's own checksums guard the columns alone.
     metadata = {"notes": text, "key": key, "checksum": _checksum(text, key)}
     # By an open file: pyarrow would take the name of a folder such as "run:1" for an address in a network.
-    with replacing(path) as temporary, temporary.open("wb") as file:
+    with replacing(path, keep_first=keep_first) as temporary, temporary.open("wb") as file:
         pq.write_table(
             table.replace_schema_metadata(metadata),
             file,
@@ -57,6 +60,19 @@ def write_table(
             compression="zstd",
             write_page_checksum=True,
         )
+        written = os.fstat(file.fileno())
+    return not keep_first or os.path.samestat(written, path.stat())
+
+
+def row_count(path: Path) -> int:
+    """The rows of a table that `write_table` wrote, without reading them."""
+    import pyarrow.parquet as pq
+
+    try:
+        with path.open("rb") as file:
+            return int(pq.read_metadata(file).num_rows)
+    except Exception as error:  # damaged files raise exceptions of many types
+        raise DamagedError({path: first_line(error)}) from error
 
 
 def open_table(path: Path) -> StoredTable:

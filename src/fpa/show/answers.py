@@ -2,14 +2,15 @@
 
 import shlex
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from fpa.auditing.lacking import lacking
 from fpa.auditing.rule import FEWEST_IMAGES
 from fpa.auditing.verdict import Audit
 from fpa.errors import counted
-from fpa.evaluation.rankings import tied, tied_by_area
-from fpa.evaluation.recommended import RECOMMENDED
-from fpa.evaluation.result import Result, Results
+from fpa.evaluation.leading import Leading, leading
+from fpa.evaluation.rankings import tied
+from fpa.evaluation.result import Results
 from fpa.scores.fidelity import Fidelity
 from fpa.show.cells import Cell
 from fpa.show.names import estimator_names, model_name
@@ -21,15 +22,47 @@ FEW = 3
 """Explanations that cannot be told apart are all named up to this number."""
 
 
+class Answer(NamedTuple):
+    """The parts of the answer, for whoever shows them apart."""
+
+    best: dict[str, str]
+    """By model: its best explanation; models without one, and without a reason for that, are not in here."""
+    trust: str = ""
+    """How far to trust that; empty, like the next, where there is nothing to trust."""
+    next: str = ""
+    """What to type."""
+
+    @property
+    def lines(self) -> list[str]:
+        """The answer, a line each."""
+        return [*self.best.values(), *([self.trust, f"Next: {self.next}"] if self.next else [])]
+
+
+SAME = ("data", "data_root", "weights", "mean", "std", "size", "class_index", "workers", "device")
+"""Options of an evaluation that name model and images: an audit takes them too."""
+
+ALONE = ("overwrite", "quiet", "quick", "debug")
+"""Options that have no value."""
+
+
 def answer(results: Results) -> list[str]:
     """The best explanation of every model, how far to trust that, and what to type next, a line each."""
-    lines = [line for key, model in results.models.items() for line in _best(results, key, *_judged(model))]
+    return parts(results).lines
+
+
+def parts(results: Results) -> Answer:
+    """The same in its parts."""
+    best = {}
+    for key, model in results.models.items():
+        found = leading(model)
+        if line := next(_best(results, key, found.names, found.areas, by_protocol(found)), ""):
+            best[key] = line
     if not any(tied(model) for model in results.models.values()):
-        return lines
+        return Answer(best)
     few = (
         f"{counted(results.images_used)} cannot tell, and it" if results.images_used < FEWEST_IMAGES else "It"
     )
-    return [*lines, f"Can that be trusted? {few} was not audited.", f"Next: {_next(results)}"]
+    return Answer(best, f"Can that be trusted? {few} was not audited.", _next(results))
 
 
 def of_audit(audit: Audit) -> str:
@@ -45,15 +78,10 @@ def of_audit(audit: Audit) -> str:
     return " ".join(_best(result.results, result.name, tied(result), result.fidelity, ""))
 
 
-def _judged(model: Result) -> tuple[list[str], Mapping[str, Fidelity], str]:
-    """The leading explanations and the areas of all, by the protocol that errs least if it was asked for."""
-    found = model.by_protocol.get(RECOMMENDED)
-    plan = model.description.plan
-    if found is None or plan.protocol == RECOMMENDED:
-        return tied(model), model.fidelity, ""
-    areas = {name: found.fidelity[name] for name in model.signed if name in found.fidelity}
-    words = in_words(found.features, str(found.masking["name"]))
-    return tied_by_area(areas, found.reliability), areas, f" by {words}"
+def by_protocol(found: Leading) -> str:
+    """By which protocol that is said, in words; empty where it is the one of the evaluation itself."""
+    protocol = found.protocol
+    return "" if protocol is None else f" by {in_words(protocol.features, str(protocol.masking['name']))}"
 
 
 def _best(
@@ -94,11 +122,33 @@ def _next(results: Results) -> str:
     enough = lacking(description.plan) is None
     if not at_shell:
         return "fpa.audit_result(result)" if enough else "fpa.audit(model, data)"
-    if results.folder is None:
-        return "fpa audit MODEL"
-    if enough:
+    if enough and results.folder is not None:
         return f"fpa audit {shlex.quote(str(results.folder))}"
-    if results.recipe is None:
-        return "fpa audit MODEL"
+    if results.recipe is None or results.folder is None:
+        return audit_command(description.subject.command or "")
     variant = "fpa" if "fpa" in results.models else next(iter(results.models))
     return f"fpa audit {shlex.quote(str(results.folder / variant / 'model.safetensors'))}"
+
+
+def audit_command(command: str) -> str:
+    """How to audit the model that was evaluated by a command: with its own model, weights and images.
+
+    >>> audit_command("fpa evaluate resnet.pth --data 'folder:my photos' --points 3 --quiet --size=64")
+    "fpa audit resnet.pth --data 'folder:my photos' --size=64"
+    """
+    words = shlex.split(command)[2:]
+    kept: list[str] = []
+    model = "MODEL"
+    while words:
+        word = words.pop(0)
+        option = word.startswith("--")
+        name = word.removeprefix("--").partition("=")[0]
+        alone = "=" in word or name in ALONE or not words or words[0].startswith("--")
+        values = [word] if not option or alone else [word, words.pop(0)]
+        if not option:
+            model = word
+        elif name == "model":
+            model = values[-1].removeprefix("--model=")
+        elif name in SAME:
+            kept += values
+    return shlex.join(["fpa", "audit", model, *kept])

@@ -6,10 +6,10 @@ from rich.console import RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
-from fpa.errors import percent
+from fpa.errors import counted, percent
 from fpa.evaluation.result import Results
 from fpa.notes import Kind
-from fpa.show import words
+from fpa.show import summary, words
 from fpa.show.names import estimator_names, model_name
 
 TITLE = "A of the row minus A of the column"
@@ -55,8 +55,8 @@ IN_A_TERMINAL = (Kind.NOT_CONSISTENT, Kind.NEAR_DUPLICATES)
 """What a terminal has room for: no long lists of pairs."""
 
 
-BY_KIND = (Kind.CONSISTENT, Kind.NOT_CONSISTENT)
-"""Where MIF and LIF contradict each other, by kind of pair."""
+BY_PAIR = (Kind.CONTRADICTIONS, Kind.TIES, Kind.NEAR_DUPLICATES, Kind.IN_ALL_OPPOSITE)
+"""Which pairs cannot be ordered, and which maps are in none."""
 
 
 def sentences(results: Results, kinds: Collection[Kind] | None = None) -> list[str]:
@@ -65,13 +65,18 @@ def sentences(results: Results, kinds: Collection[Kind] | None = None) -> list[s
     With `kinds`, only notes of these.
     """
     several = len(results.models) > 1
-    reader = words.Reader(estimator_names(results))
     lines: list[str] = []
-    for name, model in results.models.items():
+    for name in results.models:
         of = f"{model_name(name)}: " if several else ""
-        notes = model.reliability.facts(most=3 if several else 6)
-        lines += [of + words.sentence(note, reader) for note in notes if kinds is None or note.kind in kinds]
+        lines += [of + line for line in of_model(results, name, kinds)]
     return lines
+
+
+def of_model(results: Results, name: str, kinds: Collection[Kind] | None = None) -> list[str]:
+    """The same of one model, without its name."""
+    reader = words.Reader(estimator_names(results))
+    notes = results.models[name].reliability.facts(most=3 if len(results.models) > 1 else 6)
+    return [words.sentence(note, reader) for note in notes if kinds is None or note.kind in kinds]
 
 
 def unchecked(results: Results) -> list[str]:
@@ -92,3 +97,33 @@ def heads(results: Results) -> list[str]:
     names = {name: f"{model_name(name)} " if len(shown) > 1 else "" for name in shown}
     each = (f"{names[name]}{percent(offset)}" for name, offset in shown.items())
     return [f"{what}: {', '.join(each)}."] if shown else []
+
+
+def left_out_for_their_class(results: Results) -> list[str]:
+    """How many images do not count because the class explained, another than predicted, has no evidence."""
+    plan = results.first.description.plan
+    if plan.targets == "predicted" or not results.first.evaluation.divided:
+        return []
+    why = f"left out: the {summary.output_in_words(results)} of the class explained is not positive"
+    lines = []
+    for name, model in results.models.items():
+        unmasked = model.evaluation.unmasked
+        if count := int((unmasked <= 0).sum()):
+            whose = "" if len(results.models) == 1 else f"{model_name(name)}: "
+            lines.append(f"{whose}{count:,} of {counted(len(unmasked))} {why}.")
+    return lines
+
+
+def left_out(results: Results) -> list[str]:
+    """How many images do not count, and why, in sentences; those of several models for one reason in one."""
+    if lines := left_out_for_their_class(results):
+        return lines
+    by_reason: dict[str, list[str]] = {}
+    for name, model in results.models.items():
+        notes = [note for each in model.fidelity.values() for note in each.facts]
+        # What another model of the study left out, that one says itself.
+        own = [note for note in notes if note.kind is Kind.LEFT_OUT and note.values["reason"] != "excluded"]
+        for reason in dict.fromkeys(map(words.clause, own)):
+            by_reason.setdefault(reason, []).append(model_name(name))
+    several = len(results.models) > 1
+    return [f"{', '.join(names) + ': ' if several else ''}{why}." for why, names in by_reason.items()]

@@ -84,21 +84,6 @@ def _area(results: Results) -> str:
     return f"the area between the LIF and the MIF curve of the {output}{summary.up_to(results)}, {unit}"
 
 
-def _left_out_for_their_class(results: Results) -> list[str]:
-    """How many images do not count because the class explained, another than predicted, has no evidence."""
-    plan = results.first.description.plan
-    if plan.targets == "predicted" or not results.first.evaluation.divided:
-        return []
-    why = f"left out: the {summary.output_in_words(results)} of the class explained is not positive"
-    lines = []
-    for name, model in results.models.items():
-        unmasked = model.evaluation.unmasked
-        if count := int((unmasked <= 0).sum()):
-            whose = "" if len(results.models) == 1 else f"{model_name(name)}: "
-            lines.append(printable(f"{whose}{count:,} of {counted(len(unmasked))} {why}."))
-    return lines
-
-
 def _images(results: Results) -> list[str]:
     """How many images the numbers are over, and whether that is enough."""
     used = results.images_used
@@ -195,7 +180,7 @@ def terminal(results: Results) -> Group:
 
     A table for each of many scores and several models would fill it: then A is shown alone.
     """
-    first = _left_out_for_their_class(results)
+    first = [*map(printable, scope.left_out_for_their_class(results))]
     parts: list[RenderableType] = [*(Text(line, "bold") for line in first), Text(headline(results), "bold")]
     sheets = _sheets(results)
     errors = truths.sheets(results)

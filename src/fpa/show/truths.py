@@ -77,7 +77,10 @@ def sentences(results: Results) -> list[str]:
 
 
 def _reader(results: Results) -> words.Reader:
-    return words.Reader(estimator_names(results) | {name: model_name(name) for name in results.models})
+    models = {name: model_name(name) for name in results.models}
+    if "none" in models:
+        models["none"] = "no augmentation"  # "None" would read like nobody
+    return words.Reader(estimator_names(results) | models)
 
 
 def explained(results: Results) -> list[str]:

@@ -25,8 +25,10 @@ from fpa.files import (
     clear_temporaries,
     file_checksum,
     file_texts,
+    is_busy,
     read_json,
     read_tensors,
+    refuse_busy,
     refuse_links,
     writable_folder,
     write_json,
@@ -96,9 +98,10 @@ class StudyFolder:
         refuse_links(self.path, self.parts[1:])
 
     def clear_temporaries(self) -> None:
-        """Remove what a killed run left of files it was writing."""
-        for part in self.parts:
-            clear_temporaries(self.path / part)
+        """Remove what a killed run left of files it was writing; where somebody is at work they are his."""
+        if not any(is_busy(self.path / name) for name in self.variants):
+            for part in self.parts:
+                clear_temporaries(self.path / part)
 
     def damaged(self, recipe: Recipe | None = None) -> dict[Path, object]:
         """The files that cannot be read or, in a study of `recipe`, are foreign, with the reasons."""
@@ -177,6 +180,9 @@ class StudyFolder:
     def claim(self, recipe: Recipe, display: Display, *, overwrite: bool, repair: bool) -> None:
         """Take the folder for this recipe, or refuse what is there; damaged files are removed on request."""
         self.refuse_links()
+        if overwrite or repair:
+            for name in self.variants:
+                refuse_busy(self.path / name)
         if overwrite:
             self.clear()
         self.restore_histories(display)

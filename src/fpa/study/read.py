@@ -9,7 +9,7 @@ from pathlib import Path
 from fpa.errors import DamagedError, InputError, warn
 from fpa.evaluation.examples import read_examples
 from fpa.evaluation.result import Result, Results
-from fpa.evaluation.shards import DESCRIPTION, load_result, read_evaluation
+from fpa.evaluation.shards import DESCRIPTION, EvaluationFolder, load_result, named, read_evaluation
 from fpa.files import WEIGHTS, file_checksum, file_texts
 from fpa.scores.fidelity import common_images
 from fpa.study.folder import StudyFolder, check_format, read_manifest, stored_recipe
@@ -29,7 +29,9 @@ def read_results(folder: Path | str) -> Results:
     if (folder / DESCRIPTION).exists():
         result = load_result(folder)
         if not result.evaluation.complete:
-            raise InputError(f"{folder} is not complete: run the same command again to continue")
+            raise InputError(
+                f"{folder} is not complete{lacking(folder)}: run the same command again to continue"
+            )
         return Results(result.name, {result.name: result}, about=result.about, folder=folder)
     raise InputError(f"{folder} holds no results: there is neither a recipe.yaml nor an {DESCRIPTION}")
 
@@ -50,7 +52,8 @@ def read_study(folder: Path | str) -> Results:
     evaluations = {name: read_evaluation(folder / name) for name in recipe.trainings()}
     for name, (evaluation, description) in evaluations.items():
         if not evaluation.complete:
-            raise InputError(f"{folder / name} is not complete: run the study again to continue")
+            where = folder / name
+            raise InputError(f"{where} is not complete{lacking(where)}: run the study again to continue")
         if (model := folder / name / "model.safetensors").exists():
             weights = file_texts(model).get(WEIGHTS)  # none where an earlier version wrote it
             if weights not in (None, description.model):
@@ -66,6 +69,14 @@ def read_study(folder: Path | str) -> Results:
         history = read_history(folder / place, known.get(place), kept.get(place))
         models[name] = Result.of(name, evaluation, description, keep=keep, examples=examples, history=history)
     return Results(recipe.name, models, manifest, published(recipe), recipe=recipe.to_dict(), folder=folder)
+
+
+def lacking(folder: Path) -> str:
+    """Which blocks of an evaluation are missing, in brackets; nothing where that is not known."""
+    stored = EvaluationFolder(folder)
+    description = stored.description()
+    missing = [] if description is None else stored.missing(description.numbers)
+    return f" ({named(missing)} of {len(description.numbers)} missing)" if description and missing else ""
 
 
 def published(recipe: Recipe) -> dict[str, dict[str, tuple[float, float]]]:

@@ -17,42 +17,32 @@ What is chosen, and why:
 
 import copy
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 from torch import nn
 
 from fpa.calling import renamed
-from fpa.data.normalisation import Normalisation, as_normalisation
-from fpa.data.sets import check_normalised, tuning_data
-from fpa.data.splits import USUAL_SIDE, ImageData
-from fpa.engine.devices import check_device, chosen_device
 from fpa.engine.engine import Engine
-from fpa.errors import MOST_WORKERS, InputError, at_least, counted, unknown, warn
+from fpa.errors import counted, warn
 from fpa.files import is_main_process
 from fpa.given import note_calls_of
-from fpa.masking import MaskingLike, code_of
-from fpa.models.hubs import Opened, image_side_of, normalisation_of
-from fpa.models.saved import ModelCard
-from fpa.models.wrap import input_channels, unwrapped
+from fpa.masking import MaskingLike
+from fpa.models.hubs import Opened
+from fpa.models.wrap import unwrapped
 from fpa.notes import Severity
 from fpa.progress import Display, shown
 from fpa.showing import clause
 from fpa.training.augment import FPA, Cell
-from fpa.training.batches import LoaderBatches
-from fpa.training.perturbations import check_fits, perturbation_of, with_masking
 from fpa.training.run import Job, Trained
-from fpa.training.settings import FPASettings, check_rate
+from fpa.training.settings import FPASettings
 from fpa.training.tokens import DropTokens
 from fpa.training.trainer import train_jobs
-from fpa.training.tuning_images import ClassIndex, DataSetImages, LoaderImages, TuningImages, Variation
-from fpa.training.tuning_jobs import Nearness, Start, start_of, tuning_job, tuning_settings
+from fpa.training.tuning import Start, Targets, TuningChoices, prepare_tuning
+from fpa.training.tuning_images import ClassIndex, Variation
 from fpa.training.twins import TwinDistance
 from fpa.values import checked
-
-Targets = Literal["auto", "labels", "model"]
 
 
 @renamed(output="folder", display="progress")
@@ -134,60 +124,59 @@ def finetune(
     >>> tuned(images).shape, tuned is model
     (torch.Size([32, 4]), False)
     """
-    _check_choices(targets, epochs, learning_rate, batch_size=batch_size, workers=workers, device=device)
-    nearness = Nearness(clean, way)
-    model = model.model if isinstance(model, Engine | Opened) else model
-    original = unwrapped(model)
-    if folder is not None:
-        _check_has_card(original)
-    images = _opened(
-        data,
-        original,
+    choices = TuningChoices(
+        epochs=epochs,
+        learning_rate=learning_rate,
         batch_size=batch_size,
-        normalisation=as_normalisation(normalisation),
+        fpa=fpa,
+        masking=masking,
+        targets=targets,
+        class_index=class_index,
+        normalisation=normalisation,
+        crop=crop,
+        flip=flip,
+        clean=clean,
+        way=way,
         seed=seed,
-        device=chosen_device(device),
-        root=data_root,
+        device=device,
+        folder=folder,
+        data_root=data_root,
         workers=workers,
-        variation=Variation(crop, flip),
     )
-    start = start_of(original, images.first)
-    index = _learned_classes(targets, class_index, images, start)
-    settings = tuning_settings(images, index is None, epochs, learning_rate)
-    augment = perturbation_of(with_masking(fpa, masking), images, index is None)
-    check_fits(augment, start.network, images)
-    job = tuning_job(start, images, settings, augment, nearness, seed=seed, index=index, folder=folder)
-    if index is None:
-        learned_from = images.taught(start.network, start.names, chosen_device(device), workers)
-    else:
-        learned_from = images.labelled(index, start.names)
-    with shown(is_main_process() and progress) as display:
-        display.say(_announced(job, images.variation))
-        trained = _trained(job, learned_from, display, device=device, workers=workers, overwrite=overwrite)
-        _tell(trained.distance, display)
-    result = original if inplace else copy.deepcopy(original)
-    _fill(result, start, job, trained)
-    return (model if inplace else result).eval()
+    return tune(model, data, choices, inplace=inplace, overwrite=overwrite, progress=progress)
 
 
-def _trained(
-    job: Job,
-    data: ImageData | LoaderBatches,
-    display: Display,
+@torch.inference_mode(False)
+def tune(
+    model: nn.Module | Engine | Opened,
+    data: Any,
+    choices: TuningChoices,
     *,
-    device: str | None,
-    workers: int,
-    overwrite: bool,
-) -> Trained:
-    """The finished training."""
+    inplace: bool = False,
+    overwrite: bool = False,
+    progress: bool | Display = True,
+) -> nn.Module:
+    """As `finetune` does it."""
+    tuning = prepare_tuning(model, data, choices)
     try:
-        (trained,) = train_jobs(
-            [job], data, device=device, display=display, workers=workers, overwrite=overwrite
-        )
+        with shown(is_main_process() and progress) as display:
+            display.say(_announced(tuning.job, tuning.images.variation))
+            (trained,) = train_jobs(
+                [tuning.job],
+                tuning.learned_from(),
+                device=choices.device,
+                display=display,
+                workers=choices.workers,
+                overwrite=overwrite,
+            )
+            _tell(trained.distance, display)
     finally:
-        if job.augment is not None:
-            note_calls_of(code_of(job.augment.masking))
-    return trained
+        note_calls_of(tuning.code)
+    network = model.model if isinstance(model, Engine | Opened) else model
+    original = unwrapped(network)
+    result = original if inplace else copy.deepcopy(original)
+    _fill(result, tuning.start, tuning.job, trained)
+    return (network if inplace else result).eval()
 
 
 def _tell(distance: TwinDistance | None, display: Display) -> None:
@@ -205,74 +194,6 @@ def _announced(job: Job, variation: Variation) -> str:
     done = [word for word, used in (("cropped", variation.crop), ("flipped", variation.flip)) if used]
     images = f", images {' and '.join(done)} at random" if done else ""
     return f"learning {learned}, {counted(job.settings.epochs, 'epoch')}{images}"
-
-
-def _check_choices(
-    targets: str,
-    epochs: int | None,
-    learning_rate: float | None,
-    *,
-    batch_size: int,
-    workers: int,
-    device: str | None,
-) -> None:
-    """Refuse what cannot be, before anything is opened, by the names that the arguments have here."""
-    check_device(device)
-    if targets not in get_args(Targets):
-        raise unknown("targets", targets, get_args(Targets))
-    at_least("epochs", epochs, 1)
-    at_least("batch_size", batch_size, 1)
-    at_least("workers", workers, 0, MOST_WORKERS)
-    check_rate("learning_rate", learning_rate)
-
-
-def _check_has_card(original: nn.Module) -> None:
-    """Refuse to write a file for a model that nobody could load from it."""
-    if getattr(original, "card", None) is None:
-        name = type(original).__name__
-        rule = f"a model file can only be written for a model that fpa can rebuild, not for a {name}"
-        raise InputError(f"{rule}: leave out folder and save the returned model")
-
-
-def _opened(
-    data: Any,
-    original: nn.Module,
-    *,
-    batch_size: int,
-    normalisation: Normalisation | None,
-    seed: int,
-    device: str,
-    root: Path | str,
-    workers: int,
-    variation: Variation,
-) -> TuningImages:
-    """The images, opened once, normalised as the model takes them."""
-    card: ModelCard | None = getattr(original, "card", None)
-    # The batches of a loader are normalised by whoever wrote it: without a card, nothing is assumed of them.
-    if normalisation is None and (card is not None or isinstance(data, str | ImageData)):
-        normalisation = normalisation_of(original)
-    if isinstance(data, str):
-        if normalisation is None:
-            check_normalised(data)
-        data = tuning_data(data, root, size=image_side_of(original) or USUAL_SIDE)
-    if isinstance(data, ImageData):
-        data = data if normalisation is None else replace(data, normalisation=normalisation)
-        return DataSetImages(data, batch_size, root=str(root), workers=workers, variation=variation)
-    channels = input_channels(original)
-    return LoaderImages(
-        data, batch_size, normalisation, channels, seed=seed, device=device, variation=variation
-    )
-
-
-def _learned_classes(
-    targets: Targets, class_index: ClassIndex | None, images: TuningImages, start: Start
-) -> list[int] | None:
-    """The model's class for each class of the images; None where it learns its own predictions."""
-    if targets == "model" or (targets == "auto" and class_index is None):
-        return None
-    if class_index is not None:
-        return images.indexed(class_index, start.outputs)
-    return images.matched(start.outputs, None if start.card is None else start.names)
 
 
 def _fill(result: nn.Module, start: Start, job: Job, trained: Trained) -> None:

@@ -18,11 +18,14 @@ import torch
 from torch import Tensor, nn
 
 from fpa.data.splits import UNREADABLE, ArraySplit, FileSplit, ImageData, read_batches
-from fpa.engine.devices import arithmetic_on, check_device, out_of_memory
+from fpa.engine.devices import arithmetic_on, check_device, chosen_device, out_of_memory
+from fpa.engine.jobs import check_joined
 from fpa.errors import InputError, unknown
 from fpa.files import (
+    announce_step,
     clear_temporaries,
     folder_lock,
+    is_busy,
     is_main_process,
     launch,
     read_tensors,
@@ -76,8 +79,7 @@ def train_jobs(
                 continue
             if job.locked:  # it is a part of a study
                 refuse_links(job.folder.parent, [job.folder.name])
-            if first:
-                writable_folder(job.folder)
+            if first and not is_busy(writable_folder(job.folder)):
                 clear_temporaries(job.folder)
             if job.path.exists() and not overwrite:
                 read_tensors(job.path)  # refuses one that is damaged
@@ -134,20 +136,23 @@ class Trainer:
             raise unknown("tracker", str(tracker), TRACKERS)
         if tracker is not None and find_spec(tracker) is None:
             raise InputError(f"tracker {tracker!r} is not installed: pip install {tracker}")
-        _check_joined("MASTER_ADDR" in os.environ)
+        announce_step()
+        check_joined("MASTER_ADDR" in os.environ)
         from accelerate import Accelerator
         from accelerate.state import AcceleratorState, PartialState
 
         if PartialState._shared_state and PartialState().num_processes == 1:
             AcceleratorState._reset_state(reset_partial_state=True)  # an earlier training's device
         folder = output if tracker else None
-        self.accelerator = Accelerator(cpu=device == "cpu", log_with=tracker, project_dir=folder)
+        # Of several processes accelerate must be told: it would take each for alone where there is no GPU.
+        on_cpu = device == "cpu" or (launch().size > 1 and chosen_device(device) == "cpu")
+        self.accelerator = Accelerator(cpu=on_cpu, log_with=tracker, project_dir=folder)
         self.settings = settings
         self.tracker = tracker
         self.workers = workers
         self.processes: int = self.accelerator.num_processes
         # Where accelerate sees one process, each of several would take itself for the first, and write.
-        _check_joined(self.processes > 1)
+        check_joined(self.processes > 1)
         self.device: torch.device = self.accelerator.device
         if device is not None and self.processes == 1:  # accelerate takes the first GPU
             self.device = torch.device(device)
@@ -342,14 +347,6 @@ class Trainer:
             save_model(run.model, card, job.path)
             (job.folder / "checkpoint.safetensors").unlink(missing_ok=True)
         self.accelerator.wait_for_everyone()
-
-
-def _check_joined(joined: bool) -> None:
-    """Refuse to train where the environment speaks of several processes that nothing has `joined`."""
-    size = launch().size
-    if size > 1 and not joined:
-        remedy = "start it with torchrun or accelerate launch, or unset RANK and WORLD_SIZE"
-        raise InputError(f"WORLD_SIZE={size} is set, but no launcher has joined the processes: {remedy}")
 
 
 @torch.no_grad()

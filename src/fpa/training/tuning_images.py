@@ -121,6 +121,10 @@ class TuningImages(ABC):
     ) -> ImageData | LoaderBatches:
         """What is trained on, where the network teaches itself and labels do not matter."""
 
+    @abstractmethod
+    def untaught(self, names: list[str]) -> ImageData | LoaderBatches:
+        """The same before the network was asked: to find out what the training would take."""
+
 
 class DataSetImages(TuningImages):
     """A data set that fpa reads itself."""
@@ -174,13 +178,16 @@ class DataSetImages(TuningImages):
         The accuracy on them then is how often the tuned model agrees with the original. In training the
         teacher is asked anew, about every crop: the labels there only have to be valid.
         """
-        data = self.data
+        data = self.untaught(names)
         judge = copy.deepcopy(network).to(device)
-        predicted = torch.zeros_like(data.test.labels)
         answers, _ = predictions(judge, data, device, batch_size=250, workers=workers)
-        predicted[data.evaluation] = answers.cpu()
-        train = replace(data.train, labels=torch.zeros_like(data.train.labels))
-        return replace(data, classes=names, train=train, test=replace(data.test, labels=predicted))
+        data.test.labels[data.evaluation] = answers.cpu()
+        return data
+
+    def untaught(self, names: list[str]) -> ImageData:  # noqa: D102
+        splits = self.data.train, self.data.test
+        train, test = (replace(split, labels=torch.zeros_like(split.labels)) for split in splits)
+        return replace(self.data, classes=names, train=train, test=test)
 
 
 class LoaderImages(TuningImages):
@@ -243,6 +250,9 @@ class LoaderImages(TuningImages):
     def taught(  # noqa: D102
         self, network: nn.Module, names: list[str], device: str, workers: int
     ) -> LoaderBatches:
+        return self.untaught(names)
+
+    def untaught(self, names: list[str]) -> LoaderBatches:  # noqa: D102
         return self._varied(None)
 
     def _varied(self, index: Tensor | None) -> LoaderBatches:

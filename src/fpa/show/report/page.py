@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from fpa.evaluation.leading import leading
 from fpa.evaluation.rankings import best, rank_correlations, worse_than_best
 from fpa.evaluation.result import Result, Results
 from fpa.notes import Kind, Note
@@ -15,8 +16,9 @@ from fpa.show.figures import histories, inline_svg, perturbation_curves, trainin
 from fpa.show.names import estimator_looks, estimator_names, model_looks, model_name
 from fpa.show.rendering import rendered, write_page
 from fpa.show.report.explorer import explorer_data, numbers
+from fpa.show.report.leaders import grouped, leaders
 from fpa.show.report.scenes import scenes
-from fpa.show.report.verdict import verdict
+from fpa.show.report.verdict import meaning, verdict
 from fpa.show.tables import column_of
 from fpa.statistics.contradictions import KINDS
 from fpa.statistics.orders import ALPHA
@@ -37,12 +39,7 @@ def write_report(results: Results, path: str | Path, command: str | None = None)
 
     models = results.models
     explorer = explorer_data(results)
-    data = {
-        "fractions": numbers(results.first.evaluation.fractions),
-        "unit": summary.removed_unit(results),
-        "output": summary.output_name(results),
-        "explorer": explorer,
-    }
+    first = leaders(results)
     scores = {key: [column_of(results, name, key).cells for name in models] for key in results.score_titles}
     # The template escapes all but Markup, which is HTML already: names in it are escaped where it is made.
     page = rendered(
@@ -50,17 +47,21 @@ def write_report(results: Results, path: str | Path, command: str | None = None)
         results=results,
         names={name: Markup(text) for name, text in estimator_names(results, style="html").items()},
         plain_names=estimator_names(results),
-        answer=answers.answer(results),
+        answer=answers.parts(results),
+        leaders=first,
+        groups_of_leaders=grouped(first),
+        by_protocol_in_words=answers.by_protocol(leading(results.first)),
+        left_out=scope.left_out(results),
+        meaning=meaning(results),
         verdict=verdict(results),
-        best={name: best(model) for name, model in models.items()},
+        shown_first=_shown_first(results, explorer),
         published=any(map(results.published.get, models)),
         scores=scores,
         leading={key: [best(model, key) for model in models.values()] for key in scores},
         surer={key: _surer(results, key) for key in scores},
         agreement={name: _agreement(model) for name, model in models.items()} if len(scores) > 1 else {},
         areas={name: column_of(results, name).cells for name in models},
-        scope=scope.sentences(results),
-        agreeing=scope.sentences(results, scope.BY_KIND),
+        scope={name: scope.of_model(results, name, scope.BY_PAIR) for name in models},
         matrices=_matrices(results),
         marks=scope.MARKS,
         explained={
@@ -86,9 +87,28 @@ def write_report(results: Results, path: str | Path, command: str | None = None)
         command=command or results.about.get("command"),
         recipe=results.recipe and yaml.safe_dump(dict(results.recipe), sort_keys=False),
         # Read by a script in the page: a class called </script> must not end it, and JSON knows no NaN.
-        data=htmlsafe_json_dumps(data, allow_nan=False, separators=(",", ":")),
+        data=htmlsafe_json_dumps(_data(results, explorer), allow_nan=False, separators=(",", ":")),
     )
     return write_page(path, page)
+
+
+def _data(results: Results, explorer: dict[str, Any] | None) -> dict[str, Any]:
+    """What the script of the page reads."""
+    return {
+        "fractions": numbers(results.first.evaluation.fractions),
+        "unit": summary.removed_unit(results),
+        "output": summary.output_name(results),
+        "explorer": explorer,
+    }
+
+
+def _shown_first(results: Results, explorer: dict[str, Any] | None) -> str:
+    """The explanation that the explorer begins with: the best of the model that it begins with."""
+    if explorer is None:
+        return ""
+    there = [results.estimators[place] for place in explorer["estimators"]]
+    model = [*results.models.values()][explorer["models"][-1]["model"]]
+    return next((name for name in leading(model).names if name in there), there[0])
 
 
 def _timings(results: Results) -> list[tuple[str, str]]:

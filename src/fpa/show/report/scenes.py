@@ -1,9 +1,7 @@
 """Pictures of scenes whose truth is known: cues with their true effects, maps, and what is preferred."""
 
-import base64
 import math
 from collections.abc import Mapping
-from io import BytesIO
 from typing import NamedTuple
 
 import numpy as np
@@ -16,12 +14,8 @@ from fpa.evaluation.truths import SIDES
 from fpa.show import summary
 from fpa.show.names import estimator_names, model_name
 from fpa.show.rendering import number
+from fpa.show.report.pictures import heat, inline, rgb
 from fpa.show.words.protocols import in_words
-
-_STOPS = np.array(
-    [[64, 0, 75], [174, 139, 189], [247, 247, 247], [128, 197, 129], [0, 68, 27]], dtype=np.float64
-)
-"""PRGn from -1 to 1, as in the explorer: green speaks for the class."""
 
 
 class Player(NamedTuple):
@@ -102,11 +96,11 @@ def _picture(results: Results, name: str, scene: JudgedScene) -> Picture:
     roles = {scene.truer: "truer", scene.worse: "worse"}
     return Picture(
         model=model_name(name),
-        source=_png(_rgb(scene.image)),
+        source=inline(rgb(scene.image)),
         says=f"{classes[scene.target]}{judged}",
         players=_players(scene),
         maps=[
-            MapPicture(names[key], _png(_heat(values)), number(scene.truths[key], 2), roles.get(key, ""))
+            MapPicture(names[key], inline(heat(values)), number(scene.truths[key], 2), roles.get(key, ""))
             for key, values in scene.maps.items()
         ],
         truer=names[scene.truer],
@@ -173,27 +167,3 @@ def _outline(inside: NDArray[np.bool_]) -> str:
     steps = [f"M{x} {y}v1" for y, x in np.argwhere(upright)]
     steps += [f"M{x} {y}h1" for y, x in np.argwhere(level)]
     return "".join(steps)
-
-
-def _rgb(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """[C, H, W] to [H, W, 3]: the first three channels, or the first one as grey."""
-    return image[[0, 1, 2] if len(image) >= 3 else [0, 0, 0]].transpose(1, 2, 0)
-
-
-def _heat(values: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """A map in colours, clipped at the 99th percentile of its size: one pixel would pale all others."""
-    scores = np.nan_to_num(values.astype(np.float64), posinf=0, neginf=0)
-    size = np.abs(scores)
-    limit = float(np.quantile(size, 0.99)) or float(size.max()) or 1.0
-    shares = np.clip(scores / limit, -1, 1)
-    channels = [np.interp(shares, np.linspace(-1, 1, len(_STOPS)), stops) for stops in _STOPS.T]
-    return np.round(np.stack(channels, -1)).astype(np.uint8)
-
-
-def _png(pixels: NDArray[np.uint8]) -> str:
-    """A picture [H, W, 3] as an address that holds it."""
-    from PIL import Image
-
-    file = BytesIO()
-    Image.fromarray(np.ascontiguousarray(pixels)).save(file, "PNG")
-    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"

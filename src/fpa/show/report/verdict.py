@@ -100,7 +100,7 @@ EFFECTS = {
     Meaning.PERHAPS_MORE_OFTEN: f"With FPA the evaluation contradicts itself more {_BY_CHANCE}",
     Meaning.MORE_OFTEN: "FPA makes the evaluation contradict itself more often here",
 }
-"""What is said where two models are compared; their accuracies follow."""
+"""What is said where two models are compared."""
 
 ALONE = {
     Meaning.AGREES: "The evaluation does not contradict itself here; fpa audit says how far to trust it.",
@@ -116,9 +116,16 @@ ALONE = {
 
 
 def verdict(results: Results) -> str:
-    """The `finding` in two sentences: how many pairs are in opposite order, and what that means."""
+    """The `finding` in sentences: how many pairs are in opposite order, and what that means."""
     found = finding(results)
-    return f"{_counted(results, found)} {_meant(results, found)}"
+    accuracies = [f"{percent(results.models[name].accuracy)} {_phrase(name)}" for name in found.opposite]
+    compared = f" Accuracy: {', '.join(accuracies)}." if found.meaning in EFFECTS else ""
+    return f"{_counted(results, found)} {_meant(results, found)}{compared}"
+
+
+def meaning(results: Results) -> str:
+    """What the counts mean, in a sentence that stands on its own."""
+    return _meant(results, finding(results))
 
 
 def _counted(results: Results, found: Finding) -> str:
@@ -141,14 +148,13 @@ def _meant(results: Results, found: Finding) -> str:
         weak = results.not_above_chance
         of = f" {_listed([_phrase(name) for name in weak])}" if results.recipe is not None else ""
         accuracies = ", ".join(percent(results.models[name].accuracy) for name in weak)
-        return f"But the model{of} is no better than chance ({accuracies}): there is nothing to explain."
+        return f"The model{of} is no better than chance ({accuracies}): there is nothing to explain."
     if found.meaning is Meaning.TOO_FEW_IMAGES:
         return too_few(results.images_used)
     if found.meaning in ALONE:
         return ALONE[found.meaning]
     still = ", though most pairs are still in opposite order" if found.still_mostly else ""
-    each = [f"{percent(results.models[name].accuracy)} {_phrase(name)}" for name in found.opposite]
-    return f"{EFFECTS[found.meaning]}{still} (accuracy {', '.join(each)})."
+    return f"{EFFECTS[found.meaning]}{still}."
 
 
 def _phrase(name: str) -> str:

@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 from fpa.errors import counted, percent
+from fpa.evaluation.quick import IMAGES as QUICK_IMAGES
 from fpa.notes import Kind
+from fpa.progress import duration
 from fpa.show.words.reader import Phrase, Reader, first_of
 
 _REASONS = {
@@ -51,6 +53,26 @@ def _passes(reader: Reader, *, gradients: int, forwards: int, images: int | None
     if images is None:
         return each
     return f"{each}: {images * (gradients + forwards):,} passes for {counted(images)}"
+
+
+def _long_work(reader: Reader, *, seconds: float, longer: bool, offers_quick: bool) -> str:
+    took = f"{'more than' if longer else 'about'} {duration(round(seconds))} on this machine"
+    if not offers_quick:
+        return took
+    return (
+        f"{took}; for a first look at {QUICK_IMAGES} images, with fewer steps and points, stop it (Ctrl-C) "
+        "and add --quick, in Python quick=True"
+    )
+
+
+def _quick_look(reader: Reader, *, images: int | None, gradients: int, points: int, protocols: int) -> str:
+    of = "" if images is None else f" at {counted(images)}"
+    one = " and one protocol" if protocols == 1 else ""
+    return (
+        f"a quick look{of}, with {counted(gradients, 'gradient')} for each, {points} points{one}: it cannot "
+        "decide small differences between explanations, nor whether their order holds under other maskings "
+        "and protocols"
+    )
 
 
 def _passes_of_scores(
@@ -140,6 +162,8 @@ PHRASES: dict[Kind, Phrase] = {
     Kind.SMALL_OUTPUTS: _small_outputs,
     Kind.INCOMPLETE: _incomplete,
     Kind.PASSES: _passes,
+    Kind.LONG_WORK: _long_work,
+    Kind.QUICK_LOOK: _quick_look,
     Kind.PASSES_OF_SCORES: _passes_of_scores,
     Kind.TAKEN_FOR_UNSIGNED: _taken_for_unsigned,
     Kind.SCORE_LEFT_OUT: _score_left_out,

@@ -238,3 +238,20 @@ def test_the_command_trains_and_audits_by_dropping(here, capsys):
     assert code == 0, err
     assert "pairs in opposite order" in out
     assert read_card(Path("out/model.safetensors")).recipe["fpa"] == {"p": 1.0, "p1_max": 0.875}
+
+
+@pytest.mark.parametrize(("name", "value"), [("p2", 0.5), ("s_max", 9), ("squares", "everywhere")])
+def test_a_recipe_that_drops_has_no_squares(name, value):
+    """What would change nothing is refused before any work; the defaults are no such wish."""
+    from fpa.data.normalisation import minus_one_to_one
+    from fpa.study.recipe import Recipe, Variant
+    from fpa.study.trainings import make_augment
+    from fpa.training.settings import FPASettings
+
+    recipe = Recipe(masking="drop", fpa=FPASettings(**{name: value}))
+    with pytest.raises(InputError, match=rf"fpa\.{name} is for masks of pixels"):
+        make_augment(recipe, Variant("fpa"), minus_one_to_one(3))
+    own = Variant("fpa", fpa=FPASettings(p=1.0, p1_max=0.5))
+    made = make_augment(recipe, own, minus_one_to_one(3))
+    assert isinstance(made, DropTokens)
+    assert (made.p, made.p1_max) == (1.0, 0.5)

@@ -108,6 +108,15 @@ def recipe_jobs(
     return jobs
 
 
+def _check_no_squares(fpa: FPASettings) -> None:
+    """Refuse settings of squares, which a training that leaves out tokens would pass over in silence."""
+    usual = FPASettings()
+    for name in ("p2", "s_max", "squares"):
+        if getattr(fpa, name) != getattr(usual, name):
+            rule = f"fpa.{name} is for masks of pixels, and the masking drop leaves out tokens"
+            raise InputError(f"{rule}: give such a variant an fpa of its own, with p and p1_max alone")
+
+
 def make_augment(
     recipe: Recipe, variant: Variant, normalisation: Normalisation
 ) -> FPA | Rectangle | DropTokens | None:
@@ -117,6 +126,7 @@ def make_augment(
     if variant.augmentation == "fpa":
         fpa = variant.fpa or recipe.fpa
         if masking.selects:
+            _check_no_squares(fpa)
             return DropTokens(p=fpa.p, p1_max=fpa.p1_max)
         return FPA(
             p=fpa.p,

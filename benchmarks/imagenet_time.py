@@ -62,9 +62,7 @@ def main() -> None:
         ]
         print(f"| {' | '.join(cells)} |")
     workers = 64 * pace / READING
-    print(
-        f"64 GPUs read as fast as {workers:.1f} worker processes decode; each of 64 processes has 8 by default"
-    )
+    print(f"64 GPUs read as fast as {workers:.1f} worker processes decode; each of 64 has 8 of them")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fpa.data import ImageData, Normalisation, load_data
 from fpa.data.splits import first_images
+from fpa.errors import InputError
 from fpa.files import tensors_fingerprint
 from fpa.masking import get_masking, masking_code
 from fpa.models import ModelCard, build_model
@@ -23,6 +24,7 @@ from fpa.training.augment import FPA, Rectangle
 from fpa.training.checks import check_jobs
 from fpa.training.differences import STARTED_FROM
 from fpa.training.run import Job, Trained
+from fpa.training.settings import FPASettings
 from fpa.training.tokens import DropTokens
 from fpa.training.trainer import train_jobs
 
